@@ -32,7 +32,7 @@ process.stdout.write(JSON.stringify(cases.map(runInThisContext(code))));
 ONE_KILL = Configuration(2, ((1, 1), (1, 1)), crashes=1, masses=False)
 AN_HEIR = Configuration(2, ((1, 1), (1,)), crashes=1, heirs=1, heir_adds=(1, 1), masses=False)
 WITH_MASSES = ONE_KILL._replace(masses=True)
-NEEDS_HEIR = ("number inherited without freeing", "free by a store instead of a swap")
+NEEDS_HEIR = ("number reused without freeing", "free by a store instead of a swap")
 LONG_CALLS = Configuration(3, ((2, 1), (4,)), crashes=1, masses=False)
 
 
@@ -237,7 +237,7 @@ def test_every_state_of_the_ring_leads_where_python_says(configuration: Configur
 
 
 def test_the_search_finds_the_faults_that_python_finds() -> None:
-    searches = [(ONE_KILL._replace(crashes=0), None), (AN_HEIR, "dead writers' slots are passed over")]
+    searches = [(ONE_KILL._replace(crashes=0), None), (AN_HEIR, "slots of dead writers are skipped")]
     searches += [(ONE_KILL, name) for name in MUTATIONS if name not in NEEDS_HEIR and "wait" not in name]
     searches += [(WITH_MASSES, "mass after publication"), (WITH_MASSES, "publish without release")]
     searches += [(ONE_KILL._replace(adds=((1,), (1,)), capacity=1), "wait for the holder")]

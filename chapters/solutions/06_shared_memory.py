@@ -1,11 +1,11 @@
-"""The exercises of chapter 06, solved."""
+"""Solutions to the exercises of chapter 06."""
 
-# 1. 10 is 2 * (4 + 1), 4 is 2 * (1 + 1), 15 is odd, 0 was never written.
+# 1. 10 is 2 * (4 + 1), 4 is 2 * (1 + 1), 15 is odd, and 0 means never written.
 my_rows = [4, 1, None, None]
 
 
 def my_read(stamps, rows, slot):
-    """2. A look, a copy, a look: the same even stamp, and not zero."""
+    """2. Check the stamp, copy the row, and check the stamp again: it must be even, nonzero and unchanged."""
     stamp = stamps[slot]
     if stamp == 0 or stamp % 2:
         return None
@@ -13,6 +13,6 @@ def my_read(stamps, rows, slot):
     return row if stamps[slot] == stamp else None
 
 
-# 3. The new row's words may be seen before the stamp that says "held", and the second look may come before the copy.
+# 3. The new words may become visible before the held stamp, and the second check may come before the copy.
 my_writer = ["hold", "fence", "words", "fence", "publish"]
-my_sampler = ["look", "fence", "words", "fence", "look"]
+my_sampler = ["check", "fence", "words", "fence", "check"]

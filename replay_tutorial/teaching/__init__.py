@@ -12,7 +12,7 @@ HOME = {
     "check_sum_tree": "sum_tree_check",
     "check_uniform": "uniform_check",
     "compare": "exercises",
-    "draw_looks": "drawings",
+    "draw_checks": "drawings",
     "draw_masses": "drawings",
     "draw_ring": "drawings",
     "draw_roles": "drawings",

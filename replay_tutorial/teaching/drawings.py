@@ -161,10 +161,10 @@ def draw_windows(rewards: Sequence[float], n: int, lit: int | None = None) -> Dr
 
 
 def draw_row(values: npt.NDArray[np.float64]) -> Drawing:
-    """Draw the values of one row side by side; each stretch of one number is a box, and the number is in it.
+    """Draw the values of one row; consecutive equal values form one box.
 
     Args:
-        values: float64[n]; a whole row of the check has one number from end to end.
+        values: float64[n]; in `check_shared`, all values of a complete row are equal.
     """
     starts = np.flatnonzero(np.concatenate([[True], values[1:] != values[:-1]]))
     ends = np.append(starts[1:], len(values))
@@ -181,10 +181,10 @@ def draw_row(values: npt.NDArray[np.float64]) -> Drawing:
 
 
 def draw_stamps(stamps: Sequence[int]) -> Drawing:
-    """Draw slots with the row that each holds, and its stamp below; what somebody holds is lit.
+    """Draw slots with their rows and stamps; held slots are lit.
 
     Args:
-        stamps: As in `StampedRows`: 2 * (index + 1), and 1 more while the slot is held; 0 for never written.
+        stamps: As in `StampedRows`: 2 * (index + 1), plus 1 while the slot is held; 0 if never written.
     """
     drawing = Drawing(SLOT * len(stamps) + 76, 96, f"the stamps of {len(stamps)} slots")
     for y, head in ((30, "row"), (62, "stamp"), (84, "slot")):
@@ -192,15 +192,15 @@ def draw_stamps(stamps: Sequence[int]) -> Drawing:
     for slot, stamp in enumerate(map(int, stamps)):
         x = 74 + SLOT * slot
         held = stamp % 2 == 1
-        drawing.box(x, 8, SLOT - 6, HEIGHT, "half" if held else stamp // 2 - 1 if stamp else "–", lit=held)
+        drawing.box(x, 8, SLOT - 6, HEIGHT, "held" if held else stamp // 2 - 1 if stamp else "–", lit=held)
         drawing.text(x + SLOT / 2 - 3, 62, stamp, lit=held)
         drawing.text(x + SLOT / 2 - 3, 84, slot, size=11)
     return drawing
 
 
-def draw_looks() -> Drawing:
-    """Draw a writer that replaces row 3 by row 11 in a slot, and three samplers that look twice."""
-    drawing = Drawing(680, 236, "a writer and three samplers; only equal even stamps mean a whole row")
+def draw_checks() -> Drawing:
+    """Draw a writer that replaces row 3 with row 11, and three samplers that check the stamp twice."""
+    drawing = Drawing(680, 236, "a writer and three samplers; two equal even stamps mean a complete row")
     drawing.text(70, 42, "writer", at="end")
     for x, width, words, lit in (
         (80, 150, "row 3", False),
@@ -213,12 +213,12 @@ def draw_looks() -> Drawing:
         drawing.text(x, 78, words, lit=words.endswith("held"))
     drawing.line(230, 20, 230, 86)
     drawing.line(470, 20, 470, 86)
-    looks = (
-        (90, 210, "8 and 8: row 3, whole"),
-        (150, 330, "8 and 25: thrown away"),
-        (500, 640, "24 and 24: row 11, whole"),
+    checks = (
+        (90, 210, "8 and 8: row 3, complete"),
+        (150, 330, "8 and 25: discarded"),
+        (500, 640, "24 and 24: row 11, complete"),
     )
-    for place, (start, end, words) in enumerate(looks):
+    for place, (start, end, words) in enumerate(checks):
         y = 112 + 40 * place
         drawing.text(70, y + 5, f"sampler {place + 1}", at="end")
         drawing.line(start, y, end, y, lit=True)
@@ -231,7 +231,7 @@ def draw_looks() -> Drawing:
     return drawing
 
 
-# Who and what there is: name → left, top, width, height in pixels.
+# Each part of Ape-X: left, top, width and height of its box in pixels.
 PLACES = {
     "actor 0": (10, 60, 110, 34),
     "actor 1": (10, 102, 110, 34),
@@ -244,16 +244,16 @@ PLACES = {
 
 
 def draw_roles(*lit: str) -> Drawing:
-    """Draw actors, replay, learner, mailbox and limiter, and what goes from one to the other.
+    """Draw actors, replay, learner, mailbox and limiter, and the data that they exchange.
 
     Args:
-        *lit: Whom to light: `actor 0`, `actor 1`, `actor 2`, `limiter`, `replay`, `mailbox`, `learner`.
+        *lit: Boxes to light: `actor 0`, `actor 1`, `actor 2`, `limiter`, `replay`, `mailbox`, `learner`.
 
     Raises:
-        ValueError: If there is no such role.
+        ValueError: If there is no such box.
     """
     if unknown := set(lit) - set(PLACES):
-        raise ValueError(f"There is no {unknown.pop()!r}; there are {', '.join(PLACES)}.")
+        raise ValueError(f"There is no {unknown.pop()!r}; choose from {', '.join(PLACES)}.")
     drawing = Drawing(640, 234, "actors, replay, learner, mailbox and limiter")
     for name, (x, y, width, height) in PLACES.items():
         drawing.box(x, y, width, height, name, lit=name in lit)

@@ -1,4 +1,4 @@
-"""The exercises of chapter 06: stamps to be read, a reader to be written, and an order with two faults."""
+"""Checks of the exercises of chapter 06: stamps, a reader, and a protocol with two bugs."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,86 +10,91 @@ from replay_tutorial.teaching.exercises import NotYet
 from replay_tutorial.teaching.own_protocol import explore_protocol
 
 STAMPS = (10, 4, 15, 0)
-# An author's protocol, tested for a year on a laptop.
-HASTY_WRITER = ("hold", "words", "fence", "publish")
-HASTY_SAMPLER = ("look", "fence", "words", "look")
+# A protocol with two bugs, which an x86-64 machine doesn't show.
+BUGGY_WRITER = ("hold", "words", "fence", "publish")
+BUGGY_SAMPLER = ("check", "fence", "words", "check")
 
 
 def check_rows(rows: Sequence[Any]) -> None:
-    """Check which row a sampler gets from each slot with `STAMPS`; None for a slot without a whole one."""
+    """Check the indexes of the rows in the slots with `STAMPS`; None for a slot without a complete row."""
     if len(rows) != len(STAMPS) or ... in rows:
-        raise NotYet("write an index for each of the four slots, or None where a sampler gets nothing")
+        raise NotYet("replace each ... by an index, or by None for a slot without a complete row")
     for slot, (given, stamp) in enumerate(zip(rows, STAMPS, strict=True)):
         right = None if stamp == 0 or stamp % 2 else stamp // 2 - 1
         if given == right:
             continue
         if right is None:
-            what = "was never written" if stamp == 0 else "is odd: somebody is writing, or has died there"
-            raise NotYet(f"slot {slot}: the stamp {stamp} {what}, and a sampler gets no row, not row {given}")
+            reason = (
+                "means never written" if stamp == 0 else "is odd, so a writer holds the slot or died there"
+            )
+            raise NotYet(f"slot {slot}: the stamp {stamp} {reason}; expected None, not {given}")
         raise NotYet(f"slot {slot}: the stamp {stamp} is 2 * (index + 1), so the index is not {given}")
-    print("right: rows 4 and 1, and nothing from the other two")
+    print("right: rows 4 and 1, and no row from the other two slots")
 
 
 class WatchedStamps:
-    """Stamps that count how often they are looked at, and a writer that strikes between two looks."""
+    """A stamp that counts its checks, and that a writer may change after the first check."""
 
     def __init__(self, stamp: int, then: int) -> None:
-        """Begin with a stamp in slot 0; from the second look on it is another."""
-        self.values, self.looks = (stamp, then), 0
+        """Set the stamp that the first check returns, and the one that later checks return."""
+        self.values, self.checks = (stamp, then), 0
 
     def __getitem__(self, slot: int) -> int:
-        """Look."""
-        self.looks += 1
-        return self.values[min(self.looks, 2) - 1]
+        """Return the stamp, and count the check."""
+        self.checks += 1
+        return self.values[min(self.checks, 2) - 1]
 
 
 class WatchedRows:
-    """Rows whose content changes under a reader that has not copied it."""
+    """One row that records how many checks of its stamp came before it was read."""
 
     def __init__(self, stamps: WatchedStamps) -> None:
-        """Hold one row; it is read after the first look, or before."""
+        """Create the row."""
         self.stamps, self.row = stamps, np.full(3, 7.0)
-        self.looks_before: int | None = None
+        self.checks_before: int | None = None
 
     def __getitem__(self, slot: int) -> npt.NDArray[np.float64]:
-        """Read."""
-        self.looks_before = self.stamps.looks
+        """Return the row, not a copy."""
+        self.checks_before = self.stamps.checks
         return self.row
 
 
 def check_read(read: Callable[..., Any]) -> None:
-    """Check a function `read(stamps, rows, slot)` that returns a copy of a whole row, or None."""
+    """Check a function `read(stamps, rows, slot)` that returns a copy of a complete row, or None."""
     for stamp, then, whole, where in (
-        (8, 8, True, "8 at both looks"),
+        (8, 8, True, "8 in both checks"),
         (0, 0, False, "0: never written"),
-        (9, 9, False, "9 at both looks: held all the while"),
-        (8, 25, False, "8, and 25 after the copy: a writer came"),
-        (8, 24, False, "8, and 24 after the copy: a writer came and went"),
+        (9, 9, False, "9 in both checks: held during the copy"),
+        (8, 25, False, "8 before and 25 after the copy: a writer started to write"),
+        (8, 24, False, "8 before and 24 after the copy: a writer replaced the row"),
     ):
         stamps = WatchedStamps(stamp, then)
         rows = WatchedRows(stamps)
         got = read(stamps, rows, 0)
         if not whole and got is not None:
-            raise NotYet(f"the stamp is {where}; the row must not be returned, and it was")
+            raise NotYet(f"the stamp is {where}; expected None, not a row")
         if whole and got is None:
-            raise NotYet(f"the stamp is {where}; the row is whole, and None was returned")
-        if whole and (rows.looks_before != 1 or stamps.looks != 2):
+            raise NotYet(f"the stamp is {where}; the row is complete, but None was returned")
+        if whole and (rows.checks_before != 1 or stamps.checks != 2):
             raise NotYet(
-                f"{rows.looks_before} looks before the copy and {stamps.looks} in all; make it 1 and 2"
+                f"checks of the stamp: {rows.checks_before} before the copy and {stamps.checks} in total; "
+                "expected 1 and 2"
             )
         rows.row[:] = 8.0
         if got is not None and not np.array_equal(got, np.full(3, 7.0)):
-            raise NotYet("a writer has changed the slot since, and the returned row changed with it: copy it")
-    print("right: a row is returned only if both looks find the same even stamp, and it is a copy")
+            raise NotYet(
+                "a writer changed the slot afterwards, and the returned row changed with it: copy it"
+            )
+    print("right: a copy of the row, and only if both checks return the same even stamp")
 
 
 def check_mended(writer: Sequence[str], sampler: Sequence[str]) -> None:
-    """Check an order of stores and loads that is to take the place of the hasty one."""
+    """Check a corrected order of stores and loads."""
     try:
         report = explore_protocol(writer, sampler)
     except ValueError as error:
         raise NotYet(str(error)) from None
     if report.violation:
         last = "; ".join((*report.trail, *report.last)[-3:])
-        raise NotYet(f"{report.violation}. It ends so: {last}. What could a fence have kept apart?")
-    print(f"right: {report.states} states, and nothing is torn in any of them")
+        raise NotYet(f"{report.violation}. The last operations: {last}. Which fence would prevent this?")
+    print(f"right: {report.states} states, and no torn row in any of them")

@@ -1,9 +1,8 @@
-"""What remains of a shared buffer when one of its writers is killed: do the others go on?
+"""Kill a writer of a shared buffer in the middle of `add`, and measure whether the other processes continue.
 
-Two processes: one adds long rows without end, and is killed in the middle of that. The other one then adds
-rows for five laps, and samples. A call that takes longer than the patience lasts is frozen.
-
-Left out: where in `add` the writer was. Its rows are so long that it is hardly ever anywhere else.
+There are two processes. The victim adds long rows forever, and is killed; its rows are so long that it is
+almost always inside `add`. The survivor then adds rows for five laps while another of its threads samples. A
+call that takes longer than `patience` counts as blocked.
 """
 
 import contextlib
@@ -16,20 +15,20 @@ from typing import Any, NamedTuple
 from replay_tutorial.teaching.writers import START_SECONDS, fields_of, numbers_of, rows_of, running, spawn
 
 CAPACITY = 8
-WIDTH = 1 << 17  # values of a row: a megabyte
-CHUNK = 8  # rows of each `add` of the victim
-ROWS, SAMPLES = 40, 10  # that the survivor adds, one by one, and draws
-ALONE = 0.2  # seconds that the victim has to itself before it is killed
-PATIENCE = 2.0
+WIDTH = 1 << 17  # values per row: 1 MiB
+CHUNK = 8  # rows per `add` call of the victim
+ROWS, SAMPLES = 40, 10  # calls of `add`, with one row each, and of `sample` by the survivor
+ALONE = 0.2  # seconds for which the victim runs alone before it is killed
+PATIENCE = 2.0  # seconds
 
 
 class Aftermath(NamedTuple):
-    """What came back after the kill.
+    """Whether the survivor's calls returned after the kill.
 
     Attributes:
-        add: Seconds that the survivor's calls of `add` took; None if they did not come back.
-        sample: The same of `sample`.
-        patience: Seconds that were waited.
+        add: Duration of the survivor's calls of `add` in seconds; None if they did not return.
+        sample: Duration of its calls of `sample` in seconds; None if they did not return.
+        patience: Timeout in seconds.
     """
 
     add: float | None
@@ -37,21 +36,25 @@ class Aftermath(NamedTuple):
     patience: float
 
     @property
-    def is_frozen(self) -> bool:
-        """Whether a call never came back."""
+    def is_blocked(self) -> bool:
+        """Whether a call did not return in time."""
         return None in self
 
     def __str__(self) -> str:
         parts = [
             f"{name} "
-            + (f"not back after {self.patience:g} s" if taken is None else f"back after {taken:.3f} s")
+            + (
+                f"did not return within {self.patience:g} s"
+                if taken is None
+                else f"returned after {taken:.3f} s"
+            )
             for name, taken in zip(self._fields, self[:2], strict=False)
         ]
-        return f"{'frozen' if self.is_frozen else 'goes on'} ({', '.join(parts)})"
+        return f"{'blocked' if self.is_blocked else 'continues'} ({', '.join(parts)})"
 
 
-def add_for_ever(buffer: Any, orders: Connection) -> None:
-    """Add long rows until the end: the victim's life."""
+def add_forever(buffer: Any, orders: Connection) -> None:
+    """Add long rows until the process is killed: the victim's main function."""
     rows = rows_of(numbers_of(1, 1, CHUNK), WIDTH)
     buffer.add(**rows)
     orders.send("adding")
@@ -60,7 +63,7 @@ def add_for_ever(buffer: Any, orders: Connection) -> None:
 
 
 def survive(buffer: Any, orders: Connection, sampled: Connection) -> None:
-    """Sample until told to stop; when told to go on, add and sample, and send how long each took."""
+    """Sample until a "stop" command, wait for "go on", then add and sample, and send both durations."""
 
     def add() -> None:
         start = time.perf_counter()
@@ -74,7 +77,7 @@ def survive(buffer: Any, orders: Connection, sampled: Connection) -> None:
             buffer.sample(CAPACITY)
         sampled.send(time.perf_counter() - start)
 
-    while not orders.poll(0.01):  # else a queue would be full, and the victim would not come to its first row
+    while not orders.poll(0.01):  # otherwise a full queue would block the victim in its first `add`
         with contextlib.suppress(ValueError):
             buffer.sample(CAPACITY)
     orders.send(orders.recv())
@@ -87,21 +90,21 @@ def survive(buffer: Any, orders: Connection, sampled: Connection) -> None:
 
 
 def kill_a_writer(kind: Callable[..., Any], patience: float = PATIENCE) -> Aftermath:
-    """Kill a writer in the middle of `add`, and see whether the others go on.
+    """Kill a writer in the middle of `add`, and measure whether the other processes continue.
 
     Args:
-        kind: Makes a shared replay buffer, as for `check_shared`.
-        patience: Seconds after which what has not come back is frozen.
+        kind: Class of a shared replay buffer, as in `check_shared`.
+        patience: Seconds after which a call counts as blocked.
 
     Returns:
-        How long the survivor's calls took. What is frozen is ended.
+        Duration of the survivor's calls. All processes have ended.
     """
     buffer = kind(CAPACITY, fields_of(WIDTH))
     (victim_orders, theirs), (orders, of_survivor), (sampled, sample_end) = (spawn.Pipe() for _ in range(3))
-    victim = spawn.Process(target=add_for_ever, args=(buffer, theirs), daemon=True)
+    victim = spawn.Process(target=add_forever, args=(buffer, theirs), daemon=True)
     survivor = spawn.Process(target=survive, args=(buffer, of_survivor, sample_end), daemon=True)
     with contextlib.closing(buffer), running(survivor, victim):
-        theirs.close()  # or a victim that dies of an error would be waited for
+        theirs.close()  # otherwise the death of a victim that raises an error would go unnoticed
         answer(victim_orders, START_SECONDS)
         orders.send("stop")
         answer(orders, START_SECONDS)
@@ -115,5 +118,5 @@ def kill_a_writer(kind: Callable[..., Any], patience: float = PATIENCE) -> After
 
 
 def answer(pipe: Connection, seconds: float) -> Any:
-    """Return what comes out of a pipe, or None if nothing does."""
+    """Return the next object from a pipe, or None after a timeout."""
     return pipe.recv() if pipe.poll(max(0.0, seconds)) else None

@@ -1,9 +1,8 @@
-"""The ladder of the shared replay buffer: how much writers and sampler get done while they share it.
+"""The ladder of the shared replay buffers: rows added and batches sampled while processes share a buffer.
 
-Some writers add batches of 100 rows and this process samples batches of 64, all as fast as they can, for a
-second. The ceiling is a buffer that nobody shares: what one process adds alone, and what it samples alone.
-
-Left out: short turns. Each rung has the machine to itself for its second, so a busy machine shows.
+Some writers add batches of 100 rows while this process samples batches of 64, all as fast as they can, for
+one second. The ceiling is an unshared buffer to which one process only adds, or from which it only samples.
+The rungs are measured one after the other, so other programs on a busy machine distort the comparison.
 """
 
 import contextlib
@@ -48,12 +47,12 @@ class Race(NamedTuple):
 
 
 def race(kind: Callable[..., Any], writers: int = 2, seconds: float = SECONDS) -> Race:
-    """Let writers add and this process sample, all as fast as they can.
+    """Measure writers that add while this process samples, all as fast as they can.
 
     Args:
-        kind: Makes a shared replay buffer, as for `check_shared`.
-        writers: How many processes add.
-        seconds: How long it is measured, once all of them are there.
+        kind: Class of a shared replay buffer, as in `check_shared`.
+        writers: Number of processes that add.
+        seconds: Length of the measurement, which starts when every writer has added rows.
     """
     buffer = kind(CAPACITY, FIELDS)
     added = spawn.RawArray(ctypes.c_int64, writers)
@@ -69,24 +68,24 @@ def race(kind: Callable[..., Any], writers: int = 2, seconds: float = SECONDS) -
 
 
 def sample_for(buffer: Any, seconds: float, until: Callable[[], bool] = lambda: False) -> tuple[int, float]:
-    """Sample for so many seconds, or until something is true; return how often, and how long it took."""
+    """Sample for some seconds or until a condition holds; return the number of batches and the seconds."""
     start, batches = time.perf_counter(), 0
     while (taken := time.perf_counter() - start) < seconds and not until():
-        with contextlib.suppress(ValueError):  # nothing has come yet
+        with contextlib.suppress(ValueError):  # the buffer is still empty
             buffer.sample(BATCH)
         batches += 1
     return batches, taken
 
 
 def ceiling() -> Race:
-    """Measure a buffer that nobody shares: what it takes in alone, and what it gives out alone."""
+    """Measure an unshared buffer that only adds, and one that only samples."""
     buffer = ReplayBuffer(CAPACITY, FIELDS, seed=0)
     add = microseconds(lambda: buffer.add(**ROWS))
     return Race(CHUNK / add * 1e6, 1e6 / microseconds(lambda: buffer.sample(BATCH)))
 
 
 def ladder_of(races: Mapping[str, Sequence[Race]]) -> Ladder:
-    """Return the table of what was measured: the races of each rung by its name, and of the ceiling by ""."""
+    """Return the ladder of measured races: rung's name → its races; the ceiling has the name ""."""
     return Ladder(
         RUNGS,
         {
@@ -99,7 +98,7 @@ def ladder_of(races: Mapping[str, Sequence[Race]]) -> Ladder:
 
 
 def shared_ladder(writers: int = 2, rounds: int = 1) -> Ladder:
-    """Measure all rungs, one after the other, and that so many times."""
+    """Measure all rungs, one after the other, `rounds` times."""
     races: dict[str, list[Race]] = {"": [], **{rung.kind.__name__: [] for rung in RUNGS}}
     for _ in range(rounds):
         races[""].append(ceiling())

@@ -1,12 +1,11 @@
-"""A protocol of the reader's own: in which order writer and sampler touch a slot, and what comes of it.
+"""Explore a protocol of your own: the order in which a writer and the sampler access a slot.
 
     explore_protocol(writer=["hold", "fence", "words", "fence", "publish"],
-                     sampler=["look", "fence", "words", "fence", "look"])
+                     sampler=["check", "fence", "words", "fence", "check"])
 
 Between two fences the order is free, as it is for a compiler and an Arm processor. One writer adds two rows
-to a ring of one slot, and every order in which the others may see that is tried.
-
-Left out: everything else that a writer does (`protocol_model`).
+to a ring of one slot, and the explorer tries every order in which the operations can become visible. All
+other operations of a writer are those of `protocol_model`.
 """
 
 from collections.abc import Sequence
@@ -24,28 +23,30 @@ from replay_tutorial.teaching.protocol_states import (
 )
 
 WRITER = ("hold", "fence", "words", "fence", "publish")
-SAMPLER = ("look", "fence", "words", "fence", "look")
+SAMPLER = ("check", "fence", "words", "fence", "check")
 STORES: dict[str, tuple[str | int, ...]] = {"hold": (HOLD,), "words": (WORD_1, WORD_2), "publish": (PUBLISH,)}
 
 
 class OwnProtocol(Model):
-    """The protocol with another order of stores and loads."""
+    """The protocol with a given order of stores and loads."""
 
     def __init__(self, writer: Sequence[str], sampler: Sequence[str]) -> None:
-        """Take what a writer stores once it may, and what the sampler loads, with fences between."""
+        """Set the writer's stores after its swap and the sampler's loads, each with fences."""
         super().__init__(Configuration(capacity=1, adds=((1, 1),), masses=False))
         self.stores = stores_of(writer)
         self.loads_before = loads_of(sampler)
 
 
 def stores_of(writer: Sequence[str]) -> tuple[tuple[str | int, ...], ...]:
-    """Return what is stored, in groups with a fence between.
+    """Return the stores of a writer, in groups separated by fences.
 
     Raises:
-        ValueError: If something is missing, twice there, or unknown.
+        ValueError: If a store is missing, repeated or unknown.
     """
     if sorted(step for step in writer if step != "fence") != sorted(STORES):
-        raise ValueError(f"a writer does 'hold', 'words' and 'publish' once each, and 'fence'; not {writer}")
+        raise ValueError(
+            f"a writer needs 'hold', 'words' and 'publish' once each, and any number of 'fence'; not {writer}"
+        )
     groups: list[tuple[str | int, ...]] = [()]
     for step in writer:
         if step == "fence":
@@ -56,28 +57,30 @@ def stores_of(writer: Sequence[str]) -> tuple[tuple[str | int, ...], ...]:
 
 
 def loads_of(sampler: Sequence[str]) -> dict[int, tuple[int, ...]]:
-    """Return what is loaded, and which loads must have happened before each.
+    """Return the loads of the sampler, and for each the loads that must come before it.
 
     Raises:
-        ValueError: If there is not one `words`, or not one or two looks.
+        ValueError: Unless there is one "words" and one or two "check".
     """
     steps = [step for step in sampler if step != "fence"]
-    if sorted(steps) not in (["look", "words"], ["look", "look", "words"]):
-        raise ValueError(f"a sampler does 'words' once, 'look' once or twice, and 'fence'; not {sampler}")
+    if sorted(steps) not in (["check", "words"], ["check", "check", "words"]):
+        raise ValueError(
+            f"a sampler needs 'words' once, 'check' once or twice, and any number of 'fence'; not {sampler}"
+        )
     before: dict[int, tuple[int, ...]] = {}
-    done: tuple[int, ...] = ()  # before the last fence
-    since: tuple[int, ...] = ()
-    looks = iter((FIRST, SECOND))
+    done: tuple[int, ...] = ()  # loads before the last fence
+    since: tuple[int, ...] = ()  # loads after it
+    checks = iter((FIRST, SECOND))
     for step in sampler:
         if step == "fence":
             done, since = done + since, ()
             continue
-        loads = (WORD_1, WORD_2) if step == "words" else (next(looks),)
+        loads = (WORD_1, WORD_2) if step == "words" else (next(checks),)
         before |= dict.fromkeys(loads, done)
         since += loads
     return before
 
 
 def explore_protocol(writer: Sequence[str] = WRITER, sampler: Sequence[str] = SAMPLER) -> Report:
-    """Try every order that the fences allow, and return what was found."""
+    """Explore every order that the fences allow; return the number of states and the first violation."""
     return explore(OwnProtocol(writer, sampler))

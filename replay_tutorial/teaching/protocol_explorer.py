@@ -1,8 +1,7 @@
-"""An explorer of every state that the protocol's model can reach, the nearest first.
+"""Breadth-first search of all states that a model of the protocol can reach.
 
-The way to the first violation is therefore as short as it can be, and it is told step by step.
-
-Left out: which protocol (`protocol_model`), and how the reader takes one apart (`own_protocol`).
+The search returns the first violation of an invariant, with a shortest sequence of operations that leads to
+it.
 """
 
 from typing import NamedTuple
@@ -15,8 +14,8 @@ from replay_tutorial.teaching.protocol_states import (
     FIRST,
     FREE,
     INHERIT,
-    LOOK,
     NOTHING,
+    READ_STAMP,
     RESERVE,
     STORE,
     SWAP,
@@ -24,32 +23,37 @@ from replay_tutorial.teaching.protocol_states import (
     State,
 )
 
-# What a writer does with the slot of its row, in words.
-DOES = {LOOK: "looks at the stamp of", SWAP: "fails to take", TEST_HOLDER: "asks who holds", FREE: "frees"}
+# The operations of a writer on the slot of its row.
+OPERATIONS = {
+    READ_STAMP: "checks the stamp of slot {}",
+    SWAP: "fails to swap the stamp of slot {}, which has changed",
+    TEST_HOLDER: "checks whether the holder of slot {} is alive",
+    FREE: "frees slot {}",
+}
 
 
 class Report(NamedTuple):
-    """What the explorer found: how many states, and the first violation with the way there."""
+    """The number of states visited, and the first violation with the operations that lead to it."""
 
     states: int
     violation: str | None = None
     trail: tuple[str, ...] = ()
-    last: tuple[str, ...] = ()  # the load that completes a wrong row, if that is what is wrong
+    last: tuple[str, ...] = ()  # the load that completes an incorrect row, if that is the violation
 
     def __str__(self) -> str:
-        found = self.violation or "in none of them a row that is torn, made up, or under a wrong index"
+        found = self.violation or "no violation; every returned row is complete and has its own index"
         return "\n".join(
-            (f"{self.states:,} states, {found}", *(f"   {step}" for step in (*self.trail, *self.last)))
+            (f"{self.states:,} states: {found}", *(f"   {step}" for step in (*self.trail, *self.last)))
         )
 
 
 def explore(model: Model) -> Report:
-    """Visit every reachable state, the nearest first, until an invariant is found broken."""
+    """Visit every reachable state, nearest first, until an invariant is violated."""
     start = model.start()
     numbers = {start: 0}
     came_from = [0]
-    # For each writer, the state that each state leads to if that writer alone goes on; itself where it has
-    # ended.
+    # For each writer, the successor of each state if only that writer runs; the state itself if the writer
+    # has ended.
     alone: list[list[int]] = [[] for _ in start.writers]
     at = 0
     states = [start]
@@ -66,95 +70,93 @@ def explore(model: Model) -> Report:
                     states.append(after)
                     came_from.append(at)
                 firsts.setdefault(writer, number)
-            for writer, ways in enumerate(alone):
-                ways.append(firsts.get(writer, at))
+            for writer, next_states in enumerate(alone):
+                next_states.append(firsts.get(writer, at))
         except Violation as violation:
-            last = () if violation.after is None else (tell(state, violation.after),)
+            last = () if violation.after is None else (describe(state, violation.after),)
             return Report(len(states), str(violation), trail_to(at, states, came_from), last)
         at += 1
-    for writer, ways in enumerate(alone):
-        waits = first_that_never_ends(ways)
+    for writer, next_states in enumerate(alone):
+        waits = find_cycle(next_states)
         if waits is not None:
-            return Report(
-                len(states), f"writer {writer} waits for another", trail_to(waits, states, came_from)
-            )
+            trail = trail_to(waits, states, came_from)
+            return Report(len(states), f"writer {writer} waits for another writer", trail)
     return Report(len(states))
 
 
-def first_that_never_ends(ways: list[int]) -> int | None:
-    """Find a state from which following the ways goes round in a circle."""
-    ends = bytearray(len(ways))  # 1: leads to an end, 2: on the way that is being followed
-    for start in range(len(ways)):
-        way = [start]
-        while not ends[way[-1]] and ways[way[-1]] != way[-1]:
-            ends[way[-1]] = 2
-            way.append(ways[way[-1]])
-        if ends[way[-1]] == 2:
+def find_cycle(next_states: list[int]) -> int | None:
+    """Return a state from which the successors form a cycle, or None."""
+    ends = bytearray(len(next_states))  # 1: leads to an end, 2: on the current path
+    for start in range(len(next_states)):
+        path = [start]
+        while not ends[path[-1]] and next_states[path[-1]] != path[-1]:
+            ends[path[-1]] = 2
+            path.append(next_states[path[-1]])
+        if ends[path[-1]] == 2:
             return start
-        for state in way:
+        for state in path:
             ends[state] = 1
     return None
 
 
 def trail_to(number: int, states: list[State], came_from: list[int]) -> tuple[str, ...]:
-    """Return the operations that lead from the start to a state."""
-    told: list[str] = []
+    """Return descriptions of the operations that lead from the initial state to a state."""
+    lines: list[str] = []
     while number:
-        told.append(tell(states[came_from[number]], states[number]))
+        lines.append(describe(states[came_from[number]], states[number]))
         number = came_from[number]
-    return tuple(reversed(told))
+    return tuple(reversed(lines))
 
 
-def tell(before: State, after: State) -> str:
-    """Say which operation leads from one state to the next."""
+def describe(before: State, after: State) -> str:
+    """Describe the operation that leads from one state to the next."""
     if before.sampler != after.sampler:
-        return "sampler " + tell_load(before, after)
+        return "sampler " + describe_load(before, after)
     changed = [i for i, writer in enumerate(before.writers) if writer != after.writers[i]]
     if not changed:
-        return "a new process with a dead one's number frees a slot that it held"
+        return "a new process frees a slot held under its number"
     number = changed[0]
     writer, then = before.writers[number], after.writers[number]
     if then.step == DEAD:
         return f"writer {number} is killed"
     if writer.step in (DEAD, INHERIT):
-        return f"writer {number} is a new process, or begins"
+        return f"writer {number}: a new process starts, or starts to add"
     if writer.step == STORE:
-        return f"writer {number}: others see {tell_store(before, after)}"
+        return f"writer {number}: {describe_store(before, after)} becomes visible"
     if writer.step == RESERVE:
         return f"writer {number} reserves index {before.next_index}"
     slot = writer.reserved[0] % len(before.stamps)
     if writer.step == SWAP and then.step == STORE:
-        return f"writer {number} takes slot {slot}: its swap succeeds"
-    return f"writer {number} {DOES[writer.step]} slot {slot}"
+        return f"writer {number} swaps its stamp into slot {slot}"
+    return f"writer {number} {OPERATIONS[writer.step].format(slot)}"
 
 
-def tell_store(before: State, after: State) -> str:
-    """Say what became visible to the others."""
+def describe_store(before: State, after: State) -> str:
+    """Describe the store that became visible."""
     for slot, (old, new) in enumerate(zip(before.stamps, after.stamps, strict=True)):
         if old != new:
-            return f"the stamp '{tell_stamp(new)}' on slot {slot}"
+            return f"the stamp '{describe_stamp(new)}' of slot {slot}"
     for place, (old, new) in enumerate(zip(before.words, after.words, strict=True)):
         if old != new:
             return f"{('word 1', 'word 2', 'the mass')[place % 3]} of row {new} in slot {place // 3}"
-    return "nothing new"
+    return "an unchanged value"
 
 
-def tell_load(before: State, after: State) -> str:
-    """Say what the sampler has loaded."""
+def describe_load(before: State, after: State) -> str:
+    """Describe the sampler's load."""
     if after.sampler is None:
-        return "leaves this slot"
+        return "is done with this slot"
     slot, *now = after.sampler
     then = before.sampler[1:] if before.sampler else (NOTHING,) * len(now)
     load = next(i for i, (old, new) in enumerate(zip(then, now, strict=True)) if old != new)
     if load >= FIRST:
-        return f"looks at the stamp of slot {slot}: '{tell_stamp(now[load])}'"
-    return f"loads word {load + 1} of slot {slot}: " + (
-        f"row {now[load]}" if now[load] >= 0 else "nothing there"
-    )
+        return f"checks the stamp of slot {slot}: '{describe_stamp(now[load])}'"
+    value = f"from row {now[load]}" if now[load] >= 0 else "never written"
+    return f"loads word {load + 1} of slot {slot}: {value}"
 
 
-def tell_stamp(stamp: int) -> str:
-    """Say what a stamp says."""
+def describe_stamp(stamp: int) -> str:
+    """Describe a stamp."""
     if stamp == 0:
         return "never written"
-    return f"row {index_of(stamp)}, {'held' if is_held(stamp) else 'whole'}"
+    return f"row {index_of(stamp)}, {'held' if is_held(stamp) else 'published'}"

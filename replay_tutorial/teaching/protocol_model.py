@@ -1,21 +1,22 @@
-"""The protocol of the shared ring as a small state machine.
+"""A model of the shared ring's protocol: a state machine whose steps are single memory operations.
 
-Writers, their crashes and one sampler take turns in every possible order, one memory operation at a time. A
-process that is not scheduled is a stopped one, so stops need no step of their own. The stamps have the layout
-of `replay_tutorial.shared.protocol`; a row's words and mass are just its index.
+In the model, writers, kills of writers and one sampler interleave in every possible order. A stopped process
+is one that is not scheduled, so stops need no step of their own. Stamps have the layout of
+`replay_tutorial.shared.protocol`; the words and the mass of a row all equal its index.
 
-How the machine's memory is modelled:
+The memory model:
 
-- What a writer stores waits until it becomes visible to all others at once. The order is free, within what a
-  fence or a release allows: `pending` is a sequence of groups, and a store may become visible only while it
-  is in the first.
-- A swap compares with the newest stamp, visible or not: a word has one order of changes, even without fences.
-- The loads of the sampler happen in any order that an acquire or a fence does not forbid.
-- A killed writer's pending stores are lost, even such as a machine must complete: more can go wrong here than
-  there.
+- A store stays pending until it becomes visible to all other processes at once. The order is free except for
+  fences and releases: `pending` is a sequence of groups, and only stores in the first group may become
+  visible.
+- A swap compares with the newest stamp, visible or not, because all processes agree on the order of changes
+  to a single word.
+- The sampler's loads run in any order that no acquire or fence forbids.
+- The pending stores of a killed writer are lost, although a real machine may complete them. The model is
+  therefore weaker than any machine.
 
-Left out: loads of a writer that come before its own publication. A writer's next look at a stamp may be
-early, but it is no more than a hint to the swap that follows, and both fetch_add and swap release.
+Left out: loads of a writer that run before its own publication. An early read of a stamp is harmless, because
+the swap that follows checks the stamp, and both `fetch_add` and the swap release.
 """
 
 from collections.abc import Iterator
@@ -36,11 +37,11 @@ from replay_tutorial.teaching.protocol_states import (
     FREE,
     HOLD,
     INHERIT,
-    LOOK,
     MASS,
     MUTATIONS,
     NOTHING,
     PUBLISH,
+    READ_STAMP,
     RESERVE,
     SECOND,
     STORE,
@@ -51,33 +52,33 @@ from replay_tutorial.teaching.protocol_states import (
     Configuration,
     State,
     Writer,
-    after_look,
     may_be_read,
-    put,
+    replace_item,
+    step_after_read,
 )
 
-NOBODY_GOES_ON = -1
+NO_WRITER = -1
 
 
 class Violation(Exception):
-    """An invariant that does not hold.
+    """A violated invariant.
 
     Attributes:
-        after: The state that the breaking operation leads to, if there is one.
+        after: The state after the violating load, or None if the violation is not caused by a load.
     """
 
     after: State | None = None
 
 
 class Model:
-    """The protocol in one configuration, whole or with one mutation.
+    """The protocol in one configuration, complete or with one mutation.
 
-    A step of a writer is a method: `_look` for LOOK, and so on.
+    Each operation of a writer has a method: `_read_stamp` for READ_STAMP, and so on.
     """
 
     def __init__(self, configuration: Configuration, mutation: str | None = None) -> None:
         if mutation not in (None, *MUTATIONS):
-            raise ValueError(f"There is no mutation {mutation!r}.")
+            raise ValueError(f"There is no mutation {mutation!r}; choose one of {', '.join(MUTATIONS)}.")
         self.configuration = configuration
         self.capacity = configuration.capacity
         self.mutation = mutation
@@ -85,7 +86,7 @@ class Model:
         self.loads_before = self._loads_before()
 
     def _stores(self) -> tuple[tuple[str | int, ...], ...]:
-        """Return what a writer stores after its swap, in groups with a fence or a release between."""
+        """Return the stores of a writer after its swap, in groups separated by a fence or a release."""
         row = (WORD_1, WORD_2, MASS) if self.configuration.masses else (WORD_1, WORD_2)
         return {
             "no fence after the swap": ((HOLD, *row), (PUBLISH,)),
@@ -95,20 +96,20 @@ class Model:
         }.get(self.mutation or "", ((HOLD,), row, (PUBLISH,)))
 
     def _loads_before(self) -> dict[int, tuple[int, ...]]:
-        """Return the sampler's loads, and which of them must have happened before each."""
+        """Return the sampler's loads, and for each the loads that must come before it."""
         loads = {FIRST: (), WORD_1: (FIRST,), WORD_2: (FIRST,), SECOND: (FIRST, WORD_1, WORD_2)}
-        if self.mutation == "no second look":
+        if self.mutation == "no second check":
             del loads[SECOND]
-        elif self.mutation == "no fence before the second look":
+        elif self.mutation == "no fence before the second check":
             loads[SECOND] = (FIRST,)
-        elif self.mutation == "second look before the words":
+        elif self.mutation == "second check before the words":
             loads |= {SECOND: (FIRST,), WORD_1: (SECOND,), WORD_2: (SECOND,)}
-        elif self.mutation == "first look without acquire":
+        elif self.mutation == "first check without acquire":
             loads |= {WORD_1: (), WORD_2: ()}
         return loads
 
     def start(self) -> State:
-        """Return the empty ring, with every writer before its first call."""
+        """Return the initial state: an empty ring, and every writer before its first call."""
         return State(
             0,
             (0,) * self.capacity,
@@ -120,26 +121,27 @@ class Model:
         )
 
     def successors(self, state: State) -> Iterator[tuple[int, State]]:
-        """Return every state that is one memory operation, or one crash, away.
+        """Yield every state that one memory operation or one kill leads to.
 
-        With each comes the number of the writer that goes on; NOBODY_GOES_ON for what is not a writer's step.
+        Yields:
+            The number of the writer that made the step, or NO_WRITER, and the new state.
         """
         for number, writer in enumerate(state.writers):
             if writer.step == DEAD:
                 if state.heirs:
-                    yield NOBODY_GOES_ON, self._begin_heir(state, number)
+                    yield NO_WRITER, self._begin_heir(state, number)
                 continue
             if writer.step != DONE:
                 for after in self.steps(state, number):
                     yield number, after
                 if state.crashes:
                     after = self._changed(state, number, Writer(DEAD))
-                    yield NOBODY_GOES_ON, after._replace(crashes=state.crashes - 1)
+                    yield NO_WRITER, after._replace(crashes=state.crashes - 1)
         for after in self._sampler_steps(state):
-            yield NOBODY_GOES_ON, after
+            yield NO_WRITER, after
 
     def steps(self, state: State, number: int) -> Iterator[State]:
-        """Return what the next operation of one writer can lead to."""
+        """Yield the states that the next operation of one writer can lead to."""
         writer = state.writers[number]
         if writer.step == STORE:
             for which in writer.pending[0]:
@@ -148,31 +150,31 @@ class Model:
             yield getattr(self, "_" + writer.step)(state, number, writer)
 
     def _changed(self, state: State, number: int, writer: Writer) -> State:
-        return state._replace(writers=put(state.writers, number, writer))
+        return state._replace(writers=replace_item(state.writers, number, writer))
 
-    def _next_row(self, writer: Writer, passed: int) -> Writer:
-        """Go on to the next row of the call, to the rows passed over, or to the next call."""
-        reserved, passed = writer.reserved[1:], writer.passed + passed
+    def _next_row(self, writer: Writer, skipped: int) -> Writer:
+        """Return the writer at its next row: of this call, of the skipped rows, or of its next call."""
+        reserved, skipped = writer.reserved[1:], writer.skipped + skipped
         if reserved:
-            return Writer(LOOK, writer.adds, reserved, passed)
-        adds = (passed, *writer.adds) if passed and self.capacity > 1 else writer.adds
+            return Writer(READ_STAMP, writer.adds, reserved, skipped)
+        adds = (skipped, *writer.adds) if skipped and self.capacity > 1 else writer.adds
         return Writer(RESERVE if adds else DONE, adds)
 
     def _reserve(self, state: State, number: int, writer: Writer) -> State:
         first, count = state.next_index, writer.adds[0]
         reserved = tuple(range(first + max(0, count - self.capacity), first + count))
-        after = self._changed(state, number, Writer(LOOK, writer.adds[1:], reserved))
+        after = self._changed(state, number, Writer(READ_STAMP, writer.adds[1:], reserved))
         return after._replace(next_index=first + count)
 
-    def _look(self, state: State, number: int, writer: Writer) -> State:
+    def _read_stamp(self, state: State, number: int, writer: Writer) -> State:
         index = writer.reserved[0]
         stamp = state.stamps[index % self.capacity]
-        step = after_look(stamp, index)
-        if step == DONE and self.mutation == "no test for being lapped":
+        step = step_after_read(stamp, index)
+        if step == DONE and self.mutation == "no test for a newer index":
             step = TEST_HOLDER if is_held(stamp) else SWAP
         if step == DONE:
             return self._changed(state, number, self._next_row(writer, 0))
-        if step == TEST_HOLDER and self.mutation == "take what a living writer holds":
+        if step == TEST_HOLDER and self.mutation == "take slots of living writers":
             step = SWAP
         return self._changed(state, number, writer._replace(step=step, seen=stamp))
 
@@ -180,10 +182,9 @@ class Model:
         index = writer.reserved[0]
         slot = index % self.capacity
         if self._newest_stamp(state, slot) != writer.seen:
-            return self._changed(state, number, writer._replace(step=LOOK, seen=0))
+            return self._changed(state, number, writer._replace(step=READ_STAMP, seen=0))
         after = self._changed(state, number, writer._replace(step=STORE, seen=0, pending=self.stores))
-        # With a fence behind it, a swap that is not yet visible can't be told from one that has not happened
-        # yet.
+        # If a fence follows, a swap that is not yet visible is equivalent to one that has not happened.
         return self._store(after, number, HOLD) if self.stores[0] == (HOLD,) else after
 
     def _newest_stamp(self, state: State, slot: int) -> int:
@@ -193,7 +194,7 @@ class Model:
         return state.stamps[slot]
 
     def _store(self, state: State, number: int, which: str | int) -> State:
-        """Let one pending store of a writer become visible."""
+        """Make one pending store of a writer visible."""
         writer = state.writers[number]
         index = writer.reserved[0]
         slot = index % self.capacity
@@ -202,39 +203,39 @@ class Model:
         after = writer._replace(pending=pending) if pending else self._next_row(writer, 0)
         state = self._changed(state, number, after)
         if isinstance(which, int):
-            return state._replace(words=put(state.words, 3 * slot + which, index))
+            return state._replace(words=replace_item(state.words, 3 * slot + which, index))
         ownerless = self.mutation == "held stamp without owner"
         holding = held_stamp(index, NOBODY if ownerless else number + 1)
         stamp = holding if which == HOLD else published_stamp(index)
         if index_of(stamp) < index_of(state.stamps[slot]):
-            raise Violation(f"older row over a newer one: {index} in slot {slot}")
-        return state._replace(stamps=put(state.stamps, slot, stamp))
+            raise Violation(f"decreasing index: {index} over a newer row in slot {slot}")
+        return state._replace(stamps=replace_item(state.stamps, slot, stamp))
 
     def _test_holder(self, state: State, number: int, writer: Writer) -> State:
         holder = state.writers[owner_of(writer.seen) - 1]
-        if holder.step in (DEAD, INHERIT) and self.mutation != "dead writers' slots are passed over":
+        if holder.step in (DEAD, INHERIT) and self.mutation != "slots of dead writers are skipped":
             return self._changed(state, number, writer._replace(step=FREE))
         if self.mutation == "wait for the holder":
-            return self._changed(state, number, writer._replace(step=LOOK, seen=0))
+            return self._changed(state, number, writer._replace(step=READ_STAMP, seen=0))
         return self._changed(state, number, self._next_row(writer, 1))
 
     def _free(self, state: State, number: int, writer: Writer) -> State:
         slot = writer.reserved[0] % self.capacity
-        after = self._changed(state, number, writer._replace(step=LOOK, seen=0))
+        after = self._changed(state, number, writer._replace(step=READ_STAMP, seen=0))
         if state.stamps[slot] == writer.seen or self.mutation == "free by a store instead of a swap":
-            return after._replace(stamps=put(state.stamps, slot, abandoned(writer.seen)))
+            return after._replace(stamps=replace_item(state.stamps, slot, abandoned(writer.seen)))
         return after
 
     def _begin_heir(self, state: State, number: int) -> State:
-        skip = self.mutation == "number inherited without freeing"
+        skip = self.mutation == "number reused without freeing"
         heir = Writer(RESERVE if skip else INHERIT, self.configuration.heir_adds)
         return self._changed(state, number, heir)._replace(heirs=state.heirs - 1)
 
     def _inherit(self, state: State, number: int, heir: Writer) -> State:
-        """Free the next slot that the number's last process held; without one, begin to work."""
+        """Free the next slot that the number's previous process held, or start to add if there is none."""
         for slot, stamp in enumerate(state.stamps):
             if is_held(stamp) and owner_of(stamp) == number + 1:
-                return state._replace(stamps=put(state.stamps, slot, abandoned(stamp)))
+                return state._replace(stamps=replace_item(state.stamps, slot, abandoned(stamp)))
         return self._changed(state, number, heir._replace(step=RESERVE))
 
     def _sampler_steps(self, state: State) -> Iterator[State]:
@@ -251,8 +252,8 @@ class Model:
                 continue
             value = state.words[3 * slot + load] if load < FIRST else state.stamps[slot]
             if load < FIRST and value == NOTHING:
-                value = -2  # read, and never written
-            after: tuple[int, ...] | None = put(sampler, load + 1, value)
+                value = -2  # loaded, but never written
+            after: tuple[int, ...] | None = replace_item(sampler, load + 1, value)
             try:
                 if (load == FIRST and not may_be_read(value)) or self._is_done(after[1:]):
                     after = None
@@ -263,7 +264,7 @@ class Model:
                 yield state._replace(sampler=after)
 
     def _is_done(self, loaded: tuple[int, ...]) -> bool:
-        """Return whether the sampler's loads are complete; if so, check the row that it would return."""
+        """Return whether all loads of the sampler are made; if so, check the row that it would return."""
         if any(loaded[load] == NOTHING for load in self.loads_before):
             return False
         word_1, word_2, first, second = loaded
@@ -273,27 +274,27 @@ class Model:
         if word_1 != word_2:
             raise Violation(f"torn row: words of {word_1} and {word_2} returned as row {index}")
         if word_1 < 0:
-            raise Violation("never-written row returned")
+            raise Violation("row never written, but returned")
         if word_1 != index:
             raise Violation(f"wrong index: row {word_1} returned as row {index}")
         return True
 
     def check(self, state: State) -> None:
-        """Raise Violation if an invariant of states does not hold."""
+        """Raise Violation if the state violates an invariant."""
         for slot, stamp in enumerate(state.stamps):
             right = not self.configuration.masses or state.words[3 * slot + MASS] == index_of(stamp)
             if may_be_read(stamp) and not right:
-                raise Violation(f"wrong mass beside the row published in slot {slot}")
+                raise Violation(f"wrong mass for the row published in slot {slot}")
         storing = [w.reserved[0] % self.capacity for w in state.writers if w.step == STORE]
         if len(set(storing)) < len(storing):
             raise Violation(f"two living writers write to slot {storing[0]}")
 
     def check_end(self, state: State) -> None:
-        """Once all have ended: raise Violation unless a new writer gets a row into every slot."""
+        """Raise Violation unless a new writer can fill every slot after all other writers have ended."""
         number = len(state.writers)
         newcomer = Writer(RESERVE, (self.capacity,))
         after = state._replace(writers=(*state.writers, newcomer))
         while after.writers[number].step != DONE:
             if after.next_index > state.next_index + self.capacity:
-                raise Violation("lost slot: a new writer passes over it, and nobody alive works on it")
+                raise Violation("lost slot: a new writer skips it, and no living writer holds it")
             after = next(iter(self.steps(after, number)))

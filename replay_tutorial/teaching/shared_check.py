@@ -1,10 +1,8 @@
-"""One check for every replay buffer that processes share: those of `steps`, and the package's.
+"""One check for every shared replay buffer: those of `steps`, and the package's.
 
-Two processes write rows in which every value is the row's number, and this one samples: no row may be torn,
-nor made up, nor lost while there is room for it, and the oldest go first. It shares no code with what it
-checks.
-
-Left out: what happens when a writer is killed (`killed_writer`), and speed (`ladder_shared`).
+Two processes write rows in which every value is the row's number, while this process samples. No row may be
+torn, invented, or lost while there is room for it, and the oldest rows must be replaced first. The check
+shares no code with the buffers.
 """
 
 import time
@@ -19,45 +17,45 @@ from replay_tutorial.teaching.exercises import OneLine
 from replay_tutorial.teaching.writers import SAMPLE, Writers, fields_of, numbers_of
 
 CAPACITY = 32
-WIDTH = 4095  # values of a row beside its number: 32 kB, so that it takes a while to write one
+WIDTH = 4095  # values per row besides its number: 32 KiB, so that writing a row takes a while
 WRITERS = 2
-SECONDS = 0.5  # that both write at the same time, as fast as they can
-PATIENCE = 10.0
+SECONDS = 0.5  # for which both write at the same time, as fast as they can
+PATIENCE = 10.0  # seconds
 
 
 class WrongShared(OneLine):
-    """What is wrong with a shared replay buffer, in one line."""
+    """A shared replay buffer is incorrect; the message describes the fault in one line."""
 
 
 class Torn(WrongShared):
-    """A row that nobody added: its values are of two rows, or of none.
+    """A row that no writer added: its values come from two rows, or from none.
 
     Attributes:
         values: The row, float64[WIDTH + 1], its number first.
     """
 
     def __init__(self, values: npt.NDArray[np.float64]) -> None:
-        """Say which rows it is made of."""
+        """Describe the row by the numbers of its parts."""
         self.values = values
         numbers, starts = np.unique(values, return_index=True)
         parts = ", ".join(
             f"{np.sum(values == number):,} of row {number:.0f}"
             for number in numbers[np.argsort(starts)].tolist()
         )
-        super().__init__(f"a torn row: of its {len(values):,} values there are {parts}")
+        super().__init__(f"a torn row: its {len(values):,} values consist of {parts}")
 
 
 def check_shared(kind: Callable[..., Any], seconds: float = SECONDS, patience: float = PATIENCE) -> None:
-    """Check a shared replay buffer, and print what was checked.
+    """Check a shared replay buffer, and print the number of rows checked.
 
     Args:
-        kind: Makes one: `kind(capacity, fields)`, with `add(**rows)` for a batch, `sample(batch_size)`, and
-            `close()`. It is passed to processes that start by spawn.
-        seconds: How long the writers write at the same time.
-        patience: Seconds until rows that were added must be there: some of them travel.
+        kind: Class of the buffer: `kind(capacity, fields)` with the methods `add(**rows)` for a batch,
+            `sample(batch_size)` and `close()`. Buffers are passed to processes that start by spawn.
+        seconds: Seconds for which the writers write at the same time.
+        patience: Seconds after which added rows must be in the buffer; in a queue they arrive late.
 
     Raises:
-        Torn: If a row was drawn that nobody added.
+        Torn: If a sampled row was not added by a writer.
         WrongShared: If rows are lost, or kept too long.
     """
     buffer = kind(CAPACITY, fields_of(WIDTH))
@@ -66,16 +64,14 @@ def check_shared(kind: Callable[..., Any], seconds: float = SECONDS, patience: f
         written, drawn = check_storm(buffer, writers, seconds)
         check_room(buffer, writers, patience)
         check_order(buffer, writers, patience)
-    print(
-        f"right: {written:,} rows added by {WRITERS} writers, {drawn:,} drawn meanwhile: none torn, none lost"
-    )
+    print(f"right: {written:,} rows added by {WRITERS} writers, {drawn:,} sampled; none torn, none lost")
 
 
 def check_first(buffer: Any, writers: Writers, patience: float) -> None:
-    """Let one writer add one row: it must be drawn, and nothing else."""
+    """Let one writer add one row, and check that only this row is drawn."""
     try:
         buffer.sample(SAMPLE)
-        raise WrongShared("nothing has been added, and `sample` returned rows; it should raise ValueError")
+        raise WrongShared("`sample` returned rows from an empty buffer; it should raise ValueError")
     except ValueError:
         writers.start(0, rows=1)
         writers.wait(0)
@@ -83,7 +79,7 @@ def check_first(buffer: Any, writers: Writers, patience: float) -> None:
 
 
 def check_storm(buffer: Any, writers: Writers, seconds: float) -> tuple[int, int]:
-    """Let the writers write at the same time, as fast as they can; return the rows added, and drawn."""
+    """Let the writers write at the same time; return the numbers of rows added and drawn."""
     for writer in range(WRITERS):
         writers.start(writer, seconds=seconds)
     drawn = sample_until_done(buffer, writers, range(WRITERS))
@@ -91,7 +87,7 @@ def check_storm(buffer: Any, writers: Writers, seconds: float) -> tuple[int, int
 
 
 def check_room(buffer: Any, writers: Writers, patience: float) -> None:
-    """Let both writers add half a buffer at the same time: all of these rows must be there."""
+    """Let both writers add half a buffer at the same time, and check that no row is missing."""
     share = CAPACITY // WRITERS
     for writer in range(WRITERS):
         writers.start(writer, rows=share)
@@ -102,7 +98,7 @@ def check_room(buffer: Any, writers: Writers, patience: float) -> None:
 
 
 def check_order(buffer: Any, writers: Writers, patience: float) -> None:
-    """Let one writer go round alone, five times: the newest rows must be there."""
+    """Let one writer add five laps of rows, and check that the buffer contains the newest ones."""
     writers.start(0, rows=5 * CAPACITY)
     sample_until_done(buffer, writers, [0])
     newest = numbers_of(0, writers.wait(0) - CAPACITY + 1, CAPACITY)
@@ -110,9 +106,9 @@ def check_order(buffer: Any, writers: Writers, patience: float) -> None:
 
 
 def sample_until_done(buffer: Any, writers: Writers, which: Sequence[int]) -> int:
-    """Draw, and refuse what is torn, until these writers are done; return how many rows were drawn.
+    """Draw and check rows until these writers are done; return the number of rows drawn.
 
-    A queue is emptied only by the sampler, and a full one makes writers wait.
+    Only the sampler empties a queue, and a full queue blocks its writers.
     """
     drawn = 0
     while not all(writers.is_done(writer) for writer in which):
@@ -122,27 +118,30 @@ def sample_until_done(buffer: Any, writers: Writers, which: Sequence[int]) -> in
 
 
 def wait_for_rows(buffer: Any, numbers: npt.NDArray[np.float64], where: str, patience: float) -> None:
-    """Draw until all of these rows have been drawn, and no others, or patience ends."""
+    """Draw until the buffer contains exactly these rows; raise WrongShared after `patience` seconds."""
     wanted, end = set(numbers.tolist()), time.monotonic() + patience
     while (drawn := draw_all(buffer)) != wanted:
         if time.monotonic() > end:
             raise WrongShared(
-                f"{where} last, and {CAPACITY} have room: {named(wanted - drawn)} of these are lost, "
-                f"{named(drawn - wanted)} others are there"
+                f"{where} last, and the capacity is {CAPACITY}; missing rows: {named(wanted - drawn)}, "
+                f"unexpected rows: {named(drawn - wanted)}"
             )
 
 
 def draw_all(buffer: Any) -> set[float]:
-    """Draw so often that a row which is there is missed once in ten million times; return the numbers."""
+    """Return the numbers of the rows in the buffer.
+
+    It draws so many rows that a given one is missed once in ten million times.
+    """
     draws = -(-CAPACITY * 20 // SAMPLE)
     try:
         return {number for _ in range(draws) for number in check_rows(buffer.sample(SAMPLE)).tolist()}
-    except ValueError:  # nothing has come yet
+    except ValueError:  # the buffer is empty
         return set()
 
 
 def check_rows(batch: dict[str, Any]) -> npt.NDArray[np.float64]:
-    """Refuse rows that are not of one number, or of none; return the numbers."""
+    """Return the numbers of the rows; raise Torn if a row contains two numbers, or was never written."""
     numbers = batch["number"]
     torn = (batch["values"] != numbers[:, np.newaxis]).any(axis=1) | (numbers == 0)
     if torn.any():
@@ -152,6 +151,6 @@ def check_rows(batch: dict[str, Any]) -> npt.NDArray[np.float64]:
 
 
 def named(numbers: set[float]) -> str:
-    """Count rows, and name the first few."""
+    """Format a set of row numbers: their count, and the first few."""
     names = [f"{number:.0f}" for number in sorted(numbers)]
     return f"{len(names)}" + (f" ({', '.join(names[:3])}{', ...' if names[3:] else ''})" if names else "")

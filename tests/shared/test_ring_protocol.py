@@ -40,8 +40,8 @@ from replay_tutorial.teaching.protocol_model import MUTATIONS, Model
 from replay_tutorial.teaching.protocol_states import (
     DEAD,
     DONE,
-    LOOK,
     NOTHING,
+    READ_STAMP,
     RESERVE,
     TEST_HOLDER,
     Configuration,
@@ -87,24 +87,24 @@ WITH_MASSES = PLAIN._replace(masses=True)
 explore_whole = functools.cache(lambda configuration: explore(Model(configuration)))
 
 CAUGHT = [
-    ("publish without release", PLAIN, "never-written row"),
+    ("publish without release", PLAIN, "row never written"),
     ("publish without release", WITH_MASSES, "wrong mass"),
-    ("publish before the words", PLAIN, "never-written row"),
+    ("publish before the words", PLAIN, "row never written"),
     ("publish before the words", WITH_MASSES, "wrong mass"),
     ("mass after publication", WITH_MASSES, "wrong mass"),
     ("no fence after the swap", PLAIN, "torn row"),
     ("no fence after the swap", WITH_MASSES, "wrong mass"),
-    ("first look without acquire", PLAIN, "torn row"),
-    ("no second look", PLAIN, "torn row"),
-    ("no fence before the second look", PLAIN, "torn row"),
-    ("second look before the words", PLAIN, "torn row"),
-    ("take what a living writer holds", PLAIN, "two living writers"),
+    ("first check without acquire", PLAIN, "torn row"),
+    ("no second check", PLAIN, "torn row"),
+    ("no fence before the second check", PLAIN, "torn row"),
+    ("second check before the words", PLAIN, "torn row"),
+    ("take slots of living writers", PLAIN, "two living writers"),
     ("held stamp without owner", PLAIN, "two living writers"),
-    ("number inherited without freeing", HEIRS, "lost slot"),
-    ("dead writers' slots are passed over", KILLS, "lost slot"),
-    ("no test for being lapped", PLAIN, "older row over a newer one"),
+    ("number reused without freeing", HEIRS, "lost slot"),
+    ("slots of dead writers are skipped", KILLS, "lost slot"),
+    ("no test for a newer index", PLAIN, "decreasing index"),
     ("free by a store instead of a swap", HEIRS, "two living writers"),
-    ("wait for the holder", PLAIN, "waits for another"),
+    ("wait for the holder", PLAIN, "waits for another writer"),
 ]
 
 
@@ -123,9 +123,9 @@ def test_every_mutation_is_tried():
 
 
 def test_the_way_to_a_violation_is_told():
-    report = explore(Model(PLAIN, "no test for being lapped"))
+    report = explore(Model(PLAIN, "no test for a newer index"))
     steps = [line.split()[2] for line in report.trail if line.startswith("writer 0")]
-    assert steps[:2] == ["reserves", "looks"]  # and then writer 1 does a whole lap
+    assert steps[:2] == ["reserves", "checks"]  # then writer 1 completes a lap
 
 
 # The kernels, beside the model.
@@ -162,7 +162,7 @@ def model_state(stamp, writer):
     words = (NOTHING,) * 3 * CAPACITY
     stamps = (stamp, published_stamp(INDEX - 1))
     return model, State(
-        INDEX, stamps, words, (writer, Writer(LOOK, (), (INDEX + 1,)), Writer(DEAD)), None, 0, 0
+        INDEX, stamps, words, (writer, Writer(READ_STAMP, (), (INDEX + 1,)), Writer(DEAD)), None, 0, 0
     )
 
 
@@ -186,7 +186,7 @@ def test_write_rows_does_what_the_model_does(stamp):
     written = write_rows(
         arrays["stamps"], arrays["rows"], arrays["masses"], new_rows, new_masses, INDEX, 0, ME
     )
-    after = run_alone(*model_state(stamp, Writer(LOOK, (), (INDEX,))), (DONE, TEST_HOLDER))
+    after = run_alone(*model_state(stamp, Writer(READ_STAMP, (), (INDEX,))), (DONE, TEST_HOLDER))
     assert written == (0 if after.writers[0].step == TEST_HOLDER else 1)
     assert tuple(arrays["stamps"]) == after.stamps
     assert words_in(arrays, 0) + words_in(arrays, 1) == after.words

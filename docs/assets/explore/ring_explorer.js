@@ -37,7 +37,7 @@ const RingExplorer = (() => {
     }
     for (const [actor, ways] of alone.entries()) {
       const waits = firstThatNeverEnds(ways);
-      if (waits !== null) return found(`writer ${actor} waits for another`, waits);
+      if (waits !== null) return found(`writer ${actor} waits for another writer`, waits);
     }
     return { states: states.length, violation: null, trail: [] };
   }

@@ -4,7 +4,7 @@
 // the memory model; tests/test_explorables.py compares the two. Here a stamp fits into 32 bits.
 //
 // state   { nextIndex, stamps[slot], words[3 * slot + 0, 1, 2], writers, sampler, crashes, heirs }
-// writer  { step, adds, reserved, passed, seen, pending }: pending are stores that are not yet visible, in groups
+// writer  { step, adds, reserved, skipped, seen, pending }: pending are stores that are not yet visible, in groups
 //         separated by fences; only stores of the first group may become visible
 // sampler null, or [slot, word 1, word 2, first check, second check]
 const RingModel = (() => {
@@ -12,11 +12,11 @@ const RingModel = (() => {
   const { publishedStamp, heldStamp, indexOf, ownerOf, isHeld, abandoned, mayBeRead } = RingStamps;
 
   const put = (values, place, value) => values.map((old, i) => (i === place ? value : old));
-  const newWriter = (step, adds = [], reserved = [], passed = 0) => ({
+  const newWriter = (step, adds = [], reserved = [], skipped = 0) => ({
     step,
     adds,
     reserved,
-    passed,
+    skipped,
     seen: 0,
     pending: [],
   });
@@ -36,10 +36,10 @@ const RingModel = (() => {
   // The sampler's loads, and for each the loads that must come before it.
   function loadsOf(mutation) {
     const [first, word1, word2, second] = {
-      "no second look": [[], [FIRST], [FIRST]],
-      "no fence before the second look": [[], [FIRST], [FIRST], [FIRST]],
-      "second look before the words": [[], [SECOND], [SECOND], [FIRST]],
-      "first look without acquire": [[], [], [], [FIRST, WORD_1, WORD_2]],
+      "no second check": [[], [FIRST], [FIRST]],
+      "no fence before the second check": [[], [FIRST], [FIRST], [FIRST]],
+      "second check before the words": [[], [SECOND], [SECOND], [FIRST]],
+      "first check without acquire": [[], [], [], [FIRST, WORD_1, WORD_2]],
     }[mutation] ?? [[], [FIRST], [FIRST], [FIRST, WORD_1, WORD_2]];
     const loads = [
       [FIRST, first],
@@ -113,7 +113,7 @@ const RingModel = (() => {
 
     faultOfStamps(state, after) {
       const slot = after.stamps.findIndex((stamp, slot) => indexOf(stamp) < indexOf(state.stamps[slot]));
-      return slot < 0 ? null : `older row over a newer one: ${indexOf(after.stamps[slot])} in slot ${slot}`;
+      return slot < 0 ? null : `decreasing index: ${indexOf(after.stamps[slot])} over a newer row in slot ${slot}`;
     }
 
     changed(state, actor, writer) {
@@ -121,11 +121,11 @@ const RingModel = (() => {
     }
 
     // Continues with the next row of the call, the skipped rows, or the next call.
-    nextRow(writer, passedNow) {
+    nextRow(writer, skippedNow) {
       const reserved = writer.reserved.slice(1);
-      const passed = writer.passed + passedNow;
-      if (reserved.length) return newWriter("look", writer.adds, reserved, passed);
-      const adds = passed && this.capacity > 1 ? [passed, ...writer.adds] : writer.adds;
+      const skipped = writer.skipped + skippedNow;
+      if (reserved.length) return newWriter("read_stamp", writer.adds, reserved, skipped);
+      const adds = skipped && this.capacity > 1 ? [skipped, ...writer.adds] : writer.adds;
       return newWriter(adds.length ? "reserve" : "done", adds);
     }
 
@@ -134,25 +134,25 @@ const RingModel = (() => {
       const reserved = [];
       for (let index = first + Math.max(0, count - this.capacity); index < first + count; index++)
         reserved.push(index);
-      const after = this.changed(state, actor, newWriter("look", writer.adds.slice(1), reserved));
+      const after = this.changed(state, actor, newWriter("read_stamp", writer.adds.slice(1), reserved));
       return { ...after, nextIndex: first + count };
     }
 
-    look(state, actor, writer) {
+    read_stamp(state, actor, writer) {
       const index = writer.reserved[0];
       const stamp = state.stamps[index % this.capacity];
-      const lapped = stamp >= publishedStamp(index) && this.mutation !== "no test for being lapped";
+      const lapped = stamp >= publishedStamp(index) && this.mutation !== "no test for a newer index";
       if (lapped) return this.changed(state, actor, this.nextRow(writer, 0));
       // Without the test for a newer row, a writer that was lapped treats even a slot without an owner as held.
       const held = isHeld(stamp) && (ownerOf(stamp) !== NOBODY || stamp >= publishedStamp(index));
-      const step = held && this.mutation !== "take what a living writer holds" ? "test_holder" : "swap";
+      const step = held && this.mutation !== "take slots of living writers" ? "test_holder" : "swap";
       return this.changed(state, actor, { ...writer, step, seen: stamp });
     }
 
     swap(state, actor, writer) {
       const slot = writer.reserved[0] % this.capacity;
       if (this.newestStamp(state, slot) !== writer.seen) {
-        return this.changed(state, actor, { ...writer, step: "look", seen: 0 });
+        return this.changed(state, actor, { ...writer, step: "read_stamp", seen: 0 });
       }
       const after = this.changed(state, actor, { ...writer, step: "store", seen: 0, pending: this.stores });
       // Because a fence follows, a swap that is not yet visible is equivalent to one that has not happened.
@@ -185,17 +185,17 @@ const RingModel = (() => {
     test_holder(state, actor, writer) {
       const holder = state.writers.at(ownerOf(writer.seen) - 1);
       const isDead = holder.step === "dead" || holder.step === "inherit";
-      if (isDead && this.mutation !== "dead writers' slots are passed over") {
+      if (isDead && this.mutation !== "slots of dead writers are skipped") {
         return this.changed(state, actor, { ...writer, step: "free" });
       }
       if (this.mutation === "wait for the holder")
-        return this.changed(state, actor, { ...writer, step: "look", seen: 0 });
+        return this.changed(state, actor, { ...writer, step: "read_stamp", seen: 0 });
       return this.changed(state, actor, this.nextRow(writer, 1));
     }
 
     free(state, actor, writer) {
       const slot = writer.reserved[0] % this.capacity;
-      const after = this.changed(state, actor, { ...writer, step: "look", seen: 0 });
+      const after = this.changed(state, actor, { ...writer, step: "read_stamp", seen: 0 });
       const free =
         state.stamps[slot] === writer.seen || this.mutation === "free by a store instead of a swap";
       return free ? { ...after, stamps: put(state.stamps, slot, abandoned(writer.seen)) } : after;
@@ -203,7 +203,7 @@ const RingModel = (() => {
 
     // Starts a new process with the number of a dead one.
     beginHeir(state, actor) {
-      const step = this.mutation === "number inherited without freeing" ? "reserve" : "inherit";
+      const step = this.mutation === "number reused without freeing" ? "reserve" : "inherit";
       return { ...this.changed(state, actor, newWriter(step, this.heirAdds)), heirs: state.heirs - 1 };
     }
 
@@ -250,7 +250,7 @@ const RingModel = (() => {
         return null;
       const index = indexOf(first);
       if (word1 !== word2) return `torn row: words of ${word1} and ${word2} returned as row ${index}`;
-      if (word1 < 0) return "never-written row returned";
+      if (word1 < 0) return "row never written, but returned";
       return word1 === index ? null : `wrong index: row ${word1} returned as row ${index}`;
     }
 
@@ -258,7 +258,7 @@ const RingModel = (() => {
     faultOf(state) {
       for (const [slot, stamp] of state.stamps.entries()) {
         const right = !this.masses || state.words[3 * slot + MASS] === indexOf(stamp);
-        if (mayBeRead(stamp) && !right) return `wrong mass beside the row published in slot ${slot}`;
+        if (mayBeRead(stamp) && !right) return `wrong mass for the row published in slot ${slot}`;
       }
       const storing = state.writers
         .filter((w) => w.step === "store")
@@ -273,7 +273,7 @@ const RingModel = (() => {
       let after = { ...state, writers: [...state.writers, newWriter("reserve", [this.capacity])] };
       while (after.writers[newcomer].step !== "done") {
         if (after.nextIndex > state.nextIndex + this.capacity) {
-          return "lost slot: a new writer passes over it, and nobody alive works on it";
+          return "lost slot: a new writer skips it, and no living writer holds it";
         }
         after = this.stepsOf(after, newcomer)[0].after;
       }

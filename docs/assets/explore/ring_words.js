@@ -33,25 +33,25 @@ const RingWords = (() => {
         MASSES,
       ],
       [
-        "first look without acquire",
+        "first check without acquire",
         "acquire ordering of the first check",
         "The sampler may now load words before its first check of the stamp.",
         ONE_KILL,
       ],
       [
-        "no fence before the second look",
+        "no fence before the second check",
         "the fence before the second check",
         "The sampler may now make its second check before it has loaded the words.",
         ONE_KILL,
       ],
       [
-        "no second look",
+        "no second check",
         "the second check",
         "The sampler no longer checks whether the stamp has changed.",
         ONE_KILL,
       ],
       [
-        "second look before the words",
+        "second check before the words",
         "loading the words before the second check",
         "The sampler now checks the stamp twice and loads the words afterwards.",
         ONE_KILL,
@@ -59,7 +59,7 @@ const RingWords = (() => {
     ],
     Decisions: [
       [
-        "take what a living writer holds",
+        "take slots of living writers",
         "skipping slots of living writers",
         "A writer now takes a slot even if another writer is using it.",
         ONE_KILL,
@@ -71,19 +71,19 @@ const RingWords = (() => {
         ONE_KILL,
       ],
       [
-        "no test for being lapped",
+        "no test for a newer index",
         "the test for a newer row",
         "A writer that was paused for a whole lap no longer notices that the slot contains a newer row.",
         ONE_KILL,
       ],
       [
-        "dead writers' slots are passed over",
+        "slots of dead writers are skipped",
         "freeing slots of dead writers",
         "Slots that a killed writer held are now skipped, as if it were alive.",
         ONE_KILL,
       ],
       [
-        "number inherited without freeing",
+        "number reused without freeing",
         "freeing slots before a writer number is reused",
         "A new process now gets the number of a dead one while slots are still held under it.",
         AN_HEIR,
@@ -142,7 +142,7 @@ const RingWords = (() => {
     const slot = writer.reserved[0] % model.capacity;
     return {
       reserve: () => "reserve an index",
-      look: () => `check stamp ${slot}`,
+      read_stamp: () => `check stamp ${slot}`,
       swap: () => "swap in own stamp",
       test_holder: () => "is the holder alive?",
       free: () => `free slot ${slot}`,
@@ -164,9 +164,9 @@ const RingWords = (() => {
     const happened = {
       reserve: () =>
         `reserves index ${after.reserved.join(", ")}: row ${after.reserved[0]} goes to slot ${after.reserved[0] % model.capacity}.`,
-      look: () => `checks slot ${slot}: ${stamp(state.stamps[slot])}. ${afterLook(after)}`,
+      read_stamp: () => `checks slot ${slot}: ${stamp(state.stamps[slot])}. ${afterRead(after)}`,
       swap: () =>
-        after.step === "look"
+        after.step === "read_stamp"
           ? "tries to swap, but the stamp has changed. It checks again."
           : `swaps its stamp into slot ${slot}.`,
       test_holder: () => afterTest(after),
@@ -185,7 +185,7 @@ const RingWords = (() => {
     return `${nameOf(move.actor)} ${happened[move.kind]()}`;
   }
 
-  function afterLook(writer) {
+  function afterRead(writer) {
     if (writer.step === "swap") return "The writer may take it.";
     return writer.step === "test_holder"
       ? "Another writer holds it."
@@ -194,7 +194,7 @@ const RingWords = (() => {
 
   function afterTest(writer) {
     if (writer.step === "free") return "finds the holder dead.";
-    return writer.step === "look"
+    return writer.step === "read_stamp"
       ? "finds the holder alive and waits: it checks again."
       : "finds the holder alive and skips the slot. Its row gets a new index at the end.";
   }
@@ -207,8 +207,8 @@ const RingWords = (() => {
 
   function storyOfLoad(model, { load, slot, loaded, violation }) {
     const value = loaded[load + 1];
-    const isLook = load === R.FIRST || load === R.SECOND;
-    const seen = isLook
+    const isCheck = load === R.FIRST || load === R.SECOND;
+    const seen = isCheck
       ? `checks slot ${slot}: ${stamp(value)}.`
       : `loads ${WORDS[load]} of slot ${slot}: ${word(value)}.`;
     return `${seen} ${verdict(model, loaded, violation)}`.trim();

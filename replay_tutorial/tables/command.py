@@ -56,13 +56,13 @@ def serve(path: Path, address: str | None = None) -> None:
             server.load(save)
             print(f"loaded {save}")
 
-    def end(*_: object) -> None:
+    def stop(*_: object) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):  # a second signal must not interrupt saving
             signal.signal(number, signal.SIG_IGN)
         raise KeyboardInterrupt
 
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, end)
+        signal.signal(number, stop)
     # The server is closed before the endpoint, so that waiting clients receive an error.
     with suppress(KeyboardInterrupt), Endpoint(server, address, make_key()) as endpoint, server:
         print(f"serving {', '.join(server.info())} at {endpoint.address}", flush=True)
@@ -94,9 +94,9 @@ def check_writable(path: Path) -> None:
 def info(address: str) -> None:
     """Print size, counts and rates of each table, and what waiting calls are waiting for."""
     with RemoteServer(address, timeout=0.5) as server:
-        before, begin = server.info(), time.monotonic()
+        before, started_at = server.info(), time.monotonic()
         time.sleep(1.0)
-        after, seconds = server.info(), time.monotonic() - begin
+        after, seconds = server.info(), time.monotonic() - started_at
     width = max(5, *map(len, after))
     row = f"{{:{width}}}  {{:>23}}  {{:>11}}  {{:>11}}  {{:>11}}  {{:>9}}  {{:>9}}  {{}}"
     counts = ("inserts", "samples", "deletes", "inserts/s", "samples/s")

@@ -51,14 +51,14 @@ class ConfigError(ValueError):
 
 
 @contextmanager
-def config_errors(where: str) -> Generator[None]:
+def config_errors(key: str) -> Generator[None]:
     """Convert an error to a ConfigError that names the key."""
     try:
         yield
     except ConfigError:
         raise
     except (TypeError, ValueError, LookupError, AttributeError, OverflowError, MemoryError) as error:
-        raise ConfigError(f"{where}: {error.args[0] if isinstance(error, KeyError) else error}") from None
+        raise ConfigError(f"{key}: {error.args[0] if isinstance(error, KeyError) else error}") from None
 
 
 def read_config(path: str | PathLike[str], address: str | None = None) -> Config:
@@ -113,8 +113,8 @@ def build_config(
     with config_errors("columns"):
         Fields(columns, dtype)
     with config_errors("tables"):
-        made = [build_table(name, settings) for name, settings in tables.items()]
-    server = Server(made, columns, default_dtype=dtype, **options)
+        table_configs = [build_table(name, settings) for name, settings in tables.items()]
+    server = Server(table_configs, columns, default_dtype=dtype, **options)
     return server, address, folder / save if save else None, save_every
 
 
@@ -122,16 +122,16 @@ def build_table(name: str, settings: Any) -> Table:
     """Create the configuration of a table."""
     with config_errors(f"tables.{name}"):
         settings = {"kind": "table", "insert_on_sample": [], **settings}
-        for key in KINDS.keys() & settings.keys():
-            settings[key] = build(f"tables.{name}.{key}", settings[key], KINDS[key])
+        for option in KINDS.keys() & settings.keys():
+            settings[option] = build(f"tables.{name}.{option}", settings[option], KINDS[option])
         hooks = [InsertOnSample(target) for target in settings.pop("insert_on_sample")]
         return build(f"tables.{name}", settings, TABLES, name=name, hooks=hooks)
 
 
-def build(where: str, settings: Any, kinds: dict[str, Callable[..., Any]], **given: Any) -> Any:
+def build(key: str, settings: Any, kinds: dict[str, Callable[..., Any]], **arguments: Any) -> Any:
     """Create an object from `"Uniform"` or `{ kind = "MinSize", min_size = 1 }`."""
-    with config_errors(where):
+    with config_errors(key):
         settings = {"kind": settings} if isinstance(settings, str | int) else dict(settings)
         if (kind := settings.pop("kind", None)) not in kinds:
             raise ValueError(f"kind must be one of {', '.join(kinds)}, not {kind!r:.60}.")
-        return kinds[kind](**settings, **given)
+        return kinds[kind](**settings, **arguments)

@@ -182,25 +182,25 @@ class Server(ExplainsReverbNames):
                 writer.accept(message, self._tables)
             return self._insert_items(writer, message)
 
-        place = self._change(accept)
-        while place < len(message.accepted):
-            name = message.accepted[place][0].description.name
+        position = self._change(accept)
+        while position < len(message.accepted):
+            name = message.accepted[position][0].description.name
             wait = partial(self._wait, "insert", name, deadline, writer, should_cancel)
-            place = self._change(partial(self._insert_items, writer, message, place), wait)
+            position = self._change(partial(self._insert_items, writer, message, position), wait)
         return list(message.keys or ())
 
-    def _insert_items(self, writer: WriterState, message: Message, turn: int = -1) -> int:
+    def _insert_items(self, writer: WriterState, message: Message, admitted: int = -1) -> int:
         """Insert the items of a message that are admitted now, and return how many have been inserted so far.
 
-        The item at position `turn` has waited for its turn and is inserted unconditionally. It may be in the
-        table already if two calls pass the same message.
+        The item at position `admitted` has waited for its turn and is inserted unconditionally. It may be in
+        the table already if two calls pass the same message.
         """
         keys = message.keys
         assert keys is not None
-        while (place := len(keys)) < len(message.accepted):
-            table, cells, lengths, priority = message.accepted[place]
-            if place != turn and not self._queues["insert", table.description.name].can_enter:
-                return place
+        while (position := len(keys)) < len(message.accepted):
+            table, cells, lengths, priority = message.accepted[position]
+            if position != admitted and not self._queues["insert", table.description.name].can_enter:
+                return position
             keys.append(table.insert(cells, lengths, priority, self._tables))
         writer.release_before(message.keep_from)
         return len(keys)
@@ -248,27 +248,27 @@ class Server(ExplainsReverbNames):
         check_batch_size(batch_size)
         batch_size = int(batch_size)  # a NumPy integer would turn the counts into NumPy integers
         deadline = deadline_of(timeout)
-        pieces: list[Sample] = []
-        missing = batch_size
+        samples: list[Sample] = []
+        remaining = batch_size
 
         def draw() -> Sample:
-            drawn_from = self._table(table)
-            if most_bytes is not None and not pieces:
-                drawn_from.check_size(batch_size, most_bytes)
-            return drawn_from.sample(missing, self._tables)
+            state = self._table(table)
+            if most_bytes is not None and not samples:
+                state.check_size(batch_size, most_bytes)
+            return state.sample(remaining, self._tables)
 
         def wait() -> None:
             self._wait("sample", table, deadline, None, should_cancel)
 
-        while missing and not (pieces and partial):
+        while remaining and not (samples and partial):
             try:
-                pieces.append(self._change(draw, wait))
+                samples.append(self._change(draw, wait))
             except (TimeoutError, Closed, CallerGone):
-                if not pieces:
+                if not samples:
                     raise
                 break  # the items sampled so far have been counted, so return them
-            missing -= len(pieces[-1])
-        return pieces[0] if len(pieces) == 1 else concatenate_samples(pieces)
+            remaining -= len(samples[-1])
+        return samples[0] if len(samples) == 1 else concatenate_samples(samples)
 
     def mutate_priorities(
         self, table: str, updates: Mapping[int, float] | tuple[Any, Any] = ((), ()), deletes: Any = ()
@@ -291,9 +291,9 @@ class Server(ExplainsReverbNames):
         (keys, priorities), deleted = as_updates(updates), as_keys(deletes)
 
         def mutate() -> int:
-            changed = self._table(table)
-            changed.check_priorities(priorities)
-            return changed.mutate(keys, priorities, deleted, self._tables)
+            state = self._table(table)
+            state.check_priorities(priorities)
+            return state.mutate(keys, priorities, deleted, self._tables)
 
         return self._change(mutate)
 
@@ -304,9 +304,9 @@ class Server(ExplainsReverbNames):
         """
 
         def reset() -> None:
-            changed = self._table(table)
-            waiting = any(writer.has_items_for(changed) for writer in self._writers)
-            changed.reset(self._tables, keep_parts=waiting)
+            state = self._table(table)
+            waiting = any(writer.has_items_for(state) for writer in self._writers)
+            state.reset(self._tables, keep_parts=waiting)
 
         self._change(reset)
 
@@ -318,9 +318,9 @@ class Server(ExplainsReverbNames):
         """
 
         def replace() -> None:
-            changed = self._table(table)
-            check_reachable(limiter, changed.description.max_size)
-            changed.limiter = limiter
+            state = self._table(table)
+            check_reachable(limiter, state.description.max_size)
+            state.limiter = limiter
 
         self._change(replace)
 
@@ -331,17 +331,17 @@ class Server(ExplainsReverbNames):
             ValueError: If the copy could exceed `most_bytes`.
         """
         with self._lock:
-            copied = find_table(self._tables, table)
+            state = find_table(self._tables, table)
             if most_bytes is not None:
-                copied.check_size(copied.items.size, most_bytes)
-            return copied.snapshot()
+                state.check_size(state.items.size, most_bytes)
+            return state.snapshot()
 
     def info(self) -> dict[str, TableInfo]:
         """Return a consistent snapshot of the state of every table."""
         with self._lock:
-            waits = {place: len(queue) for place, queue in self._queues.items()}
+            waiting = {key: len(queue) for key, queue in self._queues.items()}
             every = self._tables.items()
-            return {name: t.info(waits["insert", name], waits["sample", name]) for name, t in every}
+            return {name: t.info(waiting["insert", name], waiting["sample", name]) for name, t in every}
 
     def save(self, path: str | PathLike[str]) -> None:
         """Save a consistent snapshot of all tables to one file of arrays and text, without pickle.

@@ -140,7 +140,7 @@ BAD = {
 
 def connected(address: str) -> Connection:
     wire = connect(address)
-    wire.authenticate(KEY.encode(), first=False)
+    wire.authenticate(KEY.encode(), is_server=False)
     wire.send(pack(HELLO, ["", ""]))
     assert unpack(*wire.receive(), RESULT_TYPES[HELLO])[0] == "answer"
     return wire
@@ -167,7 +167,7 @@ def test_a_connection_begins_with_a_greeting_of_this_version(key: bytes, tmp_pat
     with serving(small_server(), tmp_path) as endpoint:
         for name, values in (("info", []), ("hello 2", ["", ""]), (HELLO, ["", "of another"]), (HELLO, [])):
             wire = connect(endpoint.address)
-            wire.authenticate(key, first=False)
+            wire.authenticate(key, is_server=False)
             wire.send(framed([name, values, []]))
             outcome, (kind, _) = unpack(*wire.receive(), RESULT_TYPES["info"])
             assert (outcome, kind) == ("error", "Closed" if values[1:] == ["of another"] else "BadFrame")

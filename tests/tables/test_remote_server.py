@@ -436,7 +436,7 @@ def test_a_newcomer_that_goes_at_once_leaves_no_session(key: bytes, tmp_path: Pa
     with serving(small_server(), tmp_path) as endpoint:
         for _ in range(50):
             wire = connect(endpoint.address)
-            wire.authenticate(key, first=False)
+            wire.authenticate(key, is_server=False)
             wire.send(pack(HELLO, ["", ""]))
             wire.close()
         until(lambda: not endpoint._threads)

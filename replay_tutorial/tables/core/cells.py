@@ -59,11 +59,11 @@ def allocate_cells(cells: CellList, allocator_tuple: AllocatorTuple) -> int:
     """
     allocator = AllocatorState(*allocator_tuple)
     columns, capacity = allocator.free.shape
-    wanted = np.zeros(columns, np.int64)
+    requested = np.zeros(columns, np.int64)
     for i in range(len(cells)):
         column = ~cells[i]
-        wanted[column] += 1
-        if wanted[column] > allocator.free_counts[column] + capacity - allocator.high_water[column]:
+        requested[column] += 1
+        if requested[column] > allocator.free_counts[column] + capacity - allocator.high_water[column]:
             return column
     for i in range(len(cells)):
         column = ~cells[i]

@@ -53,8 +53,10 @@ class Items:
         self._used = 0  # high-water mark of `cells`
         self._free = defaultdict[int, list[int]](list)  # allocation size → starts of the gaps of this size
         self._lengths: Lengths = ()  # lengths of all items, while they are equal
-        self._count = 0  # sum of `_lengths`
-        self._each: Slots | None = None  # int32[slots, parts]; lengths of each item, once they differ
+        self._total_length = 0  # sum of `_lengths`
+        self._lengths_by_slot: Slots | None = (
+            None  # int32[slots, parts]; lengths of each item, once they differ
+        )
 
     def insert(self, cells: CellList, lengths: Lengths, priority: float) -> int:
         """Store an item in a free slot and return the slot."""
@@ -67,7 +69,7 @@ class Items:
         self, slot: int, cells: CellList, lengths: Lengths, priority: float, times_sampled: int
     ) -> None:
         """Store an item in a slot whose key is already set."""
-        if lengths != self._lengths or self._each is not None:
+        if lengths != self._lengths or self._lengths_by_slot is not None:
             self._record_lengths(slot, lengths)
         self.size += 1
         self.priorities[slot] = priority
@@ -80,9 +82,9 @@ class Items:
             start = self._used
             self._used += space
             if self._used > len(self.cells):
-                longer = np.empty(max(self._used, 2 * len(self.cells)), np.int32)
-                longer[:start] = self.cells[:start]
-                self.cells = longer
+                enlarged = np.empty(max(self._used, 2 * len(self.cells)), np.int32)
+                enlarged[:start] = self.cells[:start]
+                self.cells = enlarged
         self.cells[start : start + count] = cells
         self.starts[slot] = start
 
@@ -90,11 +92,11 @@ class Items:
         """Record the lengths of an item that differ from those of the other items."""
         if not self.size:
             self._clear_cell_lists()
-            self._lengths, self._count, self.longest = lengths, sum(lengths), lengths
+            self._lengths, self._total_length, self.longest = lengths, sum(lengths), lengths
             return
-        if self._each is None:
-            self._each = np.tile(np.array(self._lengths, np.int32), (self.num_slots, 1))
-        self._each[slot] = lengths
+        if self._lengths_by_slot is None:
+            self._lengths_by_slot = np.tile(np.array(self._lengths, np.int32), (self.num_slots, 1))
+        self._lengths_by_slot[slot] = lengths
         self.longest = tuple(map(max, self.longest, lengths))
 
     def delete(self, slot: int) -> None:
@@ -114,7 +116,7 @@ class Items:
 
     def lengths_of(self, slot: int) -> Lengths:
         """Return the length of each part of an item."""
-        return self._lengths if self._each is None else tuple(self._each[slot].tolist())
+        return self._lengths if self._lengths_by_slot is None else tuple(self._lengths_by_slot[slot].tolist())
 
     def cells_of(self, slot: int) -> CellList:
         """Return the cells of an item as a view, int32[cells]."""
@@ -122,7 +124,7 @@ class Items:
         return self.cells[start : start + self._count_of(slot)]
 
     def _count_of(self, slot: int) -> int:
-        return self._count if self._each is None else int(self._each[slot].sum())
+        return self._total_length if self._lengths_by_slot is None else int(self._lengths_by_slot[slot].sum())
 
     def lengths(self, slots: Integers) -> tuple[Lengths, Integers | None]:
         """Return the largest length of each part in these items, and the lengths of every item.
@@ -130,21 +132,25 @@ class Items:
         Returns:
             The largest lengths, and int64[parts, items], or None if all lengths are equal.
         """
-        if self._each is None:
+        if self._lengths_by_slot is None:
             return self._lengths, None
-        each = np.ascontiguousarray(self._each[slots].T, np.int64)
-        most = tuple(each.max(axis=1).tolist())
-        return most, None if (each == each[:, :1]).all() else each
+        lengths_by_item = np.ascontiguousarray(self._lengths_by_slot[slots].T, np.int64)
+        max_lengths = tuple(lengths_by_item.max(axis=1).tolist())
+        return max_lengths, None if (lengths_by_item == lengths_by_item[:, :1]).all() else lengths_by_item
 
     def all_cells(self) -> tuple[Integers, CellList]:
         """Return the lengths, int64[items, parts], and the concatenated cells of all items in slot order."""
         slots = self.used_slots()
-        each = np.tile(self._lengths, (len(slots), 1)) if self._each is None else self._each[slots]
-        counts = each.sum(axis=1, dtype=np.int64)
+        lengths_by_item = (
+            np.tile(self._lengths, (len(slots), 1))
+            if self._lengths_by_slot is None
+            else self._lengths_by_slot[slots]
+        )
+        counts = lengths_by_item.sum(axis=1, dtype=np.int64)
         offsets = np.cumsum(counts) - counts
         indices: Integers = np.arange(int(counts.sum()))
         indices += np.repeat(self.starts[slots] - offsets, counts)
-        return each.astype(np.int64), self.cells[indices]
+        return lengths_by_item.astype(np.int64), self.cells[indices]
 
     def used_slots(self) -> Integers:
         """Return the slots that hold an item, in ascending order."""

@@ -64,12 +64,12 @@ class RateLimiter:
             and inserts * self.samples_per_insert - samples - count >= self.min_diff
         )
 
-    def sampleable(self, inserts: int, samples: int, deletes: int, most: int) -> int:
-        """Return the number of samples that are admitted, at most `most`."""
-        if self.may_sample(inserts, samples, deletes, most):  # the common case
-            return most
+    def sampleable(self, inserts: int, samples: int, deletes: int, limit: int) -> int:
+        """Return the number of samples that are admitted, at most `limit`."""
+        if self.may_sample(inserts, samples, deletes, limit):  # the common case
+            return limit
         return bisect_left(
-            range(1, most), True, key=lambda n: not self.may_sample(inserts, samples, deletes, n)
+            range(1, limit), True, key=lambda n: not self.may_sample(inserts, samples, deletes, n)
         )
 
 
@@ -101,29 +101,29 @@ class SampleToInsertRatio(RateLimiter):
                 because the band is too narrow or too high.
         """
         size = checked_integer("min_size", min_size)
-        middle = checked_number("samples_per_insert", samples_per_insert) * min(size, MAX_ITEMS)
+        center = checked_number("samples_per_insert", samples_per_insert) * min(size, MAX_ITEMS)
         match error_buffer:
             case [min_diff, max_diff]:
                 pass
             case _:
                 error = checked_number("error_buffer", error_buffer)
-                min_diff, max_diff = middle - error, middle + error
+                min_diff, max_diff = center - error, center + error
         super().__init__(samples_per_insert, min_size, min_diff, max_diff)
-        least = 2 * max(1.0, samples_per_insert)
-        if not max_diff - min_diff >= least:
+        min_width = 2 * max(1.0, samples_per_insert)
+        if not max_diff - min_diff >= min_width:
             raise ValueError(
-                f"The band from {min_diff} to {max_diff} is {max_diff - min_diff} wide; its width must be at "
-                f"least 2 · max(1, samples_per_insert) = {least}, otherwise inserts and samples could block "
-                "each other. Increase error_buffer."
+                f"The band from {min_diff} to {max_diff} is {max_diff - min_diff} wide; its width must be "
+                f"at least 2 · max(1, samples_per_insert) = {min_width}, otherwise inserts and samples "
+                "could block each other. Increase error_buffer."
             )
-        if min_diff > middle:
+        if min_diff > center:
             raise ValueError(
-                f"The band starts at {min_diff}, above samples_per_insert · min_size = {middle}, so a table "
+                f"The band starts at {min_diff}, above samples_per_insert · min_size = {center}, so a table "
                 "with min_size items could not be sampled. Lower the band or increase min_size."
             )
-        if max_diff < middle:
+        if max_diff < center:
             warnings.warn(
-                f"The band ends at {max_diff}, below samples_per_insert · min_size = {middle}, so a thread "
+                f"The band ends at {max_diff}, below samples_per_insert · min_size = {center}, so a thread "
                 "that both inserts and samples can deadlock.",
                 stacklevel=2,
             )

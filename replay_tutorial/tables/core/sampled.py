@@ -110,8 +110,8 @@ def concatenate_samples(samples: Sequence[Sample]) -> Sample:
         arrays = [sample.data[name] for sample in samples]
         lengths[name] = np.concatenate([part_lengths(sample, name) for sample in samples])
         if name not in samples[0].squeezed:
-            most, rest = lengths[name].max(), [(0, 0)] * (arrays[0].ndim - 2)
-            arrays = [np.pad(array, [(0, 0), (0, most - array.shape[1]), *rest]) for array in arrays]
+            max_length, rest = lengths[name].max(), [(0, 0)] * (arrays[0].ndim - 2)
+            arrays = [np.pad(array, [(0, 0), (0, max_length - array.shape[1]), *rest]) for array in arrays]
         data[name] = np.concatenate(arrays)
     are_equal = all((counts == counts[0]).all() for counts in lengths.values())
     return Sample(info, data, None if are_equal else lengths, samples[0].squeezed)
@@ -162,9 +162,9 @@ class TableInfo(NamedTuple):
         """
         limiter = self.rate_limiter
         cursor = self.inserts * limiter.samples_per_insert - self.samples
-        least, most = limiter.min_diff, limiter.max_diff
-        bounds = [f"at least {least:,.10g}"] * (least > -sys.float_info.max)
-        bounds += [f"at most {most:,.10g}"] * (most < sys.float_info.max)
+        smallest, max_length = limiter.min_diff, limiter.max_diff
+        bounds = [f"at least {smallest:,.10g}"] * (smallest > -sys.float_info.max)
+        bounds += [f"at most {max_length:,.10g}"] * (max_length < sys.float_info.max)
         band = (
             f"{self.inserts:,} inserts · {limiter.samples_per_insert:g} - {self.samples:,} samples = "
             f"{cursor:,.10g} (limits: {' and '.join(bounds)}); "
@@ -197,7 +197,7 @@ def importance_weights(info: SampleInfo, beta: float, normalize: str = "buffer")
         ValueError: If beta or normalize is out of range.
     """
     beta = check_weight_options(beta, normalize)
-    least = info.least_probabilities if normalize == "buffer" else info.probabilities.min()
+    smallest = info.least_probabilities if normalize == "buffer" else info.probabilities.min()
     weights = np.empty(len(info.keys), np.float32)
-    write_weights(info.probabilities / least, beta, 1.0, True, weights)
+    write_weights(info.probabilities / smallest, beta, 1.0, True, weights)
     return weights

@@ -31,11 +31,11 @@ COUNTS = ("inserts", "samples", "deletes", "unique_samples", "stale")
 
 def layout_of(fields: Fields, tables: Mapping[str, TableState]) -> dict[str, Any]:
     """Return the properties that must match for a file to be loaded."""
-    described = [contents.description for contents in tables.values()]
+    configs = [table_state.description for table_state in tables.values()]
     return {
         "columns": {f.name: [f.dtype.str, list(f.shape)] for f in fields.fields.values()},
         "order": list(fields.fields),
-        "tables": {t.name: [repr(t.sampler), repr(t.remover), t.max_size] for t in described},
+        "tables": {t.name: [repr(t.sampler), repr(t.remover), t.max_size] for t in configs},
     }
 
 
@@ -50,26 +50,28 @@ def save(
     high_water = cells.allocator.high_water
     arrays: Arrays = {"touched": [high_water]}
     arrays |= {f"column_{i}": [values[: high_water[i]]] for i, values in enumerate(cells.values)}
-    every: list[dict[str, Any]] = []
+    table_counters: list[dict[str, Any]] = []
     for number, table in enumerate(tables.values()):
         items, used = table.items, table.items.used_slots()
-        lengths, listed = items.all_cells()
-        settled = table.parts.items() if items.size else ()
-        parts = {name: (column, length == "one") for name, (column, length) in settled}
+        lengths, all_cells = items.all_cells()
+        known_parts = table.parts.items() if items.size else ()
+        parts = {name: (column, length == "one") for name, (column, length) in known_parts}
         counts = {name: getattr(table, name) for name in COUNTS}
-        every.append({**counts, "highest": table.max_priority, "parts": parts, "cells": len(listed)})
+        table_counters.append(
+            {**counts, "highest": table.max_priority, "parts": parts, "cells": len(all_cells)}
+        )
         state = {
             "laps": np.where(items.keys < 0, ~items.keys, items.keys) // items.num_slots,
             "free_slots": items.free_slots[: items.num_slots - items.size],
             "priorities": items.priorities[used],
             "times_sampled": items.times_sampled[used],
             "lengths": lengths.reshape(len(used), len(parts)),
-            "cells": listed,
+            "cells": all_cells,
             "sampler": table.sampler.in_order(),
             "remover": table.remover.in_order(),
         }
         arrays |= {f"table_{number}_{name}": [array] for name, array in state.items()}
-    counters = {"random_state": rng.bit_generator.state, "tables": every}
+    counters = {"random_state": rng.bit_generator.state, "tables": table_counters}
     archive.save(path, layout_of(fields, tables), counters, arrays)
 
 
@@ -95,27 +97,27 @@ def load(
         for i, values in enumerate(cells.values):
             reader.read_into(f"column_{i}", [values[: high_water[i]]])
         rng = archive.checked_generator(counters)
-        tables = {name: TableState(was.description, cells, rng) for name, was in old.items()}
-        every = archive.checked_parts(counters, "tables", len(old))
-        named: list[CellList] = []
+        tables = {name: TableState(old_table.description, cells, rng) for name, old_table in old.items()}
+        table_counters = archive.checked_parts(counters, "tables", len(old))
+        references: list[CellList] = []
         for number, (name, table) in enumerate(tables.items()):
             table.limiter = old[name].limiter
             read = partial(read_array, reader, f"table_{number}_")
             try:
-                listed, layouts = fill(table, every[number], read, high_water)
+                all_cells, layouts = fill(table, table_counters[number], read, high_water)
             except (TypeError, ValueError, AttributeError) as error:
                 raise Damaged(str(error)) from error
             for layout in layouts:
                 table.check_layout(layout, table.parts)
-            named.append(listed)
-        cells.recount(np.concatenate(named), high_water)
+            references.append(all_cells)
+        cells.recount(np.concatenate(references), high_water)
         return cells, rng, tables
 
 
-def expect(is_so: Any, fault: str) -> None:
+def expect(condition: Any, message: str) -> None:
     """Raise Damaged unless a condition holds."""
-    if not is_so:
-        raise Damaged(fault)
+    if not condition:
+        raise Damaged(message)
 
 
 def read_array(reader: Reader, table: str, name: str, dtype: Any, *shape: int) -> Any:
@@ -140,17 +142,18 @@ def fill(
     }
     if parts and not table.description.parts:
         table.set_parts(parts)
-    laps, free = read("laps", np.int64, items.num_slots), read("free_slots", np.int32, items.num_slots - size)
-    drawn, evicted = read("sampler", np.int64, size), read("remover", np.int64, size)
-    used = np.sort(drawn)
+    generations = read("laps", np.int64, items.num_slots)
+    free = read("free_slots", np.int32, items.num_slots - size)
+    sampler_order, remover_order = read("sampler", np.int64, size), read("remover", np.int64, size)
+    used = np.sort(sampler_order)
     slots = np.arange(items.num_slots)
-    are_all = (np.sort([*drawn, *free]) == slots).all() and (np.sort(evicted) == used).all()
+    slots_match = (np.sort([*sampler_order, *free]) == slots).all() and (np.sort(remover_order) == used).all()
     expect(
-        are_all and 0 <= laps.min() <= laps.max() <= archive.MAX_COUNT // items.num_slots,
+        slots_match and 0 <= generations.min() <= generations.max() <= archive.MAX_COUNT // items.num_slots,
         "its slots are inconsistent",
     )
     items.free_slots[: len(free)] = free
-    items.keys[:] = ~(laps * items.num_slots + slots)
+    items.keys[:] = ~(generations * items.num_slots + slots)
     items.keys[used] = ~items.keys[used]
     table.max_priority = float(counters["highest"])
     priorities: Floats = read("priorities", np.float64, size)
@@ -158,24 +161,24 @@ def fill(
     times = read("times_sampled", np.int32, size).tolist()
     lengths: Integers = read("lengths", np.int64, size, len(parts))
     cells: CellList = read("cells", np.int32, checked_count(counters, "cells"))
-    most = [1 if length == "one" else len(cells) for _, length in parts.values()]
+    max_lengths = [1 if length == "one" else len(cells) for _, length in parts.values()]
     expect(
-        ((lengths >= 1) & (lengths <= most)).all() and lengths.sum() == len(cells),
+        ((lengths >= 1) & (lengths <= max_lengths)).all() and lengths.sum() == len(cells),
         "its lengths are inconsistent",
     )
-    there = (cells >= 0) & (cells // len(high_water) < high_water[cells % len(high_water)])
-    expect(there.all(), "an item references cells that do not exist")
+    exist = (cells >= 0) & (cells // len(high_water) < high_water[cells % len(high_water)])
+    expect(exist.all(), "an item references cells that do not exist")
     begin, by_slot = 0, dict(zip(used.tolist(), priorities.tolist(), strict=True))
     rows: list[list[int]] = lengths.tolist()
     for (slot, priority), row, count in zip(by_slot.items(), rows, times, strict=True):
         end = begin + sum(row)
         items.restore(slot, cells[begin:end], tuple(row), priority, count)
         begin = end
-    for order, selector in (drawn, table.sampler), (evicted, table.remover):
+    for order, selector in (sampler_order, table.sampler), (remover_order, table.remover):
         for slot in order.tolist():
             selector.insert(slot, by_slot[slot])
-    named = [(name, column, length == "one") for name, (column, length) in parts.items()]
+    references = [(name, column, length == "one") for name, (column, length) in parts.items()]
     return cells, {
-        tuple(Part(name, column, n, one) for (name, column, one), n in zip(named, row, strict=True))
+        tuple(Part(name, column, n, one) for (name, column, one), n in zip(references, row, strict=True))
         for row in set(map(tuple, rows))
     }

@@ -64,18 +64,18 @@ def gather_cells(
     starts: Integers,
     begin: int,
     lengths: Integers,
-    most: int,
+    max_length: int,
     columns: int,
     copies: Bytes,
 ) -> None:
-    """Copy the values of one part of several items to `copies`, `most` rows per item.
+    """Copy the values of one part of several items to `copies`, `max_length` rows per item.
 
-    Item i contributes lengths[i] cells, or `most` if `lengths` is empty, from cells[starts[i] + begin] on.
+    Item i contributes lengths[i] cells, or `max_length` without lengths, from cells[starts[i] + begin] on.
     """
     for i in range(len(starts)):
-        length = lengths[i] if len(lengths) else most
+        length = lengths[i] if len(lengths) else max_length
         for j in range(length):
-            copy_row(copies, i * most + j, values, cells[starts[i] + begin + j] // columns)
+            copy_row(copies, i * max_length + j, values, cells[starts[i] + begin + j] // columns)
 
 
 class TableState(HookedTable):
@@ -122,7 +122,7 @@ class TableState(HookedTable):
     def set_parts(self, parts: Parts) -> None:
         """Set the parts of all items; the table must not hold items with other parts."""
         self.parts = parts
-        self._newest: tuple[Layout, Lengths] = (), ()  # the last layout that matched, and its lengths
+        self._last_layout: tuple[Layout, Lengths] = (), ()  # the last layout that matched, and its lengths
         self._squeezed = frozenset(name for name, (_, length) in parts.items() if length == "one")
         numbers = [self._cells.numbers[column] for column, _ in parts.values()]
         self._columns = [(self._cells.fields[number], self._cells.bytes[number]) for number in numbers]
@@ -154,13 +154,13 @@ class TableState(HookedTable):
         Raises:
             ValueError: If it does not match.
         """
-        if layout == self._newest[0] and parts is self.parts:  # the common case
-            return self._newest[1]
+        if layout == self._last_layout[0] and parts is self.parts:  # the common case
+            return self._last_layout[1]
         if not layout_matches(layout, parts):
             self._refuse_layout(layout, parts)
         lengths = tuple(part.length for part in layout)
         if parts is self.parts:
-            self._newest = layout, lengths
+            self._last_layout = layout, lengths
         return lengths
 
     def _refuse_layout(self, layout: Layout, parts: Parts) -> NoReturn:
@@ -176,8 +176,8 @@ class TableState(HookedTable):
             "wrong, call reset. Table(signature=...) declares the parts in advance."
         )
 
-    def check_size(self, count: int, most: int) -> None:
-        """Check that copying `count` items takes at most `most` bytes.
+    def check_size(self, count: int, max_bytes: int) -> None:
+        """Check that copying `count` items takes at most `max_bytes` bytes.
 
         Raises:
             ValueError: If it could take more. Every item counts as the longest one, because samples are
@@ -189,12 +189,13 @@ class TableState(HookedTable):
             return values + 8 * len(SampleInfo._fields)
 
         item = bytes_of(self.items.longest)
-        if count * item > most:  # `longest` may be the length of a deleted item
+        if count * item > max_bytes:  # `longest` may be the length of a deleted item
             item = bytes_of(self.items.lengths(self.items.used_slots())[0])
-        if count * item > most:
+        if count * item > max_bytes:
             raise ValueError(
                 f"{count:,} items of the table {self.description.name!r} may take {count * item:,} bytes; "
-                f"the limit for one reply is {most:,} bytes. Request at most {most // item:,} items at once."
+                f"the limit for one reply is {max_bytes:,} bytes. Request at most {max_bytes // item:,} "
+                "items at once."
             )
 
     def check_priorities(self, priorities: Floats) -> None:
@@ -203,11 +204,11 @@ class TableState(HookedTable):
         Raises:
             ValueError: If a priority is out of range.
         """
-        wrong = first_outside(priorities, self._low, self._high)
-        if wrong >= 0:
+        first_invalid = first_outside(priorities, self._low, self._high)
+        if first_invalid >= 0:
             raise ValueError(
                 f"Priorities in the table {self.description.name!r} must be between {self._low:.3g} and "
-                f"{self._high:.3g}, not {priorities[wrong]}."
+                f"{self._high:.3g}, not {priorities[first_invalid]}."
             )
 
     def item(self, key: int) -> Item:
@@ -251,21 +252,21 @@ class TableState(HookedTable):
         lengths = tuple(part.length for part in item.layout)
         return self.insert(item.cells, lengths, item.priority, tables)
 
-    def sample(self, most: int, tables: Tables) -> Sample:
-        """Sample as many items as the limiter admits, at most `most`; it must admit at least one."""
-        spent: list[int] = []  # items sampled for the last time, which are freed after copying
+    def sample(self, limit: int, tables: Tables) -> Sample:
+        """Sample as many items as the limiter admits, at most `limit`; it must admit at least one."""
+        exhausted: list[int] = []  # items sampled for the last time, which are freed after copying
         try:
             if self.description.max_times_sampled or self.description.hooks:
-                slots, info = self._draw_one_by_one(most, spent, tables)
+                slots, info = self._draw_one_by_one(limit, exhausted, tables)
                 return Sample(info, *self._copy(slots))
-            return self._draw(most)
+            return self._draw(limit)
         finally:
-            for slot in spent:
+            for slot in exhausted:
                 self._free(slot)
 
-    def _draw(self, most: int) -> Sample:
+    def _draw(self, limit: int) -> Sample:
         """Sample all items in one call, because no sample affects the next one."""
-        count = self.limiter.sampleable(self.inserts, self.samples, self.deletes, most)
+        count = self.limiter.sampleable(self.inserts, self.samples, self.deletes, limit)
         slots, probabilities, least = self.sampler.select(count, self._rng)
         copied = self._copy(slots)  # first, so that a batch that does not fit into memory is not counted
         sizes, times = np.full(count, self.items.size), np.empty(count, np.int64)
@@ -273,11 +274,13 @@ class TableState(HookedTable):
         self.unique_samples += count_samples(slots, self.items.times_sampled, times)
         return Sample(self._info(slots, probabilities, np.full(count, least), sizes, times), *copied)
 
-    def _draw_one_by_one(self, most: int, spent: list[int], tables: Tables) -> tuple[Integers, SampleInfo]:
+    def _draw_one_by_one(
+        self, limit: int, exhausted: list[int], tables: Tables
+    ) -> tuple[Integers, SampleInfo]:
         """Sample items one by one, because a deleted item cannot be sampled again."""
         items, slots = self.items, list[int]()
         rows: list[tuple[float, ...]] = []
-        while len(slots) < most and self.may_sample():
+        while len(slots) < limit and self.may_sample():
             self.samples += 1
             drawn = self.sampler.select(1, self._rng)
             slot = int(drawn.slots[0])
@@ -285,11 +288,11 @@ class TableState(HookedTable):
             items.times_sampled[slot] += 1
             times = int(items.times_sampled[slot])
             self.unique_samples += times == 1
-            rows.append((drawn.probabilities[0], drawn.least_probability, items.size - len(spent), times))
+            rows.append((drawn.probabilities[0], drawn.least_probability, items.size - len(exhausted), times))
             self._call_hooks("on_sample", tables, int(items.keys[slot]))
             if 0 < self.description.max_times_sampled <= times:
                 self._remove_from_selectors(slot, tables)
-                spent.append(slot)
+                exhausted.append(slot)
         chosen = np.array(slots)
         probabilities, least, sizes, times = map(np.array, zip(*rows, strict=True))
         return chosen, self._info(chosen, probabilities, least, sizes, times)
@@ -307,27 +310,33 @@ class TableState(HookedTable):
             return batch, None, frozenset()
         items, count, columns, squeezed = self.items, len(slots), len(self._cells.fields), self._squeezed
         starts, begin = items.starts[slots], 0  # starts + begin: first cell of the current part
-        longest, each = items.lengths(slots)
+        longest, lengths_by_item = items.lengths(slots)
         for part, (name, (field, values)) in enumerate(zip(self.parts, self._columns, strict=True)):
-            most = longest[part]
-            if each is None:
-                copies = np.empty((count * most, values.shape[1]), np.uint8)
-                gather_cells(values, items.cells, starts, begin, NO_LENGTHS, most, columns, copies)
-                begin += most
+            max_length = longest[part]
+            if lengths_by_item is None:
+                copies = np.empty((count * max_length, values.shape[1]), np.uint8)
+                gather_cells(values, items.cells, starts, begin, NO_LENGTHS, max_length, columns, copies)
+                begin += max_length
             else:
-                copies = np.zeros((count * most, values.shape[1]), np.uint8)
-                gather_cells(values, items.cells, starts, begin, each[part], most, columns, copies)
-                starts += each[part]
-            shape = (count, *field.shape) if name in squeezed else (count, most, *field.shape)
+                copies = np.zeros((count * max_length, values.shape[1]), np.uint8)
+                gather_cells(
+                    values, items.cells, starts, begin, lengths_by_item[part], max_length, columns, copies
+                )
+                starts += lengths_by_item[part]
+            shape = (count, *field.shape) if name in squeezed else (count, max_length, *field.shape)
             batch[name] = copies.view(field.dtype).reshape(shape)
-        return batch, None if each is None else dict(zip(self.parts, each, strict=True)), squeezed
+        return (
+            batch,
+            None if lengths_by_item is None else dict(zip(self.parts, lengths_by_item, strict=True)),
+            squeezed,
+        )
 
     def snapshot(self) -> Sample:
         """Return a copy of all items in slot order, without counting them as sampled."""
         slots = self.items.used_slots()
         probabilities = self.sampler.probabilities(slots)
-        positive = probabilities[probabilities > 0]
-        least = np.full(len(slots), positive.min() if len(positive) else 0.0)
+        nonzero = probabilities[probabilities > 0]
+        least = np.full(len(slots), nonzero.min() if len(nonzero) else 0.0)
         sizes, times = np.full(len(slots), len(slots)), self.items.times_sampled[slots].astype(np.int64)
         return Sample(self._info(slots, probabilities, least, sizes, times), *self._copy(slots))
 

@@ -104,10 +104,10 @@ class WriterState:
         slices = [
             (cells.numbers[column], first_step, values) for column, first_step, values in message.slices
         ]
-        wanted: list[int] = []
+        requests: list[int] = []
         for column, _, values in slices:
-            wanted += [~column] * len(values)
-        allocated = np.array(wanted, np.int32)
+            requests += [~column] * len(values)
+        allocated = np.array(requests, np.int32)
         cells.allocate(allocated)
         numbers: list[int] = allocated.tolist()
         begin = 0
@@ -139,7 +139,7 @@ class WriterState:
 
     def release_before(self, keep_from: int) -> None:
         """Release all steps before `keep_from`."""
-        gone: list[int] = []
+        released: list[int] = []
         steps = range(self.first_kept_step, keep_from)
         for cells_by_step in self.cells_by_step:
             known = (
@@ -147,9 +147,9 @@ class WriterState:
                 if len(steps) <= len(cells_by_step)
                 else [step for step in cells_by_step if step < keep_from]
             )
-            gone += [cells_by_step.pop(step) for step in known if step in cells_by_step]
-        if gone:
-            release_cells(np.array(gone, np.int32), self._cells.allocator_tuple)
+            released += [cells_by_step.pop(step) for step in known if step in cells_by_step]
+        if released:
+            release_cells(np.array(released, np.int32), self._cells.allocator_tuple)
         self.first_kept_step = max(self.first_kept_step, keep_from)
 
     def close(self) -> None:

@@ -42,10 +42,10 @@ class Source(Protocol):
         ...
 
 
-def check_at_least(least: int, name: str, number: int) -> None:
+def check_at_least(minimum: int, name: str, number: int) -> None:
     """Raise an error unless `number` is an integer of at least `least`."""
-    if operator.index(number) < least:
-        raise ValueError(f"{name} must be at least {least}, not {number}.")
+    if operator.index(number) < minimum:
+        raise ValueError(f"{name} must be at least {minimum}, not {number}.")
 
 
 @dataclass
@@ -115,24 +115,24 @@ class TrajectoryDataset:
 
     def _batches(self, draw: Callable[[int], Sample]) -> Generator[Sample]:
         """Yield batches of the items that `draw` returns, until it raises TimeoutError."""
-        left, least = self.max_samples or sys.maxsize, self.batch_size if self.drop_last else 1
+        left, minimum = self.max_samples or sys.maxsize, self.batch_size if self.drop_last else 1
         with suppress(TimeoutError):
-            while left >= least:
-                missing = min(self.batch_size, left)
-                left -= missing
-                pieces: list[Sample] = []
+            while left >= minimum:
+                remaining = min(self.batch_size, left)
+                left -= remaining
+                samples: list[Sample] = []
                 try:
-                    while missing:
-                        pieces.append(draw(missing))
-                        missing -= len(pieces[-1].info.keys)
+                    while remaining:
+                        samples.append(draw(remaining))
+                        remaining -= len(samples[-1].info.keys)
                 except Exception:
-                    if pieces and not self.drop_last:  # the table has counted these items
-                        yield self._joined(pieces)
+                    if samples and not self.drop_last:  # the table has counted these items
+                        yield self._joined(samples)
                     raise
-                yield self._joined(pieces)
+                yield self._joined(samples)
 
-    def _joined(self, pieces: list[Sample]) -> Sample:
-        sample = pieces[0] if len(pieces) == 1 else concatenate_samples(pieces)
+    def _joined(self, samples: list[Sample]) -> Sample:
+        sample = samples[0] if len(samples) == 1 else concatenate_samples(samples)
         if sample.lengths is not None and not self.pad:
             raise ValueError(
                 f"Trajectories of the table {self.table!r} have different lengths. Create the dataset with "

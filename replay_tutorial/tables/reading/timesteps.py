@@ -54,17 +54,17 @@ class TimestepDataset:
             Exception: Errors of `TrajectoryDataset`; steps that were already sampled are yielded first.
         """
         pieces: list[tuple[Sample, range]] = []  # samples of one item, each with a range of its steps
-        missing = self.batch_size
+        remaining = self.batch_size
         try:
             with closing(iter(self.trajectories)) as trajectories:
                 for sample in trajectories:
                     steps = range(trajectory_length(sample))
                     while steps:
-                        pieces.append((sample, steps[:missing]))
-                        steps, missing = steps[missing:], missing - len(steps[:missing])
-                        if not missing:
+                        pieces.append((sample, steps[:remaining]))
+                        steps, remaining = steps[remaining:], remaining - len(steps[:remaining])
+                        if not remaining:
                             yield concatenate_steps(pieces)
-                            pieces, missing = [], self.batch_size
+                            pieces, remaining = [], self.batch_size
         except Exception:
             if pieces and not self.trajectories.drop_last:
                 yield concatenate_steps(pieces)

@@ -164,31 +164,36 @@ PLAIN = {None: (NoneType,), bool: (bool,), str: (str,), int: (int,), float: (flo
 @cache
 def decoder_for(kind: Any) -> Callable[[Any, Iterator[Array]], Any]:
     """Return a function that decodes values of this type and raises an error for others."""
-    origin, inner = get_origin(kind), get_args(kind)
+    origin, parameters = get_origin(kind), get_args(kind)
     if kind in PLAIN:
         return lambda value, _: checked_type(value, PLAIN[kind])
     if origin is np.ndarray:
         return lambda _, arrays: next(arrays)
     if origin is list:  # of integers, sent as an array
         return lambda _, arrays: next(arrays).tolist()
-    if NoneType in inner:
-        some = decoder_for(inner[0])
-        return lambda value, arrays: None if value is None else some(value, arrays)
+    if NoneType in parameters:
+        decode = decoder_for(parameters[0])
+        return lambda value, arrays: None if value is None else decode(value, arrays)
     if origin is dict:
-        each = decoder_for(inner[1])
-        return lambda value, arrays: {name: each(one, arrays) for name, one in value.items()}
-    if origin in (Sequence, frozenset) or Ellipsis in inner:
-        every, many = decoder_for(inner[0]), cast(Any, list if origin is Sequence else origin)
-        return lambda value, arrays: many([every(one, arrays) for one in checked_type(value, (list,))])
-    make: Callable[..., Any] = make_tuple
-    kinds = inner
+        decode = decoder_for(parameters[1])
+        return lambda value, arrays: {name: decode(element, arrays) for name, element in value.items()}
+    if origin in (Sequence, frozenset) or Ellipsis in parameters:
+        decode, container = decoder_for(parameters[0]), cast(Any, list if origin is Sequence else origin)
+        return lambda value, arrays: container(
+            [decode(element, arrays) for element in checked_type(value, (list,))]
+        )
+    construct: Callable[..., Any] = make_tuple
+    types = parameters
     if origin is None:  # a NamedTuple, or a dataclass
-        make, kinds = kind, tuple(get_type_hints(kind).values())
+        construct, types = kind, tuple(get_type_hints(kind).values())
     if kind is RateLimiter:
-        make, kinds = decode_limiter, (str, *kinds)
-    readers = [decoder_for(one) for one in kinds]
-    return lambda value, arrays: make(
-        *[read(one, arrays) for read, one in zip(readers, checked_type(value, (list,)), strict=True)]
+        construct, types = decode_limiter, (str, *types)
+    decoders = [decoder_for(element) for element in types]
+    return lambda value, arrays: construct(
+        *[
+            decode_field(element, arrays)
+            for decode_field, element in zip(decoders, checked_type(value, (list,)), strict=True)
+        ]
     )
 
 

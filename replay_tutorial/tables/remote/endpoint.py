@@ -112,21 +112,23 @@ class Endpoint:
     def _limit_unauthenticated(self) -> None:
         """Wait while too many connections are unauthenticated, and close the oldest after a second."""
         while not self._closed:
-            newcomers = [connection for connection in list(self._threads) if not connection.is_authenticated]
-            if len(newcomers) < MAX_UNAUTHENTICATED:
+            unauthenticated = [
+                connection for connection in list(self._threads) if not connection.is_authenticated
+            ]
+            if len(unauthenticated) < MAX_UNAUTHENTICATED:
                 return
-            if time.monotonic() - newcomers[0].created_at >= UNAUTHENTICATED_SECONDS:
-                newcomers[0].shutdown()  # its thread ends
+            if time.monotonic() - unauthenticated[0].created_at >= UNAUTHENTICATED_SECONDS:
+                unauthenticated[0].shutdown()  # its thread ends
             time.sleep(0.01)
 
     def _serve_connection(self, connection: Connection) -> None:
         """Carry out all calls of a connection."""
         try:
-            connection.authenticate(self._key, first=True)
+            connection.authenticate(self._key, is_server=True)
             _, greeting = unpack(*connection.receive(MAX_CALL_BYTES), GREETING)
-            with self._session(connection, *greeting) as calls:
+            with self._session(connection, *greeting) as joined:
                 while True:
-                    self._handle_call(*connection.receive(MAX_CALL_BYTES), calls, connection)
+                    self._handle_call(*connection.receive(MAX_CALL_BYTES), joined, connection)
         except (BadFrame, Closed) as error:
             with suppress(OSError):
                 connection.send(error_frame(error))
@@ -143,22 +145,22 @@ class Endpoint:
         """Start a session, or join an existing one; close its writers once the session has ended."""
         if instance not in ("", self._instance):
             raise Closed("The server was restarted, and its previous content is lost.")
-        begins = not session
-        if begins:
+        is_first = not session
+        if is_first:
             self._sessions[session := secrets.token_hex(8)] = Session(self._server)
-        calls = self._sessions.get(session)
-        if calls is None:
+        joined = self._sessions.get(session)
+        if joined is None:
             raise Closed("The first connection of this handle has ended, so its writers were closed.")
         columns = self._server.fields.fields.values()
         empty = {column.name: np.zeros((0, *column.shape), column.dtype) for column in columns}
         try:
             connection.send(pack("answer", [(self._instance, session, empty)]))
-            yield calls
+            yield joined
         finally:
-            if begins:
+            if is_first:
                 del self._sessions[session]
             if session not in self._sessions:  # the session has ended, but a call of it may have ended later
-                calls.close()
+                joined.close()
 
     def _handle_call(self, length: int, body: memoryview, session: Session, connection: Connection) -> None:
         """Carry out a call and send the result."""

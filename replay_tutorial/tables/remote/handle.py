@@ -118,7 +118,7 @@ class RemoteServer:
         try:
             connection = connect(self.address)
             self._connections.add(weakref.ref(connection, self._connections.discard))
-            connection.authenticate(self._key, first=False)
+            connection.authenticate(self._key, is_server=False)
             connection.send(pack(HELLO, (self._instance, session)))
             outcome, values = unpack(*connection.receive(), RESULT_TYPES[HELLO])
         except AuthenticationError as error:

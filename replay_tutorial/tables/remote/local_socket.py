@@ -79,46 +79,46 @@ def listen(address: str) -> tuple[socket.socket, str]:
     Raises:
         OSError: If the address can't be used, for example because another server listens there.
     """
-    place = parse_address(address)
-    if isinstance(place, tuple):
-        SOCKETS.add(listening := socket.create_server(place, backlog=BACKLOG))
+    location = parse_address(address)
+    if isinstance(location, tuple):
+        SOCKETS.add(listening := socket.create_server(location, backlog=BACKLOG))
         return listening, f"127.0.0.1:{listening.getsockname()[1]}"
-    place = str(
-        parse_address(os.path.abspath(place))
+    location = str(
+        parse_address(os.path.abspath(location))
     )  # absolute, because clients may have other working directories
-    if Path(place).is_socket():
+    if Path(location).is_socket():
         with socket.socket(socket.AF_UNIX) as probe:
             probe.setblocking(False)  # don't wait for a busy server
-            if probe.connect_ex(place) == errno.ECONNREFUSED:  # left behind by a killed server
-                os.unlink(place)
+            if probe.connect_ex(location) == errno.ECONNREFUSED:  # left behind by a killed server
+                os.unlink(location)
     SOCKETS.add(listening := socket.socket(socket.AF_UNIX))
     try:
-        listening.bind(place)
-        os.chmod(place, 0o600)
+        listening.bind(location)
+        os.chmod(location, 0o600)
         listening.listen(BACKLOG)
     except OSError as error:
         listening.close()
-        raise OSError(error.errno, f"Can't listen: {error.strerror}", place) from None
-    return listening, place
+        raise OSError(error.errno, f"Can't listen: {error.strerror}", location) from None
+    return listening, location
 
 
 def stop_listening(listening: socket.socket) -> None:
     """Close a listening socket and delete its file; calling it again has no effect."""
     if listening.fileno() == -1:
         return
-    place = listening.getsockname()
-    if isinstance(place, str):
-        Path(place).unlink(missing_ok=True)
+    location = listening.getsockname()
+    if isinstance(location, str):
+        Path(location).unlink(missing_ok=True)
     listening.close()
 
 
 def connect(address: str) -> "Connection":
     """Connect to a server; raise OSError if no server listens at this address."""
-    place = parse_address(address)
-    connecting = socket.socket(socket.AF_UNIX if isinstance(place, str) else socket.AF_INET)
+    location = parse_address(address)
+    connecting = socket.socket(socket.AF_UNIX if isinstance(location, str) else socket.AF_INET)
     connection = Connection(connecting)
-    connecting.connect(place)
-    if connecting.getsockname() == place:  # TCP can connect an unused local port to itself
+    connecting.connect(location)
+    if connecting.getsockname() == location:  # TCP can connect an unused local port to itself
         raise ConnectionRefusedError(f"No server listens at {address}.")
     return connection
 
@@ -141,34 +141,34 @@ class Connection:
             # otherwise Nagle's algorithm delays the end of a frame until its start is acknowledged
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
-    def authenticate(self, key: bytes, *, first: bool) -> None:
-        """Perform mutual authentication; the server passes `first=True` and verifies the client first.
+    def authenticate(self, key: bytes, *, is_server: bool) -> None:
+        """Perform mutual authentication; the server passes `is_server=True` and verifies the client first.
 
         Raises:
             AuthenticationError: If the other end does not know the key, or rejects ours.
             EOFError, OSError: As for `receive` and `send`, also if the handshake times out.
         """
-        deadline, ours = time.monotonic() + HANDSHAKE_TIMEOUT, secrets.token_bytes(NONCE)
-        where = self._listening_address(first)
-        self.send(ours)
-        theirs = bytes(self._receive_exactly(NONCE, deadline))
-        nonces = ours + theirs if first else theirs + ours
-        proofs = [digest(key, role, nonces, where) for role in (b"client", b"server")]
-        if not first:
-            self.send(proofs[0])
+        deadline, own_nonce = time.monotonic() + HANDSHAKE_TIMEOUT, secrets.token_bytes(NONCE)
+        listening_address = self._listening_address(is_server)
+        self.send(own_nonce)
+        peer_nonce = bytes(self._receive_exactly(NONCE, deadline))
+        nonces = own_nonce + peer_nonce if is_server else peer_nonce + own_nonce
+        digests = [digest(key, role, nonces, listening_address) for role in (b"client", b"server")]
+        if not is_server:
+            self.send(digests[0])
         self.is_authenticated = hmac.compare_digest(
-            self._receive_exactly(DIGEST, deadline), proofs[not first]
+            self._receive_exactly(DIGEST, deadline), digests[not is_server]
         )
-        if first:
-            self.send(proofs[1] if self.is_authenticated else bytes(DIGEST))
+        if is_server:
+            self.send(digests[1] if self.is_authenticated else bytes(DIGEST))
         if not self.is_authenticated:
             raise AuthenticationError("its digest does not match the key, this address and this connection")
         self._socket.settimeout(None)
 
-    def _listening_address(self, ours: bool) -> bytes:
+    def _listening_address(self, is_server: bool) -> bytes:
         """Return the address at which this connection was accepted, as reported by the operating system."""
-        place = self._socket.getsockname() if ours else self._socket.getpeername()
-        return os.fsencode(place) if isinstance(place, str) else repr(tuple(place)).encode()
+        location = self._socket.getsockname() if is_server else self._socket.getpeername()
+        return os.fsencode(location) if isinstance(location, str) else repr(tuple(location)).encode()
 
     def send(self, frame: bytes) -> None:
         """Send a frame; raise OSError if the connection was shut down."""
@@ -189,14 +189,14 @@ class Connection:
 
     def _receive_exactly(self, count: int, deadline: float | None = None) -> memoryview:
         """Receive this number of bytes."""
-        data, done = np.empty(count, np.uint8).data, 0  # the memory is not allocated before it is written
-        while done < count:
+        data, received = np.empty(count, np.uint8).data, 0  # the memory is not allocated before it is written
+        while received < count:
             if deadline is not None:
                 self._socket.settimeout(max(1e-3, deadline - time.monotonic()))
-            more = self._socket.recv_into(data[done:])
+            more = self._socket.recv_into(data[received:])
             if not more:
                 raise EOFError
-            done += more
+            received += more
         return data
 
     def poll(self, seconds: float) -> bool:
@@ -222,9 +222,11 @@ class Connection:
         self._finalizer()
 
 
-def digest(key: bytes, role: bytes, nonces: bytes, where: bytes) -> bytes:
+def digest(key: bytes, role: bytes, nonces: bytes, listening_address: bytes) -> bytes:
     """Return the proof that a process in this role knows the key, valid for this connection only."""
-    return hmac.digest(key, b"\0".join((b"replay_tutorial tables", role, nonces, where)), hashlib.sha256)
+    return hmac.digest(
+        key, b"\0".join((b"replay_tutorial tables", role, nonces, listening_address)), hashlib.sha256
+    )
 
 
 # The key
@@ -237,18 +239,18 @@ def key_path() -> Path:
 
 def make_key() -> bytes:
     """Return the key as `read_key` does, after creating the key file if there is no key."""
-    place = key_path()
-    if KEY_VARIABLE not in os.environ and not place.exists():
-        whole = place.with_name(
-            f"{place.name}.{secrets.token_hex(8)}"
+    location = key_path()
+    if KEY_VARIABLE not in os.environ and not location.exists():
+        temporary = location.with_name(
+            f"{location.name}.{secrets.token_hex(8)}"
         )  # so that no process reads a partial key
         try:
-            with open(os.open(whole, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
                 file.write(secrets.token_hex(32))
             with suppress(FileExistsError):  # another server created it in the meantime
-                os.link(whole, place)
+                os.link(temporary, location)
         finally:
-            whole.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
     return read_key()
 
 
@@ -259,17 +261,17 @@ def read_key() -> bytes:
         OSError: If there is no key.
         ValueError: If the key is too short, or other users can read the file.
     """
-    given, place = os.environ.get(KEY_VARIABLE), key_path()
+    given, location = os.environ.get(KEY_VARIABLE), key_path()
     if given is not None:
         return checked_key(given.encode(), f"set {KEY_VARIABLE} to a longer one")
-    if not place.exists():
+    if not location.exists():
         raise FileNotFoundError(
-            f"There is no key: {KEY_VARIABLE} is not set, and {place} does not exist. Start the server "
+            f"There is no key: {KEY_VARIABLE} is not set, and {location} does not exist. Start the server "
             "first, as the same user; it creates the key."
         )
-    if place.stat().st_mode & 0o077 and sys.platform != "win32":
-        raise ValueError(f"Other users can read the key in {place}. Run chmod 600 on this file.")
-    return checked_key(place.read_bytes(), f"delete the file {place} to create a new one")
+    if location.stat().st_mode & 0o077 and sys.platform != "win32":
+        raise ValueError(f"Other users can read the key in {location}. Run chmod 600 on this file.")
+    return checked_key(location.read_bytes(), f"delete the file {location} to create a new one")
 
 
 def checked_key(key: bytes, remedy: str) -> bytes:

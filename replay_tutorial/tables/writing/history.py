@@ -105,12 +105,12 @@ class ColumnHistory:
     def pending_slices(self) -> list[ColumnSlice]:
         """Return the values in flight as slices of consecutive steps."""
         steps = sorted(self.in_flight)
-        begins = [i for i, step in enumerate(steps) if not i or step != steps[i - 1] + 1]
+        starts = [i for i, step in enumerate(steps) if not i or step != steps[i - 1] + 1]
         return [
             ColumnSlice(
                 self.name, steps[begin], np.array([self.in_flight[step] for step in steps[begin:end]])
             )
-            for begin, end in pairwise([*begins, len(steps)])
+            for begin, end in pairwise([*starts, len(steps)])
         ]
 
     def clear_in_flight(self, rejected: bool) -> None:
@@ -129,20 +129,20 @@ class ColumnHistory:
                 f"The index selects no step of {self.name!r}; each part of a trajectory needs at least one."
             )
         first, oldest, end = self.history.first, self.history.oldest, self.history.end
-        wrong = next(step for step in steps if step not in self.values)
-        if not first <= wrong < end:
-            where = f"{first - wrong} before the first one" if wrong < first else f"{wrong - first}"
+        missing = next(step for step in steps if step not in self.values)
+        if not first <= missing < end:
+            where = f"{first - missing} before the first one" if missing < first else f"{missing - first}"
             raise IndexError(
                 f"{self.name!r} has {end - first} steps and no step {where}. Indices are not clipped: append "
                 "more steps first."
             )
-        if wrong < oldest:
+        if missing < oldest:
             raise IndexError(
-                f"{self.name!r} no longer holds step {wrong - first} of {end - first}, because the writer "
+                f"{self.name!r} no longer holds step {missing - first} of {end - first}, because the writer "
                 f"keeps the newest {self.history.max_steps} steps. Create it with a larger "
                 "num_keep_alive_refs."
             )
-        raise IndexError(f"{self.name!r} has no value in step {wrong - first}; `append` omitted it.")
+        raise IndexError(f"{self.name!r} has no value in step {missing - first}; `append` omitted it.")
 
 
 def resolve_steps(index: "Index", first: int, end: int) -> Sequence[int]:

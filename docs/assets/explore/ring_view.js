@@ -31,17 +31,25 @@ const RingView = (() => {
     place.append(
       html("div", { class: "explore-bar" }, html("label", {}, "Remove: ", choice), find),
       explanation,
-      frame,
-      actions,
       html(
         "div",
-        { class: "explore-bar" },
-        back,
-        forward,
-        button("Reset", () => choose(choice.value)),
+        { class: "explore-sides" },
+        frame,
+        html(
+          "div",
+          {},
+          actions,
+          html(
+            "div",
+            { class: "explore-bar" },
+            back,
+            forward,
+            button("Reset", () => choose(choice.value)),
+          ),
+          message,
+          log,
+        ),
       ),
-      message,
-      log,
     );
 
     function choose(mutation) {

@@ -39,7 +39,7 @@ commands:
   evaluate RUN        evaluate the policy of a run in greedy episodes
   play RUN            record an episode of a run's policy as a GIF
   plot RUN...         plot the learning curves of several runs in one figure
-  warm-up             compile all kernels in advance, for images and CI
+  warm-up             compile all kernels in advance, for container images and CI
   bench               compare the buffers with other libraries
   cluster             check a Ray cluster, or print a file that starts one
   tables              serve tables of trajectories to other processes, or show a server's tables
@@ -224,9 +224,9 @@ def warm_up(arguments: Sequence[str]) -> int:
     """Compile all kernels and cache them on disk, so that no first call has to compile them.
 
     Numba caches them in `__pycache__` beside the package or, if that is not writable, in the user's cache
-    folder; NUMBA_CACHE_DIR selects another folder. They run only on processors like this one. For an image
-    that will run on other processors, set NUMBA_CPU_NAME=generic both when you build it and when it runs; the
-    kernels are then slower.
+    folder; NUMBA_CACHE_DIR selects another folder. They run only on processors like this one. For a container
+    image that will run on other processors, set NUMBA_CPU_NAME=generic both when you build it and when it
+    runs; the kernels are then slower.
     """
     make_parser(warm_up).parse_args(arguments)
 

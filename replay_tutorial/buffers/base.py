@@ -90,8 +90,8 @@ class BaseBuffer:
     def load(self, path: str | PathLike[str]) -> None:
         """Replace the contents of the buffer with the exact state that `save` wrote.
 
-        The old contents are freed only after the whole file has been read, so that loading into a buffer in
-        use temporarily needs twice its memory.
+        The old contents are freed only after the whole file has been read, so loading into a buffer in use
+        temporarily needs twice its memory.
 
         Args:
             path: A file saved by a buffer that was constructed with the same arguments (except the seed).

@@ -400,8 +400,8 @@ class NStep:
     def on_episode_end(self, environment: int = 0, /) -> Batch | None:
         """End the episode of an environment.
 
-        Call this method only if the episode ended without `terminated`, `truncated` or `done` being true in
-        its last step. Repeated calls have no effect.
+        This is only necessary if `terminated`, `truncated` and `done` are all false in the last step of the
+        episode. Repeated calls have no effect.
 
         Args:
             environment: Number of the environment whose episode ended.

@@ -219,7 +219,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         out: Out | None = None,
         threads: int = 1,
     ) -> Batch:
-        """Sample transitions in proportion to their masses, with replacement.
+        """Sample transitions in proportion to their masses, (priority + eps) ** alpha, with replacement.
 
         Sampling is stratified: the total mass is divided into batch_size equal segments, and one transition
         is sampled from each (Schaul et al. 2016, appendix B.2.1). O(batch_size · log capacity); allocates

@@ -73,9 +73,9 @@ class ReplayBuffer(BaseBuffer):
             env_dict: The fields: maps each name to a dict with `shape` (an int or a tuple, default 1) and
                 `dtype`. A field of shape 1 is sampled with shape `(batch, 1)`, a field of shape `()` with
                 shape `(batch,)`. The dict is not modified.
-            next_of: Name or names of the observations whose next observations are stored only once, although
-                they also occur as the observation of the next row. For each name, `add` and `sample` have an
-                additional field `next_…`.
+            next_of: Name or names of the observations that share memory with their next observations, because
+                the next observation of a row is usually the observation of the following row. For each name,
+                `add` and `sample` have an additional field `next_…`.
             stack_compress: Name or names of the observations that are stacks of frames; each frame is stored
                 only once. The stack axis is the shorter of the first and the last axis; to set it
                 explicitly, pass a dict such as `{"obs": 0}`.
@@ -155,7 +155,7 @@ class ReplayBuffer(BaseBuffer):
     def on_episode_end(self) -> None:
         """End the episode, and store the rows that are still pending in the n-step window.
 
-        The returns of these rows sum fewer than n rewards. Call this method at the end of every episode,
+        The returns of these rows have fewer than n rewards. Call this method at the end of every episode,
         including truncated episodes. Repeated calls have no effect.
         """
         steps = self._steps_added()

@@ -1,10 +1,10 @@
 """The supervisor: starts the processes of a run, receives their messages, and replaces dead actors.
 
 The supervisor never blocks on a process that may have died. Each process sends messages through its own pipe,
-which is closed when the process ends; the stop flag is a number in shared memory, without a lock. A dead
-actor only loses its open episodes, so it is replaced, after a delay that doubles each time, until it has died
-too often in a row. If any other process ends early, the run ends with the cause; it can then be resumed from
-its checkpoint.
+which is closed when the process ends; the stop flag is a number in shared memory, without a lock. If an actor
+dies, only its unfinished episodes are lost, so it is replaced, after a delay that doubles each time, until it
+has died too often in a row. If any other process ends early, the run ends with the cause; it can then be
+resumed from its checkpoint.
 """
 
 import signal
@@ -109,7 +109,7 @@ class Worker:
 
 
 class Supervisor(Workers):
-    """Context manager that starts the processes of a run, and ensures that all of them end with the block.
+    """Context manager that starts the processes of a run, and makes sure that all have ended when it exits.
 
     Args:
         roles: The roles to start, in this order.

@@ -65,7 +65,7 @@ DEFAULT = "(default: %(default)s)"
 def train(arguments: Sequence[str]) -> int:
     """Train an agent."""
     from replay_tutorial.apex.flags import read_config
-    from replay_tutorial.cluster.command import engine_of
+    from replay_tutorial.cluster.command import make_engine
     from replay_tutorial.cluster.options import split_options
 
     cluster_options, others = split_options("python -m replay_tutorial train", arguments)
@@ -73,7 +73,7 @@ def train(arguments: Sequence[str]) -> int:
 
     from replay_tutorial.apex.runs.run import train as train_agent
 
-    return report("train", lambda: train_agent(config, engine_of(cluster_options)))
+    return report("train", lambda: train_agent(config, make_engine(cluster_options)))
 
 
 def resume(arguments: Sequence[str]) -> int:
@@ -86,20 +86,20 @@ def resume(arguments: Sequence[str]) -> int:
     parser.add_argument("--solved-at", type=target, help=goal)
     parser.add_argument("--device", help="device on which the learner trains (default: unchanged)")
     parser.add_argument("--no-progress", action="store_true", help="hide the progress bar")
-    from replay_tutorial.cluster.command import engine_of
-    from replay_tutorial.cluster.options import add_options, saved_options, take_options
+    from replay_tutorial.cluster.command import make_engine
+    from replay_tutorial.cluster.options import add_options, resolve_options, saved_options
 
     add_options(parser, "unchanged")
     options = parser.parse_args(arguments)
     try:
-        cluster_options = take_options(parser, options, saved_options(options.run))
+        cluster_options = resolve_options(parser, options, saved_options(options.run))
     except (OSError, ValueError) as error:
         exit_with_error("resume", error)
 
     from replay_tutorial.apex.runs.run import resume as resume_agent
 
     changes = (options.total_steps, not options.no_progress, options.device, options.solved_at)
-    return report("resume", lambda: resume_agent(options.run, *changes, engine_of(cluster_options)))
+    return report("resume", lambda: resume_agent(options.run, *changes, make_engine(cluster_options)))
 
 
 def report(command: str, run: "Callable[[], Result]") -> int:
@@ -192,7 +192,7 @@ def play(arguments: Sequence[str]) -> int:
         played = play_episode(policy, environment, options.seed, output, options.steps)
     except (OSError, ValueError) as error:
         exit_with_error("play", error)
-    cut = "" if played.over else " (cut by --steps)"
+    cut = "" if played.ended else " (cut by --steps)"
     print(f"{output}: return {played.total:.1f} in {played.steps:,} steps{cut}")
     return 0
 

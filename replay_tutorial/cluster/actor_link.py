@@ -67,7 +67,7 @@ class ActorLink:
         self._in_flight: list[Call] = []
         self._queued: deque[Chunk] = deque()
         self._not_before = 0.0
-        self._held_back = False  # whether the limiter delayed the last chunk
+        self._was_delayed = False  # whether the limiter delayed the last chunk
         self._last_call = -POLL_SECONDS
 
     def has_room(self, timeout: float) -> bool:
@@ -114,7 +114,7 @@ class ActorLink:
     def _may_send(self) -> bool:
         """Return whether a queued chunk may be sent, apart from the delay that the gateway requested."""
         # While the limiter delays this actor, the second of two chunks in flight would be refused.
-        most = 1 if self._held_back else IN_FLIGHT
+        most = 1 if self._was_delayed else IN_FLIGHT
         return self.gateway_replied and bool(self._queued) and len(self._in_flight) < most
 
     def _is_polling(self) -> bool:
@@ -142,7 +142,7 @@ class ActorLink:
         if reply.newest is not None and reply.newest.version > known:
             self.newest = reply.newest
         if call.chunk is not None:
-            self._not_before, self._held_back = now + reply.wait, reply.wait > 0.0
+            self._not_before, self._was_delayed = now + reply.wait, reply.wait > 0.0
             if not reply.accepted:
                 self._queued.appendleft(call.chunk)
 

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 # Files that start a cluster: for `ray up` and `kubectl`, each with two blanks to fill in, and for `sbatch`.
-LAUNCHERS = {"aws": "aws.yaml", "kuberay": "kuberay.yaml", "slurm": "slurm.sh"}
+LAUNCH_FILES = {"aws": "aws.yaml", "kuberay": "kuberay.yaml", "slurm": "slurm.sh"}
 
 
-def engine_of(options: ClusterOptions | None) -> "Engine | None":
+def make_engine(options: ClusterOptions | None) -> "Engine | None":
     """Return the engine of a cluster, or None to run on this machine, which doesn't require Ray."""
     if options is None:
         return None
@@ -53,19 +53,19 @@ def cluster(arguments: Sequence[str]) -> int:
     launch = commands.add_parser("launch", help="print a file that starts a cluster")
     launch.add_argument(
         "name",
-        choices=LAUNCHERS,
+        choices=LAUNCH_FILES,
         help="aws: for `ray up`; kuberay: for `kubectl create`; slurm: for `sbatch`",
     )
     options = parser.parse_args(arguments)
     if options.command == "check":
         return check(options.address, options.actors, options.cpus_per_actor)
-    print(launcher(options.name), end="")
+    print(launch_file(options.name), end="")
     return 0
 
 
-def launcher(name: str) -> str:
-    """Return the file of one of `LAUNCHERS`, with its comments and blanks."""
-    return (files("replay_tutorial.cluster") / "launch" / LAUNCHERS[name]).read_text(encoding="utf-8")
+def launch_file(name: str) -> str:
+    """Return the file of one of `LAUNCH_FILES`, with its comments and blanks."""
+    return (files("replay_tutorial.cluster") / "launch" / LAUNCH_FILES[name]).read_text(encoding="utf-8")
 
 
 def check(address: str, actors: int, cpus_per_actor: float) -> int:
@@ -89,7 +89,7 @@ def check(address: str, actors: int, cpus_per_actor: float) -> int:
         problems = find_problems(hosts, actors, ray.available_resources().get("CPU", 0.0), options)
     finally:
         ray.shutdown()
-    for line in lines_of(hosts):
+    for line in format_hosts(hosts):
         print(line)
     for line in problems + warnings:
         print(f"- {line}")
@@ -98,7 +98,7 @@ def check(address: str, actors: int, cpus_per_actor: float) -> int:
     return 1 if problems else 0
 
 
-def lines_of(hosts: "list[Host]") -> Iterator[str]:
+def format_hosts(hosts: "list[Host]") -> Iterator[str]:
     """Yield a line for each host, and one for the health checks."""
     from replay_tutorial.cluster.check import detection_seconds
 

@@ -32,7 +32,7 @@ TOKEN_INSTRUCTIONS = (
 )
 
 # A line of Ray's C++ code: [2026-11-23 01:10:22,987 W 9380 9380] gcs_client.cc:210: Failed to ...
-LOGGED = re.compile(rb"\[\d{4}-\d\d-\d\d [\d:,]+ [A-Z] \d+ \d+\] (\([^)]*\) )?\w+\.cc:\d+: ")
+RAY_LOG_LINE = re.compile(rb"\[\d{4}-\d\d-\d\d [\d:,]+ [A-Z] \d+ \d+\] (\([^)]*\) )?\w+\.cc:\d+: ")
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +81,9 @@ def connect(address: str, cpus: float) -> bool:
         known = isinstance(error, RayError | OSError | ValueError | RuntimeError)
         if not known and STARTUP_TIMED_OUT not in str(error):  # Ray raises a plain Exception for it
             raise
-        raise ClusterUnavailable(f"the cluster at {address} can't be used: {reason_of(error)}") from error
+        raise ClusterUnavailable(
+            f"the cluster at {address} can't be used: {failure_reason(error)}"
+        ) from error
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     if os.environ.get("RAY_AUTH_MODE") != "token":
@@ -116,7 +118,7 @@ def ray_logs_dropped() -> Generator[None]:
     def forward() -> None:
         with open(end, "rb") as lines:
             for line in lines:
-                if not LOGGED.match(line):
+                if not RAY_LOG_LINE.match(line):
                     os.write(terminal, line)
         os.close(terminal)
 
@@ -184,7 +186,7 @@ def check_reachable(address: str) -> str:
     return address
 
 
-def reason_of(error: Exception) -> str:
+def failure_reason(error: Exception) -> str:
     """Return why Ray refused the connection, with the remedy if there is one."""
     text = str(error)
     if "no authentication token was found" in text:

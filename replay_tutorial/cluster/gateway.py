@@ -79,7 +79,7 @@ class Gateway:
         self.pending = PendingReports([], {}, {})
         self.samples_a_second = 0.0
         self._measured = time.monotonic(), limiter.samples
-        self._promised = 0.0  # time at which the actor delayed last may send again
+        self._next_slot = 0.0  # time until which admissions have been scheduled
 
     def send(self, chunk: Chunk | None, known_version: int, report: Report) -> Reply:
         """Insert rows if the limiter admits them, and reply.
@@ -129,9 +129,9 @@ class Gateway:
         rate = max(self.samples_a_second, 1.0)
         # Each delayed actor gets a later time than the previous one. With equal times, all would poll at once
         # and only one would be admitted.
-        moment = max(now + excess / rate, self._promised + count * limiter.samples_per_insert / rate)
-        self._promised = min(max(moment, now + SHORTEST_WAIT), now + LONGEST_WAIT)
-        return self._promised - now
+        moment = max(now + excess / rate, self._next_slot + count * limiter.samples_per_insert / rate)
+        self._next_slot = min(max(moment, now + SHORTEST_WAIT), now + LONGEST_WAIT)
+        return self._next_slot - now
 
     def _newer_than(self, version: int) -> ParametersReference | None:
         """Return the newest parameters if they are newer than `version`; each version is shared once."""

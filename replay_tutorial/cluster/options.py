@@ -34,7 +34,7 @@ class ClusterOptions:
             raise ValueError(f"cpus_per_actor is {self.cpus_per_actor}; it must be between 0.01 and 64.")
 
 
-HERE = "none"  # address that stands for no cluster: the actors run on this machine
+NO_CLUSTER = "none"  # address that stands for no cluster: the actors run on this machine
 
 
 def add_options(parser: argparse.ArgumentParser, default: str) -> None:
@@ -48,7 +48,7 @@ def add_options(parser: argparse.ArgumentParser, default: str) -> None:
     parser.add_argument("--cpus-per-actor", type=float, help=share + end)
 
 
-def take_options(
+def resolve_options(
     parser: argparse.ArgumentParser, parsed: argparse.Namespace, saved: ClusterOptions | None = None
 ) -> ClusterOptions | None:
     """Return the options that were parsed, or None for this machine; omitted options are taken from `saved`.
@@ -57,14 +57,14 @@ def take_options(
         SystemExit: With status 2, if they are invalid; the reason has been printed.
     """
     names = [option.name for option in fields(ClusterOptions)]
-    given = {name: getattr(parsed, name) for name in names[1:] if getattr(parsed, name) is not None}
+    passed = {name: getattr(parsed, name) for name in names[1:] if getattr(parsed, name) is not None}
     address = parsed.cluster if parsed.cluster is not None else saved and saved.address
-    if address in (None, HERE):
-        if given:
-            parser.error(f"--{min(given).replace('_', '-')} requires a cluster: add --cluster ADDRESS")
+    if address in (None, NO_CLUSTER):
+        if passed:
+            parser.error(f"--{min(passed).replace('_', '-')} requires a cluster: add --cluster ADDRESS")
         return None
     values: dict[str, Any] = {} if saved is None else asdict(saved)
-    values |= {**given, "address": address}
+    values |= {**passed, "address": address}
     try:
         return ClusterOptions(**values)
     except ValueError as error:
@@ -80,7 +80,7 @@ def split_options(program: str, arguments: Sequence[str]) -> tuple[ClusterOption
     parser = argparse.ArgumentParser(prog=program, add_help=False, allow_abbrev=False)
     add_options(parser, "this machine")
     known, others = parser.parse_known_args(list(arguments))
-    return take_options(parser, known), others
+    return resolve_options(parser, known), others
 
 
 def saved_options(run: Path) -> ClusterOptions | None:

@@ -17,7 +17,7 @@ from replay_tutorial.cluster.gateway import Gateway
 from replay_tutorial.local.shared_context import SharedReplay
 
 # The called code raised an exception; the second type replaces one that can't be unpickled here.
-WRONG = (RayTaskError, UnserializableException)
+CODE_ERRORS = (RayTaskError, UnserializableException)
 
 
 class RemoteGateway(Gateway):
@@ -41,7 +41,7 @@ class RemoteGateway(Gateway):
 
 def is_lost(error: BaseException) -> bool:
     """Return whether an error means that a call was lost: its process, its host or the network failed."""
-    return isinstance(error, RayError) and not isinstance(error, WRONG)
+    return isinstance(error, RayError) and not isinstance(error, CODE_ERRORS)
 
 
 def call(method: Any, *arguments: Any) -> Future[Any]:

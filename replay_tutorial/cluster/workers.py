@@ -28,7 +28,7 @@ from replay_tutorial.cluster import placement
 from replay_tutorial.cluster.gateway import PendingReports
 from replay_tutorial.cluster.options import ClusterOptions
 from replay_tutorial.cluster.remote_actor import ActorTask, play
-from replay_tutorial.cluster.remote_gateway import WRONG, RemoteGateway, is_lost
+from replay_tutorial.cluster.remote_gateway import CODE_ERRORS, RemoteGateway, is_lost
 from replay_tutorial.local.supervisor import SHUTDOWN_SECONDS, Role, Supervisor
 
 COLLECT_SECONDS = 0.5  # between two calls to a gateway
@@ -74,7 +74,7 @@ class RemoteRole:
         if self.end is None or not self.end.done():
             return None
         error, self.end, self.pending_since = self.end.exception(), None, None
-        if isinstance(error, WRONG):
+        if isinstance(error, CODE_ERRORS):
             raise ProcessDied(f"{self.restart_policy.name} failed: \n\n{COLOURS.sub('', str(error))}")
         cause = f"died: {str(error).strip() or type(error).__name__}" if error else "ended by itself"
         if isinstance(error, NodeDiedError):

@@ -14,7 +14,7 @@ pytest.importorskip("ray", reason="the launchers are checked by Ray, of the extr
 import jsonschema  # these two come with Ray
 import yaml
 
-from replay_tutorial.cluster.command import LAUNCHERS, cluster, launcher
+from replay_tutorial.cluster.command import LAUNCH_FILES, cluster, launch_file
 
 SCHEMA = Path(__file__).with_name("rayjob_schema.json")
 HEALTH = {
@@ -27,23 +27,23 @@ HEALTH = {
 
 @pytest.fixture
 def aws() -> dict[str, Any]:
-    return yaml.safe_load(launcher("aws"))
+    return yaml.safe_load(launch_file("aws"))
 
 
 @pytest.fixture
 def kuberay() -> dict[str, dict[str, Any]]:
     """The documents of the file by their kinds."""
-    return {document["kind"]: document for document in yaml.safe_load_all(launcher("kuberay"))}
+    return {document["kind"]: document for document in yaml.safe_load_all(launch_file("kuberay"))}
 
 
-@pytest.mark.parametrize("name", LAUNCHERS)
+@pytest.mark.parametrize("name", LAUNCH_FILES)
 def test_a_launcher_says_what_it_costs_how_to_end_it_and_that_it_was_not_run(name: str) -> None:
-    comments = "".join(line for line in launcher(name).splitlines(True) if line.startswith("#"))
+    comments = "".join(line for line in launch_file(name).splitlines(True) if line.startswith("#"))
     first = "".join(comments.splitlines(True)[2:4])
     assert re.search("NOT YET TESTED (IN THE CLOUD|ON A SLURM CLUSTER)", first)
     assert "Cost:" in comments
     assert re.search(r"SHUT DOWN.*(ray down|kubectl delete|scancel)", comments, re.DOTALL)
-    assert max(map(len, launcher(name).splitlines())) <= 110
+    assert max(map(len, launch_file(name).splitlines())) <= 110
 
 
 def test_an_unknown_launcher_is_refused_and_the_others_are_named(capsys: pytest.CaptureFixture[str]) -> None:
@@ -119,7 +119,7 @@ def test_the_pods_find_the_runs_and_the_health_checks(kuberay: dict[str, dict[st
 
 
 def test_what_installs_ray_installs_the_version_that_was_tested() -> None:
-    texts = (launcher("aws"), (ROOT / "Dockerfile").read_text(encoding="utf-8"))
+    texts = (launch_file("aws"), (ROOT / "Dockerfile").read_text(encoding="utf-8"))
     for text in texts:
         assert set(re.findall(r"(?:ray\[default\]==|/ray:)(\d+\.\d+\.\d+)", text)) == {pinned("ray")}
 
@@ -153,7 +153,7 @@ def test_slurm_starts_ray_on_all_nodes_and_ends_the_run_at_its_signal(
     (tmp_path / ".ray").mkdir()
     (tmp_path / ".ray" / "auth_token").touch()
     script, log = tmp_path / "apex.sh", tmp_path / "log"
-    script.write_text(launcher("slurm"), encoding="utf-8")
+    script.write_text(launch_file("slurm"), encoding="utf-8")
     job = {"SLURM_JOB_ID": "123456", "SLURM_NNODES": "5", "SLURM_CPUS_PER_TASK": "16"}
     environment = {"PATH": f"{tools}:/usr/bin:/bin", "HOME": str(tmp_path), "LOG": str(log), **job}
     done = subprocess.run(

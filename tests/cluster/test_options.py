@@ -40,7 +40,7 @@ def test_options_that_cannot_work_are_refused(arguments, reason, capsys):
 def options_of_resume(monkeypatch, *arguments):
     """What `resume` runs with; nothing is run."""
     taken = []
-    monkeypatch.setattr(command, "engine_of", lambda options: taken.append(options))
+    monkeypatch.setattr(command, "make_engine", lambda options: taken.append(options))
     monkeypatch.setattr(run_module, "resume", lambda *_: pytest.skip("reached"))
     with pytest.raises(pytest.skip.Exception):
         __main__.resume(arguments)

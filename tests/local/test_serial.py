@@ -16,9 +16,9 @@ from run_parts import context_of
 from replay_tutorial.__main__ import main
 from replay_tutorial.agents.evaluation import evaluate
 from replay_tutorial.apex.config import preset
-from replay_tutorial.apex.runs.checkpoint import load_checkpoint, whole_checkpoints
+from replay_tutorial.apex.runs.checkpoint import complete_checkpoints, load_checkpoint
 from replay_tutorial.apex.runs.files import DamagedFile, checksum_of
-from replay_tutorial.apex.runs.recorder import TIMES, Recorder
+from replay_tutorial.apex.runs.recorder import TIME_COLUMNS, Recorder
 from replay_tutorial.apex.runs.run import resume, train
 from replay_tutorial.apex.runs.run_folder import RunFolder
 from replay_tutorial.apex.runs.setup import NothingToDo
@@ -47,7 +47,7 @@ def short(tmp_path, environment="CartPole-v1", **changes):
 def records(path):
     """The lines of a CSV file except the columns of times."""
     with path.open(newline="") as file:
-        return [{k: v for k, v in row.items() if k not in TIMES} for row in csv.DictReader(file)]
+        return [{k: v for k, v in row.items() if k not in TIME_COLUMNS} for row in csv.DictReader(file)]
 
 
 def bits(state):
@@ -71,7 +71,7 @@ def assert_same(one, other):
     for load in (lambda run: torch.load(run / "policy.pt", weights_only=True), last_state):
         assert bits(load(one)) == bits(load(other))
     assert bits(last_replay(one)) == bits(last_replay(other))
-    actors = [(whole_checkpoints(run)[-1][1] / "actor.npz").read_bytes() for run in (one, other)]
+    actors = [(complete_checkpoints(run)[-1][1] / "actor.npz").read_bytes() for run in (one, other)]
     assert actors[0] == actors[1]
 
 
@@ -79,13 +79,13 @@ def last_replay(run):
     """All rows of the last checkpoint, and how it goes on drawing."""
     config = RunFolder.open(run).config()
     buffer = context_of(config).replay.buffer
-    buffer.load(whole_checkpoints(run)[-1][1] / "replay.npz")
+    buffer.load(complete_checkpoints(run)[-1][1] / "replay.npz")
     assert len(buffer) == config.capacity
     return [buffer.get_all_transitions(), buffer.sample(64), buffer.get_next_index()]
 
 
 def last_state(run):
-    checkpoint = load_checkpoint(whole_checkpoints(run)[-1][1])
+    checkpoint = load_checkpoint(complete_checkpoints(run)[-1][1])
     assert len(bits(checkpoint.agent)) > 20
     assert len(bits(checkpoint.serial)) > 10
     return list(checkpoint[1:])  # all but its path
@@ -235,7 +235,7 @@ def test_run_that_crashed_goes_on_from_its_last_checkpoint(tmp_path, monkeypatch
         with pytest.raises(MemoryError):
             train(short(tmp_path, checkpoint_steps=700))
     (crashed,) = set(tmp_path.iterdir()) - {straight.folder}
-    assert [path.name.split("_")[0] for _, path in whole_checkpoints(crashed)] == ["0001", "0002"]
+    assert [path.name.split("_")[0] for _, path in complete_checkpoints(crashed)] == ["0001", "0002"]
     resumed = resume(crashed, progress=False)
     assert_same(straight.folder, resumed.folder)
 
@@ -255,7 +255,7 @@ def test_run_is_resumed_without_the_rows_of_its_replay(tmp_path):
 def test_run_whose_checkpoint_holds_no_row_fills_its_replay_anew(tmp_path, capsys):
     """As of a replay so small that its actors replaced every row while the file was written."""
     stopped = train(short(tmp_path, total_steps=1_000))
-    file = whole_checkpoints(stopped.folder)[-1][1] / "replay.npz"
+    file = complete_checkpoints(stopped.folder)[-1][1] / "replay.npz"
     with zipfile.ZipFile(file) as container:
         parts = {name: container.read(name) for name in container.namelist()}
     size = len(parts["indexes.npy"]) - 128
@@ -281,7 +281,7 @@ def test_spent_budget_is_refused_and_nothing_is_changed(tmp_path):
     run = train(short(tmp_path, total_steps=400))
     before = contents(run.folder)
     # The last look, after the checkpoint, has chosen this policy: the checkpoint knows nothing of it.
-    assert not (whole_checkpoints(run.folder)[-1][1] / "policy.pt").exists()
+    assert not (complete_checkpoints(run.folder)[-1][1] / "policy.pt").exists()
     assert run.folder / "policy.pt" in before
     with pytest.raises(NothingToDo, match="--total-steps"):
         resume(run.folder, progress=False)
@@ -324,7 +324,7 @@ def test_run_with_damaged_records_is_not_resumed_and_stays_as_it_is(tmp_path):
 
 def test_resume_says_where_it_goes_on_and_that_a_newer_checkpoint_is_damaged(tmp_path, capsys):
     run = train(short(tmp_path, total_steps=1_000, checkpoint_steps=400))
-    older, newer = (path for _, path in whole_checkpoints(run.folder))
+    older, newer = (path for _, path in complete_checkpoints(run.folder))
     (newer / "agent.pt").write_bytes(b"junk")
     resume(run.folder, total_steps=1_100, progress=False)
     told = capsys.readouterr().out

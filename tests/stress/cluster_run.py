@@ -14,7 +14,7 @@ from hosts import HEAD_PORT, Hosts
 from numpy.typing import NDArray
 from victim import processes, wait_until
 
-from replay_tutorial.apex.runs.checkpoint import ROWS, newest_checkpoint, whole_checkpoints
+from replay_tutorial.apex.runs.checkpoint import ROWS, complete_checkpoints, newest_checkpoint
 from replay_tutorial.apex.runs.run_folder import RunFolder
 from replay_tutorial.shared.processes import start_time
 
@@ -42,7 +42,7 @@ class ClusterRun:
         self.runs = runs
         cluster = ("--cluster", f"{hosts.address(LEARNER)}:{HEAD_PORT}")
         command = ("train", "CartPole-v1", *FLAGS, "--seed", str(seed), "--runs", str(runs), *cluster)
-        self.resumes = self.folder is not None and bool(whole_checkpoints(self.folder))
+        self.resumes = self.folder is not None and bool(complete_checkpoints(self.folder))
         if self.resumes:
             command = ("resume", str(self.folder), "--no-progress", *cluster)
         elif self.folder is not None:
@@ -109,7 +109,7 @@ class ClusterRun:
     def rows_twice(self) -> int:
         """Count the rows of the newest checkpoint that another row equals: CartPole never repeats itself."""
         assert self.folder is not None
-        path = whole_checkpoints(self.folder)[-1][1] / ROWS
+        path = complete_checkpoints(self.folder)[-1][1] / ROWS
         with np.load(path, allow_pickle=False) as file:
             rows: NDArray[np.uint64] = np.array(file["rows"])  # uint64[rows, words]
         return len(rows) - len(np.unique(rows, axis=0))

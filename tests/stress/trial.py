@@ -19,7 +19,7 @@ from shared_names import memory_left, memory_names
 from victim import Victim, wait_until
 
 import replay_tutorial
-from replay_tutorial.apex.runs.checkpoint import newest_checkpoint, whole_checkpoints
+from replay_tutorial.apex.runs.checkpoint import complete_checkpoints, newest_checkpoint
 from replay_tutorial.apex.runs.run_folder import RunFolder
 
 PATIENCE_SECONDS = 120.0  # that anything may take on a busy machine
@@ -174,7 +174,7 @@ class Trial:
     def _resume(self) -> None:
         """Go on, and check that nothing that was learned is lost."""
         runs = self._runs()
-        if not runs or not whole_checkpoints(runs[0]):
+        if not runs or not complete_checkpoints(runs[0]):
             # A run that ends cleanly loses nothing that was learned.
             lost = self.outcome.fault in ("ctrl-c", "actor") and bool(self._rows())
             self._check(not lost, "there is no checkpoint")

@@ -95,13 +95,13 @@ def save_checkpoint(
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir(parents=True)
         write(unfinished, folder, context, agent, serial)
-        numbers = [number for number, _ in whole_checkpoints(folder)]
+        numbers = [number for number, _ in complete_checkpoints(folder)]
         os.replace(unfinished, checkpoints / f"{max(numbers, default=0) + 1:04d}_step_{step}")
         sync(checkpoints)
         remove_old(folder)
     except OSError as error:
         shutil.rmtree(unfinished, ignore_errors=True)  # it may have filled the disk
-        kept = [path.name for _, path in whole_checkpoints(folder)]
+        kept = [path.name for _, path in complete_checkpoints(folder)]
         newest = f"the newest one is {kept[-1]}" if kept else "there is none yet"
         return Saved(step, f"{with_path(error, checkpoints)}; {newest}")
     return Saved(step, None)
@@ -149,7 +149,7 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-def whole_checkpoints(folder: Path) -> list[tuple[int, Path]]:
+def complete_checkpoints(folder: Path) -> list[tuple[int, Path]]:
     """Return the number and path of each complete checkpoint of a run, oldest first."""
     paths = [path for path in (folder / "checkpoints").glob("*") if NAME.fullmatch(path.name)]
     return sorted((int(path.name.partition("_")[0]), path) for path in paths)
@@ -157,7 +157,7 @@ def whole_checkpoints(folder: Path) -> list[tuple[int, Path]]:
 
 def remove_old(folder: Path) -> None:
     """Remove all but the newest checkpoints."""
-    for _, path in whole_checkpoints(folder)[:-KEPT]:
+    for _, path in complete_checkpoints(folder)[:-KEPT]:
         # Rename it first: a folder that is only half removed must not look like a checkpoint.
         doomed = path.with_name("unfinished")
         os.replace(path, doomed)
@@ -212,7 +212,7 @@ def check_manifest(path: Path, rows: bool) -> None:
             raise ValueError(f"{name} has changed since it was written")
 
 
-def holds_rows(rows: Path) -> bool:
+def contains_rows(rows: Path) -> bool:
     """Return whether a replay file contains any row.
 
     While a small replay is saved, actors may overwrite all its rows.
@@ -235,10 +235,10 @@ def newest_checkpoint(folder: Path) -> Checkpoint:
         FileNotFoundError: If there are none.
     """
     reasons: list[str] = []
-    for _, path in reversed(whole_checkpoints(folder)):
+    for _, path in reversed(complete_checkpoints(folder)):
         try:
             checkpoint = load_checkpoint(path)
-            has_replay = checkpoint.has_replay and holds_rows(path / ROWS)
+            has_replay = checkpoint.has_replay and contains_rows(path / ROWS)
             if checkpoint.has_replay and not has_replay and checkpoint.step > 0:
                 reasons.append(f"{path / ROWS} contains no rows: the replay starts empty.")
             return checkpoint._replace(has_replay=has_replay, damaged=tuple(reasons))
@@ -266,7 +266,7 @@ def restore_learner(checkpoint: Checkpoint, agent: Agent, replay: Replay) -> Pub
         if checkpoint.has_replay:
             replay.load(checkpoint.path / ROWS)
     except DAMAGE as error:
-        older = [path.name for _, path in whole_checkpoints(checkpoint.path.parent.parent)]
+        older = [path.name for _, path in complete_checkpoints(checkpoint.path.parent.parent)]
         older = older[: older.index(checkpoint.path.name)]
         remedy = (
             f"To resume from {older[-1]}, rename that folder to {checkpoint.path.name}.unusable. Don't "

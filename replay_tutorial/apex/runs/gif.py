@@ -24,7 +24,7 @@ class PlayedEpisode(NamedTuple):
 
     total: float  # sum of the rewards
     steps: int
-    over: bool  # whether the environment ended it
+    ended: bool  # whether the environment ended it
 
 
 def play(policy: Policy, environment: str, seed: int, output: Path, max_steps: int = 1_000) -> PlayedEpisode:
@@ -65,7 +65,7 @@ def play(policy: Policy, environment: str, seed: int, output: Path, max_steps: i
         nonlocal played
         observation, _ = env.reset(seed=seed)
         yield image_of(env.render())
-        while not played.over and played.steps < max_steps:
+        while not played.ended and played.steps < max_steps:
             action = playable(policy.act_greedily(observation[np.newaxis]))[0]
             observation, reward, terminated, truncated, _ = env.step(action)
             played = PlayedEpisode(played.total + float(reward), played.steps + 1, terminated or truncated)

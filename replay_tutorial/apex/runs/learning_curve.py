@@ -48,7 +48,7 @@ def draw_curves(runs: Sequence[Path], output: Path) -> Path:
     if not runs:
         raise ValueError("draw_curves needs at least 1 run folder.")
     # Settings are only needed to compare and group several runs.
-    kinds = [kind_of(run) for run in runs] if len(runs) > 1 else [("", "")]
+    kinds = [environment_and_agent(run) for run in runs] if len(runs) > 1 else [("", "")]
     environments = sorted({environment for environment, _ in kinds})
     if len(environments) > 1:
         raise ValueError(
@@ -77,7 +77,7 @@ def draw_curves(runs: Sequence[Path], output: Path) -> Path:
     return output
 
 
-def kind_of(run: Path) -> tuple[str, str]:
+def environment_and_agent(run: Path) -> tuple[str, str]:
     """Return the environment and the agent of a run, from its settings: the folder may have been renamed."""
     config = RunFolder.open(run).config()
     return config.environment, str(config.agent)

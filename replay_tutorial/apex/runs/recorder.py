@@ -49,10 +49,11 @@ COLUMNS = {
     "actors": "cluster/actors",  # running, as far as the driver knows
     "rows_lost": "cluster/rows_lost",  # sent but not acknowledged, in total
 }
-TIMES = ("seconds", "SPS", "UPS")  # columns that differ between two runs with the same seed
-WHEN = ("step", "update", "seconds")  # the first columns of both files
-RETURNS = ("mean", "standard_error", "min", "max", "episodes", "confirmation")  # of evaluations.csv
-LAST_EPISODES = 50  # episodes over which the actors' means are taken
+TIME_COLUMNS = ("seconds", "SPS", "UPS")  # columns that differ between two runs with the same seed
+INDEX_COLUMNS = ("step", "update", "seconds")  # the first columns of both files
+# The other columns of evaluations.csv
+EVALUATION_COLUMNS = ("mean", "standard_error", "min", "max", "episodes", "confirmation")
+EPISODE_WINDOW = 50  # episodes over which the actors' means are taken
 
 
 class Recorder:
@@ -69,18 +70,18 @@ class Recorder:
     def __init__(
         self, folder: Path, total_steps: int, progress: bool, first_step: int = 0, first_update: int = 0
     ) -> None:
-        self.returns: deque[float] = deque(maxlen=LAST_EPISODES)
-        self.lengths: deque[int] = deque(maxlen=LAST_EPISODES)
-        self.ages: deque[int] = deque(maxlen=LAST_EPISODES)
+        self.returns: deque[float] = deque(maxlen=EPISODE_WINDOW)
+        self.lengths: deque[int] = deque(maxlen=EPISODE_WINDOW)
+        self.ages: deque[int] = deque(maxlen=EPISODE_WINDOW)
         self.restarts = 0
         self.cluster: dict[str, float] = {}  # the last report of a cluster
         self.values: dict[str, float | None] = dict.fromkeys(COLUMNS)  # the last record
         self.last_step, self.last_update = first_step, first_update
         self.last_time = time.monotonic()
         self.started = self.last_time - last_seconds(folder / "progress.csv")
-        files = {"progress.csv": COLUMNS, "evaluations.csv": RETURNS}
+        files = {"progress.csv": COLUMNS, "evaluations.csv": EVALUATION_COLUMNS}
         for name, columns in files.items():
-            write_header(folder / name, (*WHEN, *columns))
+            write_header(folder / name, (*INDEX_COLUMNS, *columns))
         self.files = [(folder / name).open("a", newline="") for name in files]
         self.progress, self.evaluations = map(csv.writer, self.files)
         self.tensorboard = EventFile(folder, first_step + 1 if first_step else None)

@@ -15,7 +15,7 @@ import torch
 
 from replay_tutorial.agents.evaluation import Evaluation, Stopped, evaluate, until
 from replay_tutorial.apex.config import Config
-from replay_tutorial.apex.runs.checkpoint import whole_checkpoints
+from replay_tutorial.apex.runs.checkpoint import complete_checkpoints
 from replay_tutorial.apex.runs.engine import Engine, ProcessDied, local_engine
 from replay_tutorial.apex.runs.learning_curve import draw_curves
 from replay_tutorial.apex.runs.recorder import Recorder
@@ -199,7 +199,7 @@ def train_and_evaluate(setup: RunSetup, engine: Engine) -> Result:
 
 def resume_hint(run: Path) -> str:
     """Return a sentence on how to resume a run that ended early."""
-    checkpoints = whole_checkpoints(run)
+    checkpoints = complete_checkpoints(run)
     if not checkpoints:
         return f"{run} has no checkpoint yet and can't be resumed; its records are kept there."
     return f"The newest checkpoint is {checkpoints[-1][1]}. To resume: python -m replay_tutorial resume {run}"

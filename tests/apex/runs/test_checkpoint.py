@@ -17,17 +17,17 @@ from replay_tutorial.apex.parts import make_agent
 from replay_tutorial.apex.runs import checkpoint as checkpoint_module
 from replay_tutorial.apex.runs.checkpoint import (
     DamagedCheckpoint,
+    complete_checkpoints,
     load_checkpoint,
     newest_checkpoint,
     restore_learner,
     save_checkpoint,
-    whole_checkpoints,
 )
 from replay_tutorial.apex.runs.run_folder import write_tensors
 
 
 def names(tmp_path):
-    return [path.name for _, path in whole_checkpoints(tmp_path)]
+    return [path.name for _, path in complete_checkpoints(tmp_path)]
 
 
 def test_learner_goes_on_from_a_checkpoint_as_if_nothing_had_happened(tmp_path):

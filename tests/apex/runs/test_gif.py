@@ -32,7 +32,7 @@ def test_episode_is_the_one_that_is_evaluated_and_every_step_is_a_picture(tmp_pa
     environment = "CartPole-v1"
     policy = policy_of(environment)
     played = play(policy, environment, 7, tmp_path / "play.gif", max_steps=200)
-    assert played.over
+    assert played.ended
     assert played.total == evaluate(policy.act_greedily, environment, [7]).returns[0]
     shown = pictures_of(tmp_path / "play.gif")
     assert played.steps * 0.9 <= len(shown) <= played.steps + 1  # equal neighbours are one picture
@@ -49,7 +49,7 @@ def test_no_window_is_asked_for_so_that_sdl_has_nothing_to_complain_about(tmp_pa
 
 def test_long_episode_is_cut(tmp_path):
     played = play(policy_of("Pendulum-v1"), "Pendulum-v1", 7, tmp_path / "play.gif", max_steps=5)
-    assert (played.steps, played.over) == (5, False)
+    assert (played.steps, played.ended) == (5, False)
     assert len(pictures_of(tmp_path / "play.gif")) <= 6
 
 

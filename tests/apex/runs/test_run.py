@@ -23,7 +23,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from replay_tutorial.apex import messages
 from replay_tutorial.apex.config import preset
 from replay_tutorial.apex.runs import restart_policy
-from replay_tutorial.apex.runs.checkpoint import load_checkpoint, newest_checkpoint, whole_checkpoints
+from replay_tutorial.apex.runs.checkpoint import complete_checkpoints, load_checkpoint, newest_checkpoint
 from replay_tutorial.apex.runs.engine import ProcessDied
 from replay_tutorial.apex.runs.files import checksum_of
 from replay_tutorial.apex.runs.run import resume, train
@@ -162,7 +162,7 @@ def test_killed_learner_ends_the_run_which_is_resumed_until_the_learner_refuses_
     assert newest_checkpoint(folder).update == result.updates
     assert json.loads((folder / "config.json").read_text())["resumed"][0]["step"] == checkpoint.step
 
-    (_, before), (_, newest) = whole_checkpoints(folder)
+    (_, before), (_, newest) = complete_checkpoints(folder)
     spoil_state(newest)
     with pytest.raises(ProcessDied) as died:
         resume(folder, total_steps=10**6, progress=False)

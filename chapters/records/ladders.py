@@ -23,7 +23,7 @@ from replay_tutorial.teaching.ladder_uniform import uniform_ladder
 
 SCRIPT = "chapters/records/ladders.py"
 WRITERS = 2
-DRAW = "find 512"
+DRAW, UPDATE = "find 512", "set 512"
 MEDIANS = "The share is the ceiling's median over the rung's."
 
 
@@ -36,13 +36,17 @@ class Part(NamedTuple):
 
 
 def short_table(ladder: Ladder) -> list[str]:
-    """Return the home page's table of the sum-tree ladder: medians of one operation."""
-    medians = ladder.medians(DRAW)
+    """Return the home page's table of the sum-tree ladder: medians of both operations."""
+    draws, updates = ladder.medians(DRAW), ladder.medians(UPDATE)
     rows = [
-        [*rung.cells("source")[:2], figure(medians[rung.kind.__name__]), ladder.share(rung, DRAW)]
+        [
+            *rung.cells("source")[:2],
+            *(figure(medians[rung.kind.__name__]) for medians in (draws, updates)),
+            ladder.share(rung, DRAW),
+        ]
         for rung in ladder.rungs
     ]
-    return table(["rung", "what it fixes", "draw 512, µs", "of the ceiling"], rows, words=2)
+    return table(["rung", "what it fixes", "draw 512, µs", "update 512, µs", "of the ceiling"], rows, words=2)
 
 
 def parts_of(uniform: Ladder, tree: Ladder, shared: Ladder, rounds: int, races: int) -> list[Part]:
@@ -55,7 +59,8 @@ def parts_of(uniform: Ladder, tree: Ladder, shared: Ladder, rounds: int, races: 
     of_masses += "query, and its time is multiplied by 512."
     of_races = f"Medians of {races} races of {SECONDS:g} s, quartiles in brackets; {WRITERS} writers and one "
     of_races += "sampler, as fast as they can. The share is the rung's median over the ceiling's."
-    in_short = f"{of_rounds}; 2^20 masses. The ceiling reads 512 random masses with one NumPy call."
+    in_short = f"{of_rounds}; 2^20 masses. The ceiling of a draw reads 512 random masses with one "
+    in_short += "NumPy call."
     return [
         Part("ladder-uniform", uniform.table("../source"), of_rows),
         Part("ladder-prioritized", tree.table("../source"), of_masses),

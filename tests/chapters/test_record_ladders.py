@@ -60,8 +60,8 @@ def test_the_page_of_the_ladders_shows_what_the_record_says(name: str) -> None:
 
 def test_the_first_page_has_the_same_ladder_in_short() -> None:
     whole, short = rows_of("ladder-prioritized", PAGE), rows_of("ladder-short", ROOT / "docs" / "index.md")
-    drawn = [[row[0].replace("../", ""), row[1], row[3].split(" (")[0], row[4]] for row in whole[:-1]]
-    assert short == drawn
+    medians = [[figure.split(" (")[0] for figure in row] for row in whole[:-1]]
+    assert short == [[row[0].replace("../", ""), row[1], row[3], row[5], row[4]] for row in medians]
     provenance = [
         table_of(mark, page).partition("`python")[2]
         for mark, page in [("ladder-prioritized", PAGE), ("ladder-short", ROOT / "docs" / "index.md")]

@@ -91,7 +91,8 @@ class Recorder:
             TimeElapsedColumn(),
             # With a table column, the text wraps in a narrow terminal.
             TextColumn("{task.fields[numbers]}", table_column=Column()),
-            console=Console(file=cast(TextIO, TerminalOutput())),
+            # Without a bar, lines of text: in a notebook, rich would print each as HTML.
+            console=Console(file=cast(TextIO, TerminalOutput()), force_jupyter=None if progress else False),
             disable=not progress,
         )
         self.task = self.bar.add_task("train", total=total_steps, completed=first_step, numbers="starting")

@@ -63,7 +63,7 @@ def policy_gradient(networks: ActorCritic, observations: Tensor, clip: float) ->
 
 
 class DPGPolicy(Policy):
-    """The policy of actors and evaluator: a policy network that acts, a critic for initial priorities."""
+    """Policy for actors and the evaluator: a policy network, and a critic for initial priorities."""
 
     def __init__(self, networks: ActorCritic) -> None:
         self.networks = networks

@@ -67,7 +67,7 @@ def epsilon_schedule(count: int, base: float = 0.4, exponent: float = 7.0) -> ND
 
 
 class DQNPolicy(Policy):
-    """The policy of actors and evaluator: a copy of the agent's online network."""
+    """Policy for actors and the evaluator: a copy of the agent's online network."""
 
     def __init__(self, network: nn.Module) -> None:
         self.network = network

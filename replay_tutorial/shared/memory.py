@@ -75,7 +75,7 @@ class SharedArrays:
             initial: Initial value of all elements of an array, by name; other arrays start at zero.
 
         Raises:
-            MemoryError: If the block could outgrow the free memory, or the free space on the disk.
+            MemoryError: If the block is larger than the free memory, or the free space on the disk.
             OSError: If the file cannot be opened or created.
             RuntimeError: If processes of another PID namespace have the file open.
             ValueError: If the file has another layout or is not a block, or the description does not fit into

@@ -103,7 +103,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             **cpprb_kwargs: See `MPReplayBuffer`.
 
         Raises:
-            MemoryError: If the buffer could outgrow the free memory, or the free space on the disk.
+            MemoryError: If the buffer is larger than the free memory, or the free space on the disk.
             OSError: If the file cannot be opened or created.
             TypeError: If an argument has the wrong type.
             ValueError: If an argument is out of range or not supported.

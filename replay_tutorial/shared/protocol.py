@@ -120,7 +120,7 @@ def swap(words: Integers, place: int, expected: int, value: int) -> bool:
 def raise_max(bits: Integers, value: float) -> None:
     """Raise the maximum, a float64 stored as bits, to at least `value`.
 
-    The bits of floats from 0 upwards sort like the floats; those of -1.0 sort below them.
+    As integers, the bits of non-negative floats have the same order as the floats; those of -1.0 are smaller.
     """
     new = np.float64(value + 0.0).view(np.int64)  # turns -0.0, whose bits are the smallest integer, into 0.0
     if new > load_acquire(bits, 0):

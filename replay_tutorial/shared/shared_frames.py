@@ -135,7 +135,7 @@ class FrameRing:
     at most c - r frames.
 
     Attributes:
-        layout: How frames form observations.
+        layout: Layout of the frames within an observation.
         ring: The ring of frames.
         remembered: int64[n], indexes of the frames that this process added last.
     """

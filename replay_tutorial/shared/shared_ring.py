@@ -214,8 +214,8 @@ class SharedRing:
     ) -> int:
         """Write one or more rows; return the index of the first.
 
-        Of more than `capacity` rows, only the last `capacity` are written. A row is dropped after it has met
-        a held slot `attempts` times.
+        Of more than `capacity` rows, only the last `capacity` are written. A row is dropped if all `attempts`
+        slots that it is assigned are held by other writers.
         """
         owner, count = self.writers.writer_number(), len(new_rows)
         first_index, i = append_rows(self._plain, new_rows, new_masses, owner, max_priority)
@@ -262,7 +262,7 @@ class SharedRing:
         raise self.no_row_error(batch_size)
 
     def _draw_slots(self, count: int, rng: np.random.Generator) -> Integers:
-        """Draw slots among those with reserved rows."""
+        """Draw slots for which an index has been reserved."""
         newest = self.next_index
         span = max(1, min(newest - self.cleared_before, self.capacity))
         return (newest - 1 - random_below(span, count, rng)) % self.capacity
@@ -322,7 +322,7 @@ class SharedRing:
             add_to_counter(self.counters, counter, events)
 
     def reject(self, rows: int) -> None:
-        """Count rows that were counted as sampled as rejected instead."""
+        """Move rows from the counter of sampled rows to that of rejected rows."""
         self.count(SAMPLED, -rows)
         self.count(REJECTED, rows)
 

@@ -1,9 +1,10 @@
 """Atomic file writes: a temporary file in the same folder is written, then renamed to the target.
 
-A crash leaves either the old file or the new one. Temporary files of killed processes are overwritten or
-removed by the next write. Whether their writer is alive is detected by its file lock, which the system
-releases when the process ends; process IDs would not work for containers that share a disk. On Windows, and
-on file systems without locks, such files remain. Callers that need durability call `os.fsync` themselves.
+A crash leaves either the old file or the new one. The temporary file of a killed process is overwritten or
+removed by the next write. A writer locks its temporary file, and the system releases the lock when the
+process ends, so other processes can tell whether the writer is alive. (Process IDs would not work for
+containers that share a disk.) On Windows, and on file systems without locks, such files remain. For
+durability, the caller must call `os.fsync`.
 """
 
 import errno

@@ -110,5 +110,5 @@ class BaseBuffer:
         raise NotImplementedError
 
     def _from_state(self, counters: dict[str, Any], reader: archive.Reader) -> Self:
-        """Return a new buffer with the saved state; doesn't change this one."""
+        """Return a new buffer with the saved state, without changing this one."""
         raise NotImplementedError

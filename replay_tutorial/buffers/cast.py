@@ -1,7 +1,7 @@
 """Checked conversion of values to a field's dtype: rounding is allowed, overflow and truncation are not.
 
 Most environments return float64 observations, which are stored as float32, so the conversion runs at every
-step. The kernels only detect whether any value can't be represented; which one is determined for the error.
+step. The kernels only report that some value can't be represented; which one is found for the error message.
 """
 
 import math

@@ -35,7 +35,7 @@ class Field(NamedTuple):
     Attributes:
         name: Keyword argument of `add` and key of a sample.
         dtype: dtype of the stored elements.
-        shape: Shape in one transition; `(1,)` samples as `(batch, 1)`, `()` as `(batch,)`.
+        shape: Shape in one transition; a sample has the shape `(batch, *shape)`.
         scalars: Types whose values are only compared with `low` and `high`; empty unless the size is 1.
         low: Smallest value of the dtype.
         high: Largest value of the dtype.

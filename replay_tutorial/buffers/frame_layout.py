@@ -213,7 +213,10 @@ def with_next(fields: Fields, next_of: tuple[str, ...]) -> Fields:
 
 
 def stack_axes(fields: Fields, stack_compress: StackCompress) -> dict[str, int]:
-    """Return the axis of each stack: as specified, or else the shorter of first and last, last if equal."""
+    """Return the axis of each stack.
+
+    The default is the shorter of the first and the last axis, or the last axis if both are equally long.
+    """
     if stack_compress is None:
         return {}
     specified = dict(stack_compress) if isinstance(stack_compress, Mapping) else {}

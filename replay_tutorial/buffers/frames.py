@@ -87,7 +87,7 @@ class FrameLog:
         self.layout.take(self.memory, ids % len(self.memory), observations)
 
     def oldest_frame(self, kept: Iterable[Rows]) -> int:
-        """Return the oldest frame that any of the rows `kept`, oldest first, refers to.
+        """Return the oldest frame that the rows `kept` (oldest first) refer to.
 
         Stop as soon as later rows can't refer to an older frame, because new rows only refer to recent
         frames.
@@ -102,12 +102,12 @@ class FrameLog:
         return oldest_frame
 
     def state(self, kept: Iterable[Rows]) -> tuple[dict[str, int], list[Bytes]]:
-        """Return counters, as JSON, and the frames that the rows `kept`, oldest first, refer to."""
+        """Return counters, as JSON, and the frames that the rows `kept` (oldest first) refer to."""
         oldest_frame = self.oldest_frame(kept)
         return {"next": int(self._ends[1]), "oldest": oldest_frame}, self._segments(oldest_frame)
 
     def from_state(self, counters: dict[str, Any], reader: Reader, name: str) -> "FrameLog":
-        """Return a new log with the saved state; doesn't change this one."""
+        """Return a new log with the saved state, without changing this one."""
         log = copy.copy(self)
         next_frame = checked_count(counters, "next")
         oldest_frame = checked_count(counters, "oldest", most=next_frame)

@@ -53,7 +53,7 @@ types: Any = numba_types
 ir: Any = llvm
 cgutils: Any = code_generation
 
-# Array types of kernels, all contiguous: an annotation for the reader, with Numba's type.
+# Contiguous array types for the annotations of kernels, with Numba's type.
 Integers = Annotated[npt.NDArray[np.int64], numba.int64[::1]]
 Floats = Annotated[npt.NDArray[np.float64], numba.float64[::1]]
 Flags = Annotated[npt.NDArray[np.bool_], numba.boolean[::1]]

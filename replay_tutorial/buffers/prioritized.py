@@ -235,8 +235,9 @@ class PrioritizedReplayBuffer(ReplayBuffer):
 
         Returns:
             A dict of the fields, as for `ReplayBuffer.sample`, and of two further arrays: `indexes`,
-            int64[batch_size], to pass to `update_priorities`, and `weights`, float32[batch_size] in (0, 1],
-            the importance-sampling weights of the losses. Rows are in ascending order of their slots.
+            int64[batch_size], the argument of `update_priorities`, and `weights`, float32[batch_size] in
+            (0, 1], importance-sampling weights by which the losses must be multiplied. Rows are in ascending
+            order of their slots.
 
         Raises:
             KeyError: If `out` contains an unknown field.

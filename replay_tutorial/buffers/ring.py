@@ -103,7 +103,7 @@ class Ring:
     def slots_of(self, first_index: int, count: int) -> slice | Integers:
         """Return the slots of `count` consecutive rows: a slice, or int64[count] if they wrap around.
 
-        If there are more rows than slots, slots are repeated; an assignment to them keeps the last rows.
+        If there are more rows than slots, slots are repeated, and an assignment to them keeps the last rows.
         """
         slot = first_index % self.capacity
         if slot + count <= self.capacity:
@@ -143,7 +143,7 @@ class Ring:
         return [raw[first : first + count], raw[: self.stored - count]]
 
     def cleared(self) -> "Ring":
-        """Return an empty ring in the same memory that continues to count indexes."""
+        """Return an empty ring that uses the same memory and continues the index count."""
         ring = copy.copy(self)
         ring.stored = 0
         return ring

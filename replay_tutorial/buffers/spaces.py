@@ -35,7 +35,8 @@ def fields_from_spaces(
 
     Returns:
         An env_dict with `obs`, `act`, `rew`, `next_obs`, and the bool fields `terminated` and `truncated`.
-        Integer fields keep the dtype of their space. Scalars have the shape `()` and sample as `(batch,)`.
+        Integer fields keep the dtype of their space. Scalars have the shape `()` and are sampled with shape
+        `(batch,)`.
 
     Raises:
         TypeError: If a space is not supported, or float_dtype is not a float dtype.

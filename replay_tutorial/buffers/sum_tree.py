@@ -150,7 +150,7 @@ def last_leaf_with_mass(sums: Floats, node: np.uint64) -> np.uint64:
 
 @kernel
 def find_leaves(sums: Floats, queries: Floats) -> tuple[Integers, Floats]:
-    """Find the slot of each query, a point on the masses laid end to end; all queries descend together.
+    """Find the slot of each query, a position in the cumulative sum of the masses; all descend together.
 
     A query at or above the total finds the last slot with nonzero mass. Slots of mass 0 are never found.
 
@@ -262,7 +262,7 @@ class SumTree:
         set_leaves(self.sums, self.minima, writable(slots), writable(masses))
 
     def find(self, queries: Floats) -> tuple[Integers, Floats]:
-        """Find the slot of each query, a point on the masses laid end to end. O(n log capacity).
+        """Find the slot of each query, a position in the cumulative sum of the masses. O(n log capacity).
 
         Args:
             queries: float64[n], each in [0, total); larger queries find the last slot with nonzero mass.
@@ -290,7 +290,7 @@ class SumTree:
 
 
 def aligned_zeros(count: int) -> Floats:
-    """Return float64[count] of zeros, aligned so that each group of eight siblings is one cache line."""
+    """Return zeros, float64[count], aligned so that each group of eight siblings is one cache line."""
     zeros = np.zeros(count + CHILDREN)
     start = -(zeros.ctypes.data // zeros.itemsize) % CHILDREN
     return zeros[start : start + count]

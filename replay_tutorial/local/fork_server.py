@@ -2,8 +2,8 @@
 
 On Linux, the processes of a run are forked from multiprocessing's fork server (`supervisor`). The parent
 connects to it through a socket in a temporary folder, which multiprocessing removes when the parent exits,
-but not if the parent is killed. Importing this module in the fork server, the last process to exit, makes it
-remove the socket. If the fork server is killed as well, the socket remains.
+but not if the parent is killed. The fork server, which is the last process to exit, imports this module in
+order to remove the socket itself. If the fork server is killed as well, the socket remains.
 """
 
 import atexit

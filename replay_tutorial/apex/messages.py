@@ -62,7 +62,7 @@ class Cluster(NamedTuple):
 class Failure(NamedTuple):
     """The last message of a process whose Python code raised an exception."""
 
-    traceback: str  # or one line, where the traceback would add nothing
+    traceback: str  # or one line, if a traceback would add nothing
     resumable: bool = True  # False if the file to resume from is damaged
 
 

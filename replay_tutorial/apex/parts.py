@@ -101,9 +101,9 @@ def learner_device(config: Config) -> str:
 
 
 def exploration_schedule(config: Config, spaces: Spaces) -> NDArray[np.float64]:
-    """Return the exploration of each environment of all actors, float64[config.environment_count].
+    """Return the exploration parameter of each environment, float64[config.environment_count].
 
-    For DQN this is ε, different in each environment; for DPG it is σ, the same in all, as in the paper.
+    For DQN it is ε, different in each environment; for DPG it is σ, the same in all, as in the paper.
     """
     if agent_name(config, spaces) == "dpg":
         return np.full(config.environment_count, config.noise)

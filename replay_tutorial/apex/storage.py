@@ -1,4 +1,4 @@
-"""Storage of a run: its n-step rows, the replay for them, and the replay's file."""
+"""Storage of a run: its n-step rows, and the replay that stores them."""
 
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ def frame_options(spaces: Spaces) -> dict[str, Any]:
 def frames_per_row(config: Config, stack: int) -> float:
     """Return the number of frames to reserve per row: 1.25, or more if the replay is small for its actors.
 
-    A frame occurs again n steps later, and in as many rows as a stack has frames. Meanwhile all environments
+    A frame is used again n steps later, and by as many rows as a stack has frames. Meanwhile all environments
     add frames, one send at a time. At the start, each row adds two whole stacks.
     """
     meanwhile = config.environment_count * (config.n_step + 2 * stack + config.send_interval)
@@ -46,7 +46,7 @@ def frames_per_row(config: Config, stack: int) -> float:
 def make_replay(
     config: Config, spaces: Spaces, seed: np.random.SeedSequence, path: Path | None = None
 ) -> MPPrioritizedReplayBuffer:
-    """Create the replay; of images, each frame is stored once.
+    """Create the replay; image observations are stored as frames, each frame once.
 
     Args:
         config: Settings of the run.

@@ -1,8 +1,8 @@
 """The context of an actor on another host: the protocols of `apex.context`, as far as an actor uses them.
 
-An actor inserts rows, pulls parameters, and reads the learner's progress and the stop flag. It reads them
-often, so they are answered from the gateway's last reply. Learner and evaluator use the real context on their
-host.
+An actor inserts rows, pulls parameters, and reads the learner's progress and the stop flag. Because it reads
+them often, the values are those of the gateway's last reply. Learner and evaluator use the real context on
+their host.
 """
 
 import time

@@ -169,8 +169,8 @@ def load_checkpoint(path: Path, rows: bool = True) -> Checkpoint:
 
     Args:
         path: Folder of the checkpoint.
-        rows: Whether to verify the checksum of the rows; the learner skips this because it has just been
-            done.
+        rows: Whether to verify the checksum of the rows; the learner skips it, because the parent has just
+            verified it.
 
     Raises:
         DamagedCheckpoint: If a file is missing or can't be read.

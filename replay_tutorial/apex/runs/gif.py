@@ -50,7 +50,7 @@ def play(policy: Policy, environment: str, seed: int, output: Path, max_steps: i
             f"{output}: only GIFs can be written. Use a name that ends in .gif, and convert it with "
             "`ffmpeg -i play.gif play.mp4`."
         )
-    # Without a display, SDL fails unless it is told to open no window and no sound device.
+    # SDL's dummy drivers need neither a display nor a sound device.
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
     plain = make_environment(environment)

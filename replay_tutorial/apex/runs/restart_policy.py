@@ -61,7 +61,7 @@ class RestartPolicy:
 
     @property
     def is_healthy(self) -> bool:
-        """Whether the newest process runs, and has run for a minute or follows no early end."""
+        """Whether the newest process is running, and has run for a minute or follows no early failure."""
         return self.is_running and (self._short_runs == 0 or self._is_long())
 
     def restart_at_once(self) -> None:
@@ -72,9 +72,9 @@ class RestartPolicy:
         """Record that the process died, and schedule the next start.
 
         Args:
-            cause: How it ended, as a predicate of the role's name in a message.
-            forgiven: Don't count this failure, because other actors run well and probably the host is at
-                fault.
+            cause: How it ended, for a message of the form "{name} {cause}".
+            forgiven: Whether to ignore this failure, because other actors run well and so the host is
+                probably at fault.
 
         Raises:
             ProcessDied: If the role isn't restarted.

@@ -96,9 +96,10 @@ def leave_terminal() -> None:
 
 
 class TerminalOutput:
-    """Standard output that discards text once its terminal has gone.
+    """Standard output that discards text once its terminal is closed.
 
-    SIGHUP reports that, too, but a write may fail before its handler runs, or the signal may be ignored.
+    SIGHUP reports a closed terminal too, but a write may fail before its handler runs, or the signal may be
+    ignored.
     """
 
     def __init__(self) -> None:
@@ -111,17 +112,17 @@ class TerminalOutput:
         """Write text.
 
         Raises:
-            OSError: If that fails although the terminal is still there.
+            OSError: If the write fails although the terminal is open.
         """
         with self._terminal_may_be_gone():
             self._file.write(text)
         return len(text)
 
     def flush(self) -> None:
-        """Write what is buffered.
+        """Flush the buffer.
 
         Raises:
-            OSError: If that fails although the terminal is still there.
+            OSError: If the write fails although the terminal is open.
         """
         with self._terminal_may_be_gone():
             self._file.flush()

@@ -68,7 +68,7 @@ def curve_of(episodes: Episodes, steps: int) -> list[float | None]:
 
 def record_curve(name: str, seed: int, steps: int) -> list[float | None]:
     """Train one agent with one seed, and return its curve."""
-    torch.set_num_threads(1)  # networks this small don't profit from more threads
+    torch.set_num_threads(1)  # more threads don't speed up a network this small
     return curve_of(AGENTS[name](seed, steps), steps)
 
 

@@ -107,7 +107,7 @@ def cell(point: Point, name: str) -> str:
 
 
 def comparison(measured: Sequence[Point]) -> str:
-    """Return a sentence with the number of points where ours is the fastest, and the other points."""
+    """Return how often our buffer is the fastest, and the points where others are faster, as sentences."""
     faster: dict[str, list[int]] = {}
     behind = 0
     for point in measured:

@@ -54,7 +54,7 @@ class Case:
 
 
 def on_rows(kind: Kind, do: Callable[[Buffer], Workload | None]) -> MakeWorkload:
-    """Return a function that builds a workload on a buffer full of random rows."""
+    """Return a function that fills a buffer with random rows, and calls `do` to build the workload."""
 
     def prepare(side: Side) -> Workload | None:
         buffer = side.full_of_rows(kind)
@@ -75,7 +75,7 @@ def in_sequence(*works: Workload | None) -> Workload | None:
 
 
 def adding(kind: Kind, count: int | None, priorities: Float32Array | None = None) -> MakeWorkload:
-    """Return a function that builds an `add` of `count` random rows; None adds one unbatched row."""
+    """Return a function that builds a workload: `add` of `count` random rows, or of one unbatched row."""
     rows = random_rows(np.random.default_rng(2), count)
     if count is None:
         return on_rows(kind, lambda buffer: buffer.adding(rows, priorities))
@@ -83,7 +83,7 @@ def adding(kind: Kind, count: int | None, priorities: Float32Array | None = None
 
 
 def sampling(kind: Kind, size: int) -> MakeWorkload:
-    """Return a function that builds a `sample`."""
+    """Return a function that builds a workload: `sample` with a batch of `size`."""
     return on_rows(kind, lambda buffer: buffer.sampling(size))
 
 
@@ -145,7 +145,7 @@ def nested(values: Values) -> dict[str, Any]:
 def adding_input(
     capacity: int, steps: Sequence[Values], environments: int = 1, many: bool = False
 ) -> MakeWorkload:
-    """Return a function that builds an `add` of each step, to a prioritized buffer if the library has one."""
+    """Return a function that builds a workload: `add` of each step, prioritized if the library can."""
 
     def prepare(side: Side) -> Workload | None:
         kind = Kind(capacity, prioritized=True, environments=environments)
@@ -222,7 +222,7 @@ def full_of_pictures(side: Side, kind: Kind, shape: tuple[int, ...]) -> tuple[Bu
 
 
 def adding_pictures(kind: Kind, shape: tuple[int, ...], dtype: type = np.uint8) -> MakeWorkload:
-    """Return a function that builds an `add` of the next step of each environment."""
+    """Return a function that builds a workload: `add` of the next step of each environment."""
 
     def prepare(side: Side) -> Workload | None:
         buffer, seen = full_of_pictures(side, kind, shape)
@@ -237,7 +237,7 @@ def adding_pictures(kind: Kind, shape: tuple[int, ...], dtype: type = np.uint8) 
 
 
 def sampling_pictures(kind: Kind, shape: tuple[int, ...], size: int, **ours_alone: Any) -> MakeWorkload:
-    """Return a function that builds a `sample`.
+    """Return a function that builds a workload: `sample` with a batch of `size`.
 
     Args:
         kind: Options of the buffer.

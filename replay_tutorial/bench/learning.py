@@ -110,7 +110,7 @@ def measure(task: Task, changes: dict[str, Any], with_peer: bool) -> dict[str, S
 
 
 def misses_of(task: Task, summaries: dict[str, Summary]) -> list[str]:
-    """Return the task's requirements that our scores miss."""
+    """Return a description of each requirement that our scores don't meet."""
     misses: list[str] = []
     summary = summaries[OURS]
     if summary.interquartile_mean < task.target:
@@ -146,7 +146,7 @@ def table_of(records: dict[str, dict[str, Any]]) -> str:
         }
         rows += [cells_of(task, name, each) for name, each in summaries.items()]
         sources.setdefault(str(Provenance.read(record)), []).append(task.environment)
-    about = (f"{', '.join(environments)}: {source}" for source, environments in sources.items())
+    about = (f"{', '.join(environments)}. {source}" for source, environments in sources.items())
     lines = "\n".join(table(HEADS, rows, words=2))
     return "\n\n".join([lines, "Times are medians over the seeds, except the slowest seed's.", *about]) + "\n"
 

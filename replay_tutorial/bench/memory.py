@@ -134,7 +134,7 @@ class LayoutMemory:
 
 
 def rows_that_fit(layout: Layout, rows: int, free: int | None) -> int:
-    """Return `rows`, divided by 10 until the layout fits into `free` bytes; None means unknown."""
+    """Return `rows`, divided by 10 until the layout fits into `free` bytes; None if that is unknown."""
     while free is not None and rows * (layout.pictures * PICTURE) > ROOM * free and rows >= 10:
         rows //= 10
     return rows

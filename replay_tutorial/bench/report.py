@@ -88,9 +88,8 @@ def short_table(records: Sequence[Mapping[str, Any]]) -> str:
     days = " and ".join(dict.fromkeys(record["date"] for record in others))
     about = (
         f"Medians of {first['rounds']} interleaved rounds on full buffers of capacity {first['capacity']:,} "
-        f"with {first['row']}; ratios are computed within each round. The last two rows are from "
-        f"`--cases inputs` and `--cases pictures`, with their own settings, measured on {days}. "
-        f"{Provenance.read(first)}"
+        f"with {first['row']}; ratios are computed within each round. {Provenance.read(first)} The last two "
+        f"rows were measured on {days} with `--cases inputs` and `--cases pictures` and their own settings."
     )
     return "\n".join([*lines, "", about]) + "\n"
 

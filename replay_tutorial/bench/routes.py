@@ -30,7 +30,7 @@ context = multiprocessing.get_context("fork" if "fork" in multiprocessing.get_al
 
 
 def env_dict() -> dict[str, Any]:
-    """Return a new dict of the fields, because cpprb modifies its argument."""
+    """Return the fields as an `env_dict`; a new one in every call, because cpprb modifies its argument."""
     return {name: {"shape": shape} for name, shape in FIELDS.items()}
 
 

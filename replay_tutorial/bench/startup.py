@@ -56,7 +56,7 @@ WORKER = "spawned worker to its first row"
 
 
 def seconds_of(cache: str) -> dict[str, float]:
-    """Measure each start-up time once, in seconds; `cache` is an empty folder for compiled kernels."""
+    """Return every start-up time in seconds, measured once; `cache` is an empty folder for kernels."""
     environment = {"NUMBA_CACHE_DIR": cache}
     with TemporaryDirectory() as empty:
         uniform = run_fresh(FIRST_UNIFORM_SAMPLE, environment={"NUMBA_CACHE_DIR": empty})

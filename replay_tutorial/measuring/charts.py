@@ -39,5 +39,5 @@ def save(figure: Figure, output: Path, name: str) -> Path:
 
 
 def with_dark_mode(svg: str) -> str:
-    """Return the SVG text with a style for the system's dark mode."""
+    """Return the SVG text with a style that follows the system's dark mode."""
     return re.sub(r"<svg\b([^>]*)>", lambda tag: f'<svg id="{ON_PAGE}"{tag[1]}>\n {STYLE}', svg, count=1)

@@ -1,7 +1,7 @@
 """The command-line options and the output that all benchmarks share.
 
-A benchmark ends by printing its table with a caption. On request it also writes them between the table's
-markers in a page, and all figures to a JSON file, the record.
+A benchmark ends by printing its table with a caption. It can also write them into a page, between the table's
+markers, and write all figures to a JSON file (the record).
 """
 
 import argparse
@@ -34,7 +34,7 @@ def add_markdown(parser: argparse.ArgumentParser, mark: str) -> None:
 
 
 def new_file(text: str) -> Path:
-    """Convert an argument to the path of a file to write; fails early if its folder doesn't exist."""
+    """Parse an argument as the path of a file to write, and check that its folder exists."""
     path = Path(text)
     if not path.parent.is_dir():
         raise argparse.ArgumentTypeError(f"there is no folder {path.parent}; create it first")
@@ -42,7 +42,7 @@ def new_file(text: str) -> Path:
 
 
 def page(text: str) -> Path:
-    """Convert an argument to the path of an existing page."""
+    """Parse an argument as the path of an existing page."""
     path = Path(text)
     if not path.is_file():
         raise argparse.ArgumentTypeError(f"there is no file {path}; create it with the table's markers")

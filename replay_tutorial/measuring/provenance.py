@@ -45,15 +45,15 @@ class Provenance(NamedTuple):
 
     @classmethod
     def read(cls, record: Mapping[str, Any]) -> Self:
-        """Return the provenance in a record."""
+        """Return the provenance stored in a record."""
         return cls(*(record[name] for name in cls._fields))
 
     def __str__(self) -> str:
         """Return the provenance as a sentence of a caption."""
         versions = ", ".join(f"{package} {version}" for package, version in self.versions.items())
         return (
-            f"`{self.command}` on {self.date}, {self.machine['processor']}, {self.machine['cores']} cores, "
-            f"{self.machine['system']}; {versions}."
+            f"Measured on {self.date} with `{self.command}`; {self.machine['processor']}, "
+            f"{self.machine['cores']} cores, {self.machine['system']}; {versions}."
         )
 
 

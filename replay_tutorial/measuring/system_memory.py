@@ -29,7 +29,7 @@ def free_memory() -> int | None:
 
 
 def memory_line(path: Path, name: str) -> int | None:
-    """Return the bytes of a line in kB in a file of /proc; None if the file or the line doesn't exist."""
+    """Return a value of a /proc file in bytes, or None if the file or the line doesn't exist."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -114,7 +114,7 @@ def test_other_environments_in_an_old_record_stay_and_each_new_one_is_written_at
     assert records["Acrobot-v1"] == old
     written = page.read_text()
     assert written.index("| Acrobot-v1 | replay_tutorial | 1 | -80.0") < written.index("| Pendulum-v1 |")
-    assert "Acrobot-v1: `old` on 2026-01-01, A, 1 cores, B" in written
+    assert "Acrobot-v1. Measured on 2026-01-01 with `old`; A, 1 cores, B" in written
 
 
 def test_missing_peer_is_named(monkeypatch):

@@ -57,7 +57,7 @@ class OurTable:
         return sample
 
     def updater(self, size: int, priorities: Sequence[float]) -> Callable[[], object]:
-        """Return a function that sets `size` items to the next of `priorities`."""
+        """Return a function that updates the priorities of `size` items, to another value in each call."""
         keys = self.client.sample(self.name, size).info.keys
         arrays = itertools.cycle([np.full(size, priority) for priority in priorities])
         return lambda: self.client.mutate_priorities(self.name, (keys, next(arrays)))

@@ -103,7 +103,7 @@ class ReverbTable:
         return lambda: next(batches, None)
 
     def updater(self, size: int, priorities: Sequence[float]) -> Callable[[], object]:
-        """Return a function that sets `size` items to the next of `priorities`."""
+        """Return a function that updates the priorities of `size` items, to another value in each call."""
         keys = [sample[0].info.key for sample in self.client.sample(self.name, size)]
         updates = itertools.cycle([dict.fromkeys(keys, priority) for priority in priorities])
         return lambda: self.client.mutate_priorities(self.name, updates=next(updates))

@@ -1,9 +1,9 @@
 """Named tables of trajectories with Reverb's semantics, in this process or in a server process.
 
 A *step* is stored once, in *cells*: one for each *column* in which it has a value. An *item* is a list of
-cells with a unique *key* and a priority. A *table* is a set of items with two *selectors*, which decide what
-is sampled and what is evicted, and a *rate limiter*, which decides when inserts and samples have to wait. A
-`Server` holds the tables and the cells.
+cells with a unique *key* and a priority. A *table* is a set of items. Its two *selectors* decide what is
+sampled and what is evicted; its *rate limiter* decides when inserts and samples have to wait. A `Server`
+holds the tables and the cells.
 
 `core` contains the parts of a table, and `server` the tables and the calls that wait for them. `remote` gives
 other processes access to a server. `writing`, `reading` and `client` use a server in this process or in

@@ -69,8 +69,8 @@ def read_config(path: str | PathLike[str], address: str | None = None) -> Config
         address: Address to listen on, which overrides the file's.
 
     Returns:
-        The empty server; the address; the path of the file to load at the start and save at the end, or None;
-        and the seconds between further saves, 0 for none.
+        The empty server, the address, the path of the server's file or None, and the seconds between saves.
+        The file is loaded at the start and saved at the end; 0 means no further saves.
 
     Raises:
         ConfigError: If the file is not valid TOML, a key is missing or unknown, or a value is invalid.

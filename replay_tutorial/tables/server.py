@@ -1,8 +1,8 @@
 """The server: named tables that share one store of cells.
 
 All calls share one lock, which they hold while they read or change state. A call that the rate limiter does
-not admit releases the lock and waits in one of its table's two queues until other calls have changed the
-counts:
+not admit releases the lock and waits in a queue until other calls have changed the counts. Each table has two
+queues:
 
     insert  ─▶ insert queue  ─▶ item inserted    more samples are admitted
     sample  ─▶ sample queue  ─▶ item sampled     more inserts are admitted
@@ -235,9 +235,9 @@ class Server(ExplainsReverbNames):
             most_bytes: Maximum size of the batch in bytes; None for no limit.
 
         Returns:
-            `batch_size` items, in newly allocated arrays. There are fewer items if `partial` is set, or
-            if the call ended early because of the timeout, `close` or `should_cancel` after at least one item
-            had been sampled. Items that were sampled count towards the limiter and `times_sampled`.
+            `batch_size` items in newly allocated arrays; with `partial`, 1 to `batch_size` items. If the
+            timeout, `close` or `should_cancel` ends the call, the items sampled so far are returned, because
+            the table has already counted them.
 
         Raises:
             CallerGone: If `should_cancel` returned True before any item was sampled.
@@ -344,7 +344,7 @@ class Server(ExplainsReverbNames):
             return {name: t.info(waiting["insert", name], waiting["sample", name]) for name, t in every}
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Save a consistent snapshot of all tables to one file of arrays and text, without pickle.
+        """Save a consistent snapshot of all tables to a single file of arrays and text, without pickle.
 
         The file does not include writers or waiting items. An existing file is replaced once the new one is
         complete.

@@ -149,7 +149,7 @@ class Cells:
         return int(self.capacity - self.allocator.high_water[column] + self.allocator.free_counts[column])
 
     def allocate(self, cells: CellList) -> None:
-        """Allocate cells: replace each ~column in `cells` by the number of a free cell of that column.
+        """Allocate cells: replace each ~column in `cells` with the number of a free cell of that column.
 
         Raises:
             CapacityError: If there are too few free cells; nothing has changed.

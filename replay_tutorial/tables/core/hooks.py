@@ -41,8 +41,8 @@ class HookedTable(Protocol):
         """Insert an item if that is possible without waiting.
 
         Returns:
-            The item's key. None if the limiter does not admit the item, its parts or priority do not fit, or
-            the table is calling its own hooks and is therefore being changed.
+            The item's key. None if the limiter does not admit the item, or its parts or priority do not fit.
+            Also None while the table calls its own hooks, because it is then being changed.
         """
         ...
 
@@ -53,8 +53,8 @@ Tables = Mapping[str, HookedTable]
 class Hook:
     """Base class of hooks. Override the methods of the events of interest; the others do nothing.
 
-    In all methods, `tables` maps names to the server's tables, `table` is the name of the table, and `key` is
-    the key of an item that is in the table while the method runs.
+    In all methods, `tables` maps names to the server's tables, and `table` is the name of the table. `key` is
+    the key of an item, which is in the table while the method runs.
     """
 
     def check(self, table: str, tables: Tables) -> None:

@@ -9,7 +9,8 @@ so the *cursor* I · σ - S stays between min_diff and max_diff. A table with fe
 every insert and no sample. A limiter holds no counts, so several tables can share one, and it can be replaced
 at any time.
 
-Source: Reverb (Cassirer et al. 2021, section 3.4), with identical arithmetic.
+Source: Reverb (Cassirer et al. 2021, section 3.4), with identical arithmetic. `SamplesPerInsert` in
+`shared` keeps the same band between processes, without deletes.
 """
 
 import math
@@ -97,8 +98,8 @@ class SampleToInsertRatio(RateLimiter):
 
         Raises:
             TypeError: If an argument is not a number.
-            ValueError: If an argument is out of range, or if inserts and samples could block each other
-                because the band is too narrow or too high.
+            ValueError: If an argument is out of range, or if the band is too narrow or too high, so that
+                inserts and samples could block each other.
         """
         size = checked_integer("min_size", min_size)
         center = checked_number("samples_per_insert", samples_per_insert) * min(size, MAX_ITEMS)

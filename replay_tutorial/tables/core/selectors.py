@@ -331,7 +331,7 @@ class Prioritized(Selector):
     are Reverb's.
 
     Attributes:
-        exponent: α, finite and non-negative. With 0 all items of non-zero priority are equally likely.
+        exponent: α, finite and non-negative. With 0, all items with non-zero priority are equally likely.
     """
 
     exponent: float

@@ -1,9 +1,9 @@
 """The file of a server, which holds everything that determines the results of later calls.
 
-For each table it holds the items by slot, the counts and the order of each selector; for each column, the
-values; and the state of the random generator. Everything else is rebuilt on loading, so it cannot be
-inconsistent: keys, reference counts, free lists, sum trees and heaps. Rate limiters, max_times_sampled,
-capacity and hooks come from the program, and writers must start new sessions.
+For each table it holds the items by slot, the counts, and the order of each selector. It also holds the
+values of each column and the state of the random generator. Everything else is rebuilt on loading, so it
+cannot be inconsistent: keys, reference counts, free lists, sum trees and heaps. Rate limiters,
+max_times_sampled, capacity and hooks come from the program, and writers must start new sessions.
 
 `archive` verifies shapes, dtypes and checksums. The checks here ensure that a forged file cannot cause access
 outside the arrays; other values, such as counts of samples, are not verified.

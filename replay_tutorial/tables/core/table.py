@@ -39,10 +39,10 @@ class Table:
             `max_size`.
         max_times_sampled: An item is deleted after it has been sampled this many times; 0 for no limit.
         hooks: Callbacks for inserts, samples, updates and deletes.
-        signature: The parts of every item's trajectory, in order, with their lengths: 4 for four values,
-            "one" for one value without a time axis, "any" for at least one value. A part that is not named
-            after its column is declared as `(column, length)`, such as `("obs", 4)`. With None the first item
-            determines the parts until `reset`, and lengths are not restricted.
+        signature: The parts of every item's trajectory, in order, and their lengths. A length is 4 for four
+            values, "one" for one value without a time axis, or "any" for at least one value. A part that is
+            not named after its column is declared as `(column, length)`, such as `("obs", 4)`. With None the
+            first item determines the parts until `reset`, and lengths are not restricted.
         parts: Column and length of each part in the signature; empty without a signature.
 
     Example:

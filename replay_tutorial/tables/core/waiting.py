@@ -1,7 +1,7 @@
 """Wait queues: calls that the rate limiter does not admit yet wait in order of arrival.
 
 Each table has one queue for inserts and one for samples, and no call holds the lock while it waits. After
-every change the first call of each queue is woken if the limiter admits it; when that call has run, it wakes
+every change, the first call of each queue is woken if the limiter admits it. When that call has run, it wakes
 the next one. A new call waits behind the others, even if it could be admitted immediately.
 """
 

@@ -16,7 +16,7 @@ class Timesteps(NamedTuple):
     """A batch of single steps.
 
     Attributes:
-        info: For each step, the information on its item.
+        info: For each step, the `SampleInfo` of its item.
         data: For each part of the trajectories, the values in these steps; shape (n, *shape).
         positions: int64[n]; position of each step in its trajectory, 0 for the first step.
     """

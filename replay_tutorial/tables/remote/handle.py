@@ -42,7 +42,7 @@ class RemoteWriter:
     """A writer session of a handle, with its last message; sending an equal message again keeps its number.
 
     Attributes:
-        number: Number of the writer, unique among all writers.
+        number: Unique number of the writer.
         sequence: Number of the last message; 0 before the first message and after closing.
         message: The last message.
     """

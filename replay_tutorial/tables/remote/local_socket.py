@@ -13,9 +13,9 @@ A digest is the HMAC-SHA256 of the role, both nonces, and the listening socket's
 operating system reports it. So a digest can't be reflected to its sender, and a process that listens on
 another address can't relay it to the server.
 
-The key is the value of the environment variable REPLAY_TUTORIAL_KEY, or else the content of
-`.replay_tutorial_key` in the user's home folder, which only the user can read. The first server creates this
-file. Later traffic is not encrypted, so it must not leave the machine.
+The key is the value of the environment variable REPLAY_TUTORIAL_KEY. Without it, the key is read from
+`.replay_tutorial_key` in the user's home folder; the first server creates this file, which only the user can
+read. Later traffic is not encrypted, so it must not leave the machine.
 """
 
 import errno
@@ -200,7 +200,7 @@ class Connection:
         return data
 
     def poll(self, seconds: float) -> bool:
-        """Wait up to `seconds` for data or a disconnect; return whether one of them occurred."""
+        """Wait up to `seconds` for data or a disconnect; return whether either occurred."""
         return bool(wait([self._socket], seconds))
 
     def is_connected(self) -> bool:

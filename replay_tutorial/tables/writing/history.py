@@ -3,9 +3,9 @@
 An index is an int (`[-1]`), a slice with any stride (`[-5:-1]`, `[::2]`) or a list (`[[-4, -1]]`). The result
 lists every referenced step, never only the first one and a length, because the steps need not be consecutive.
 
-Steps are numbered as in a list: 0 is the first step of the episode (of an earlier episode if `end_episode`
-kept the history), and -1 the newest step. Unlike list slices, slices are not clipped: a missing step raises
-IndexError.
+Steps are numbered as in a list: 0 is the first step of the episode, and -1 the newest step. If `end_episode`
+kept the history, 0 is the first step of the earlier episode. Unlike list slices, slices are not clipped: a
+missing step raises IndexError.
 
 Left out: masks and arrays as indices.
 """
@@ -114,7 +114,7 @@ class ColumnHistory:
         ]
 
     def clear_in_flight(self, rejected: bool) -> None:
-        """Clear `in_flight`; unless the message was rejected, its values count as sent."""
+        """Clear `in_flight`, and mark its values as sent unless the message was rejected."""
         if not rejected:
             for step in self.in_flight:
                 self.unsent.pop(step, None)
@@ -226,7 +226,7 @@ class History(dict[str, ColumnHistory]):
         return dict(pairs)
 
     def _check_for(self, names: tuple[str, ...]) -> tuple[Fields, list[ColumnHistory]]:
-        """Return the fields that check a step with these columns, and the columns."""
+        """Return the `Fields` and the column histories for steps with these columns."""
         if not names:
             raise ValueError("A step needs a value in at least one column.")
         if names not in self._checks:

@@ -2,7 +2,7 @@
 
 A step stays in the writer until an item references it, so only referenced values are sent, each of them once.
 The server keeps a value while an item references it or the writer may still do so. Items in flight are
-collected, with the values that they reference, and sent in one message: a message of twenty items takes
+collected, with the values that they reference, and sent in one message. A message of twenty items takes
 little longer than a message of one.
 
 If a timeout or an interruption leaves a message unfinished, the writer keeps it until `flush` has sent it
@@ -112,8 +112,8 @@ class TrajectoryWriter(ExplainsReverbNames):
         Raises:
             KeyError: If a column does not exist.
             TypeError: If a value is not numeric.
-            ValueError: If a value has the wrong shape or does not fit its dtype, the open step already has
-                the column, or the writer is closed. The history is unchanged.
+            ValueError: If a value has the wrong shape or does not fit its dtype, if the open step already has
+                the column, or if the writer is closed. In all cases the history is unchanged.
         """
         self._check_open()
         check_mapping(data, self.history)

@@ -1,10 +1,13 @@
-"""What the chapters use: live source, checks, drawings, and the tables of the ladders. Nothing imports it."""
+"""Tools for the chapters: live source, checks, charts and drawings, and the measured ladders.
+
+The package doesn't import this module.
+"""
 
 from importlib import import_module
 from typing import Any
 
-# A name is looked up when it is first asked for: a chapter about a list need not wait for PyTorch.
-HOME = {
+# Imported on first access, so that a chapter without PyTorch doesn't wait for its import.
+MODULE_OF = {
     "NotYet": "exercises",
     "chart": "notebook_charts",
     "check_mailbox": "mailbox_check",
@@ -36,12 +39,12 @@ HOME = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import what a chapter asks for."""
-    if name not in HOME:
+    """Import a name on first access."""
+    if name not in MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{HOME[name]}"), name)
+    return getattr(import_module(f"{__name__}.{MODULE_OF[name]}"), name)
 
 
 def __dir__() -> list[str]:
-    """List what there is for chapters, also what nobody has asked for yet."""
-    return sorted({*globals(), *HOME})
+    """List all names, including those not imported yet."""
+    return sorted({*globals(), *MODULE_OF})

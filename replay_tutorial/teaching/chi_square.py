@@ -1,9 +1,10 @@
-"""Is a draw fair? Pearson's chi-square test, with a limit that a fair draw passes but once in a million runs.
+"""Pearson's chi-square test: do counts agree with the expected probabilities?
 
     χ² = Σ_i (drawn_i − expected_i)² / expected_i
 
-It is near the number of cells, if the draws have the probabilities that they should have, and grows with the
-number of draws if they haven't. Wilson and Hilferty: ∛(χ² / k) of k degrees of freedom is nearly normal.
+With correct probabilities, χ² is close to the number of cells; with wrong ones it grows with the number of
+draws. By Wilson and Hilferty, ∛(χ² / k) with k degrees of freedom is approximately normal. The limit rejects
+correct probabilities once in a million tests.
 
 Source: Pearson 1900; Wilson and Hilferty 1931, "The distribution of chi-square".
 """
@@ -14,18 +15,18 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-LIMIT = 4.75  # standard deviations: a normal number is above it once in a million times
-EXPECTED = 5.0  # draws of a cell below which the test means nothing; such cells are put together
+LIMIT = 4.75  # standard deviations; a normal variable exceeds it with probability 1e-6
+MIN_EXPECTED = 5.0  # cells with fewer expected draws are merged, because the test is invalid for them
 
 
 class Fairness(NamedTuple):
-    """How far counts are from what was expected.
+    """The difference between counts and expected counts.
 
     Attributes:
         chi_square: Pearson's statistic.
-        freedom: Its degrees of freedom.
-        deviations: By how many standard deviations it is too large.
-        worst: The cell that is furthest away.
+        freedom: Degrees of freedom.
+        deviations: Standard deviations by which the statistic exceeds its expectation.
+        worst: The cell with the largest deviation.
     """
 
     chi_square: float
@@ -35,16 +36,16 @@ class Fairness(NamedTuple):
 
     @property
     def is_fair(self) -> bool:
-        """Whether counts like these may come of fair draws."""
+        """Whether the counts are consistent with the probabilities."""
         return self.deviations < LIMIT
 
 
 def fairness(counts: npt.ArrayLike, probabilities: npt.ArrayLike) -> Fairness:
-    """Compare how often each cell was drawn with how often it should be.
+    """Test whether cells were drawn with the expected probabilities.
 
     Args:
-        counts: int[n], draws of each cell.
-        probabilities: float[n], in proportion; a cell of 0 must not have been drawn.
+        counts: int[n], how often each cell was drawn.
+        probabilities: float[n], need not sum to 1; a cell with probability 0 must not have been drawn.
 
     Example:
         >>> fairness([498, 502], [1, 1]).is_fair, fairness([400, 600], [1, 1]).is_fair
@@ -55,7 +56,7 @@ def fairness(counts: npt.ArrayLike, probabilities: npt.ArrayLike) -> Fairness:
     if (drawn[expected == 0] > 0).any():
         return Fairness(math.inf, 1, math.inf, int(np.argmax((expected == 0) * drawn)))
     worst = int(np.argmax(np.abs(drawn - expected) / np.sqrt(np.maximum(expected, 1e-300))))
-    rare = expected < EXPECTED
+    rare = expected < MIN_EXPECTED
     cells = [(drawn[~rare], expected[~rare]), (drawn[rare].sum(), expected[rare].sum())]
     chi_square = sum(float(np.sum((d - e) ** 2 / e)) for d, e in cells if np.sum(e) > 0)
     freedom = int((~rare).sum() + rare.any()) - 1

@@ -1,7 +1,4 @@
-"""What the chapters draw: rings, trees, the way of a transition, torn rows, stamps, and the roles of Ape-X.
-
-Left out: everything that is measured (`notebook_charts`).
-"""
+"""Drawings of the chapters: rings, trees, the path of a transition, torn rows, stamps, the roles of Ape-X."""
 
 from collections.abc import Collection, Iterator, Sequence
 
@@ -10,18 +7,19 @@ import numpy.typing as npt
 
 from replay_tutorial.teaching.svg import Drawing
 
-SLOT, HEIGHT = 56, 34  # pixels of a slot
+SLOT, HEIGHT = 56, 34  # width and height of a slot in pixels
 
 
 def draw_ring(capacity: int, added: int, drawn: Collection[int] = ()) -> Drawing:
-    """Draw the slots of a ring, the row in each, and the slot that is written next.
+    """Draw the slots of a ring, the row in each slot, and the next slot to write.
 
     Args:
         capacity: Number of slots.
-        added: Rows added so far; the newest `capacity` are there.
-        drawn: Slots to light.
+        added: Number of rows added; the newest `capacity` are stored.
+        drawn: Slots to highlight.
     """
-    drawing = Drawing(SLOT * capacity + 60, 116, f"a ring of {capacity} slots after {added} rows")
+    title = f"Ring of {capacity} slots after {added} rows; the next row goes to slot {added % capacity}."
+    drawing = Drawing(SLOT * capacity + 60, 116, title)
     drawing.text(50, 60, "row", at="end")
     drawing.text(50, 92, "slot", size=11, at="end")
     for slot in range(capacity):
@@ -38,17 +36,20 @@ def draw_ring(capacity: int, added: int, drawn: Collection[int] = ()) -> Drawing
 def draw_tree(
     levels: Sequence[Sequence[float]], path: Collection[int] = (), query: float | None = None
 ) -> Drawing:
-    """Draw a binary sum tree, the root on top, each node with its sum in the box and its number beside it.
+    """Draw a binary sum tree; each box contains the sum of a node, with the node's number next to it.
 
     Args:
-        levels: The sums of each level, from the root's one to the leaves.
-        path: Nodes to light, with their edges; the root is node 1, and the children of n are 2n and 2n + 1.
-        query: A number below the total, marked on the leaves laid end to end below the tree.
+        levels: Sums of each level, from the root to the leaves.
+        path: Nodes to highlight, with their edges; the root is node 1, and node n has the children 2n and
+            2n + 1.
+        query: A point below the total, marked on the masses laid end to end below the tree.
     """
     leaves, total = len(levels[-1]), levels[0][0]
     width, step = SLOT * leaves, 58
     height = step * len(levels) + (64 if query is not None else 20)
-    drawing = Drawing(width + 20, height, f"a sum tree of {leaves} leaves, total {total:g}")
+    title = f"Sum tree of {leaves} leaves with total {total:g}"
+    title += f"; highlighted: nodes {', '.join(map(str, sorted(path)))}." if path else "."
+    drawing = Drawing(width + 20, height, title)
     for depth, sums in enumerate(levels):
         span, y = width / len(sums), 8 + step * depth
         for place, mass in enumerate(sums):
@@ -73,7 +74,7 @@ def draw_tree(
 def end_to_end(
     masses: Sequence[float], width: float, queries: Sequence[float]
 ) -> Iterator[tuple[int, float, float, float, bool]]:
-    """Lay masses end to end: yield slot, mass, left edge, width, and whether a query finds it."""
+    """Yield slot, mass, left edge, width (pixels), and whether a query finds it, for each slot with mass."""
     total, start = sum(masses), 0.0
     for slot, mass in enumerate(masses):
         if mass > 0:
@@ -83,15 +84,17 @@ def end_to_end(
 
 
 def draw_masses(masses: Sequence[float], queries: Sequence[float] = (), parts: int = 1) -> Drawing:
-    """Draw masses laid end to end, each as wide as it is large, and what some queries find.
+    """Draw masses laid end to end on a line, and the slots that queries find.
 
     Args:
         masses: The mass of each slot.
-        queries: Numbers below the total; the slots that they find are lit.
-        parts: Into how many equal parts the line is cut.
+        queries: Points below the total; the slots that they find are highlighted.
+        parts: Number of equal segments marked on the line.
     """
     width, total = 640.0, sum(masses)
-    drawing = Drawing(width + 20, 118, f"{len(masses)} masses end to end, total {total:g}")
+    title = f"{len(masses)} masses laid end to end, total {total:g}"
+    title += f"; queries at {', '.join(f'{query:g}' for query in queries)}." if queries else "."
+    drawing = Drawing(width + 20, 118, title)
     for slot, mass, x, wide, found in end_to_end(masses, width, queries):
         drawing.box(x, 22, wide, HEIGHT, f"{mass:g}", lit=found)
         drawing.text(x + wide / 2, 15, f"slot {slot}" if wide > 40 else slot, size=10)
@@ -108,23 +111,25 @@ def draw_masses(masses: Sequence[float], queries: Sequence[float] = (), parts: i
     return drawing
 
 
-# What a transition passes, in order, and what comes back from the learner.
+# The stations of a transition, in order. Priorities return from the learner to the sum tree.
 STATIONS = ("environment", "actor", "n-step window", "ring", "sum tree", "batch", "learner")
 
 
 def draw_way(*lit: str) -> Drawing:
-    """Draw the way of a transition from the environment to the learner.
+    """Draw the path of a transition from the environment to the learner.
 
     Args:
-        *lit: Stations to light, of `STATIONS`.
+        *lit: Names in `STATIONS` to highlight.
 
     Raises:
-        ValueError: If there is no such station.
+        ValueError: If a name is not in `STATIONS`.
     """
     if unknown := set(lit) - set(STATIONS):
-        raise ValueError(f"There is no station {unknown.pop()!r}; there are {', '.join(STATIONS)}.")
+        raise ValueError(f"There is no station {unknown.pop()!r}; the stations are {', '.join(STATIONS)}.")
     width, gap = 98, 16
-    drawing = Drawing((width + gap) * len(STATIONS), 84, "the way of a transition")
+    title = f"Path of a transition: {', '.join(STATIONS)}; priorities return from the learner to the sum tree"
+    title += f"; highlighted: {', '.join(lit)}." if lit else "."
+    drawing = Drawing((width + gap) * len(STATIONS), 84, title)
     for place, station in enumerate(STATIONS):
         x = (width + gap) * place + 2
         drawing.box(x, 10, width, HEIGHT, station, lit=station in lit)
@@ -134,20 +139,21 @@ def draw_way(*lit: str) -> Drawing:
     drawing.line(learner, 44, learner, 60)
     drawing.line(learner, 60, tree, 60)
     drawing.line(tree, 60, tree, 44)
-    drawing.text((tree + learner) / 2, 75, "priorities go back", size=11)
+    drawing.text((tree + learner) / 2, 75, "updated priorities", size=11)
     return drawing
 
 
 def draw_windows(rewards: Sequence[float], n: int, lit: int | None = None) -> Drawing:
-    """Draw the steps of one episode, and below them the steps that each n-step row sums.
+    """Draw the steps of an episode and, below them, the steps that each n-step row sums.
 
     Args:
-        rewards: Of the steps, to the end of the episode.
-        n: The most steps of a row.
-        lit: A row to light.
+        rewards: Reward of each step, up to the end of the episode.
+        n: Maximum number of steps of a row.
+        lit: Row to highlight.
     """
     count = len(rewards)
-    drawing = Drawing(SLOT * count + 190, 62 + 20 * count, f"n-step windows of {n} over {count} steps")
+    title = f"Rows of up to {n} steps in an episode of {count} steps; the last rows are shorter."
+    drawing = Drawing(SLOT * count + 190, 62 + 20 * count, title)
     drawing.text(62, 30, "reward", at="end")
     for step, reward in enumerate(rewards):
         drawing.box(70 + SLOT * step, 8, SLOT - 6, HEIGHT, f"{reward:g}")
@@ -168,9 +174,10 @@ def draw_row(values: npt.NDArray[np.float64]) -> Drawing:
     """
     starts = np.flatnonzero(np.concatenate([[True], values[1:] != values[:-1]]))
     ends = np.append(starts[1:], len(values))
-    narrow = min(46.0, 640 / len(starts))  # wide enough for a number, however few values a part has
+    narrow = min(46.0, 640 / len(starts))  # wide enough for a number, even if a run is short
     widths = narrow + (640 - narrow * len(starts)) * (ends - starts) / len(values)
-    drawing, x = Drawing(660, 84, f"a row of {len(values):,} values in {len(starts)} parts"), 10.0
+    title = f"Row of {len(values):,} values; number of runs of equal values: {len(starts)}."
+    drawing, x = Drawing(660, 84, title), 10.0
     for place, (start, width) in enumerate(zip(starts.tolist(), widths.tolist(), strict=True)):
         text = f"{values[start]:.0f}" if width > 40 else ""
         drawing.box(x, 10, width, HEIGHT, text, lit=place % 2 == 1, size=11)
@@ -186,7 +193,7 @@ def draw_stamps(stamps: Sequence[int]) -> Drawing:
     Args:
         stamps: As in `StampedRows`: 2 * (index + 1), plus 1 while the slot is held; 0 if never written.
     """
-    drawing = Drawing(SLOT * len(stamps) + 76, 96, f"the stamps of {len(stamps)} slots")
+    drawing = Drawing(SLOT * len(stamps) + 76, 96, f"Rows and stamps of {len(stamps)} slots.")
     for y, head in ((30, "row"), (62, "stamp"), (84, "slot")):
         drawing.text(64, y, head, size=12, at="end")
     for slot, stamp in enumerate(map(int, stamps)):
@@ -200,7 +207,7 @@ def draw_stamps(stamps: Sequence[int]) -> Drawing:
 
 def draw_checks() -> Drawing:
     """Draw a writer that replaces row 3 with row 11, and three samplers that check the stamp twice."""
-    drawing = Drawing(680, 236, "a writer and three samplers; two equal even stamps mean a complete row")
+    drawing = Drawing(680, 236, "A writer and three samplers; two equal even stamps mean a complete row.")
     drawing.text(70, 42, "writer", at="end")
     for x, width, words, lit in (
         (80, 150, "row 3", False),
@@ -254,7 +261,7 @@ def draw_roles(*lit: str) -> Drawing:
     """
     if unknown := set(lit) - set(PLACES):
         raise ValueError(f"There is no {unknown.pop()!r}; choose from {', '.join(PLACES)}.")
-    drawing = Drawing(640, 234, "actors, replay, learner, mailbox and limiter")
+    drawing = Drawing(640, 234, "Actors, replay, learner, mailbox and limiter, and the data between them.")
     for name, (x, y, width, height) in PLACES.items():
         drawing.box(x, y, width, height, name, lit=name in lit)
     drawing.arrow(124, 119, 256, 119)

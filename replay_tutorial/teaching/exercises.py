@@ -1,39 +1,36 @@
-"""What exercises and checks share: errors that say in one line what is wrong, and guesses compared.
-
-Left out: the exercises themselves (`exercises_…`).
-"""
+"""Errors of exercises and checks, and the comparison of a guess with a measurement."""
 
 from typing import Any
 
 
-class OneLine(AssertionError):
-    """What a check found wrong, which a notebook shows in one line: a traceback would hide it."""
+class CheckFailed(AssertionError):
+    """A failed check, which a notebook shows in one line, without the traceback."""
 
     def _render_traceback_(self) -> list[str]:
         return [f"{type(self).__name__}: {self}"]
 
 
-class NotYet(OneLine):
-    """An exercise that is not solved yet: what was expected, what came, and a hint."""
+class NotYet(CheckFailed):
+    """An exercise that isn't solved yet; the message states what was expected and found, with a hint."""
 
 
 def compare(guess: Any, measured: float, unit: str = "") -> None:
-    """Print a guess beside what was measured.
+    """Print a guess next to the measured value.
 
     Args:
-        guess: A number; `...` for a guess that was not written down.
-        measured: What came out.
-        unit: Of both.
+        guess: A number, or `...` if the reader entered none.
+        measured: The measured value.
+        unit: Unit of both.
     """
     text = f"measured: {figure(measured)} {unit}".rstrip()
     if guess is ...:
-        print(f"{text}  (no guess was written down)")
+        print(f"{text}  (no guess entered)")
         return
     times = max(guess, measured) / max(min(guess, measured), 1e-12)
-    verdict = "well guessed" if times < 1.5 else f"{figure(times)} times apart"
+    verdict = "good guess" if times < 1.5 else f"off by a factor of {figure(times)}"
     print(f"your guess: {figure(guess)} {unit}".rstrip() + f", {text}: {verdict}")
 
 
 def figure(value: float) -> str:
-    """Write three significant digits."""
+    """Format a number with three significant digits; from 100 on, as an integer."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

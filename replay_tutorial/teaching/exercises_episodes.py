@@ -1,4 +1,4 @@
-"""The exercises of chapter 02: discounts, n-step returns, and a window with a hidden fault."""
+"""Exercises of chapter 02: discounts, n-step returns, and a window with a bug."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,21 +9,21 @@ from replay_tutorial.teaching.exercises import NotYet
 
 
 def check_discounts(discounts: Sequence[Any]) -> None:
-    """Check the discounts of the rows of an episode of four steps that is truncated, n = 3 and γ = 0.5."""
+    """Check the discounts of the rows of a truncated episode of four steps, with n = 3 and γ = 0.5."""
     if len(discounts) != 4 or ... in discounts:
-        raise NotYet("write four numbers, the discount of each row")
+        raise NotYet("write four numbers: the discount of each row")
     for row, (given, steps) in enumerate(zip(discounts, (3, 3, 2, 1), strict=True)):
         if given == 0:
-            raise NotYet(f"row {row}: truncated is not terminated, so there is a value to bootstrap from")
+            raise NotYet(f"row {row}: truncation is not termination, so there is a value to bootstrap from")
         if given != 0.5**steps:
-            raise NotYet(f"row {row} sums {steps} rewards, and its discount is not {given}")
-    print("right: γ to the power of the rewards that are really there")
+            raise NotYet(f"row {row} sums {steps} rewards, so its discount is not {given}")
+    print("right: γ to the power of the number of rewards in the row")
 
 
 def returns_by_definition(
     rewards: Sequence[float], terminated: bool, n: int, gamma: float
 ) -> list[tuple[float, float]]:
-    """List return and discount of each row of an episode, straight from the definition."""
+    """Return (return, discount) for each row of an episode, directly from the definition."""
     rows: list[tuple[float, float]] = []
     for start in range(len(rewards)):
         part = rewards[start : start + n]
@@ -34,7 +34,7 @@ def returns_by_definition(
 
 
 def check_n_step(n_step: Callable[..., Any]) -> None:
-    """Check a function that makes the returns and discounts of the rows of one episode."""
+    """Check a function that computes the returns and discounts of the rows of one episode."""
     rng = np.random.default_rng(0)
     for length, n, terminated in [(5, 1, True), (5, 3, True), (5, 3, False), (2, 5, True), (1, 3, False)]:
         rewards = rng.integers(-3, 4, length).astype(float).tolist()
@@ -43,7 +43,7 @@ def check_n_step(n_step: Callable[..., Any]) -> None:
         ending = "terminated" if terminated else "truncated"
         where = f"rewards {rewards}, {ending}, n = {n}, γ = 0.5"
         if rows is None or len(rows) != length:
-            raise NotYet(f"{where}: {length} rows are expected, a (return, discount) for each step")
+            raise NotYet(f"{where}: expected {length} rows, a pair (return, discount) for each step")
         for row, (given, right) in enumerate(zip(rows, expected, strict=True)):
             if not np.allclose(given, right):
                 raise NotYet(f"{where}: row {row} is (return, discount) = {tuple(given)}, not {right}")
@@ -51,19 +51,19 @@ def check_n_step(n_step: Callable[..., Any]) -> None:
 
 
 def careless_row(rewards: Sequence[float], terminated: bool, n: int, gamma: float) -> tuple[float, float]:
-    """Fold the rewards of one window, n or fewer, into a return and a discount; with one fault."""
+    """Return (return, discount) of a window of at most n rewards. The function has one bug."""
     total = sum(gamma**k * reward for k, reward in enumerate(rewards))
     return total, 0.0 if terminated else gamma**n
 
 
 def check_mended_row(fold: Callable[..., Any]) -> None:
-    """Check a function `(rewards, terminated, n, gamma)` that is to take the place of the careless one."""
+    """Check a corrected version of `careless_row`."""
     for rewards, terminated in [([1.0, 2.0, 4.0], False), ([1.0, 2.0, 4.0], True), ([1.0, 2.0], False)]:
         part = returns_by_definition(rewards, terminated, len(rewards), 0.5)[0]
         given = fold(rewards, terminated, 3, 0.5)
         if given is None or not np.allclose(given, part):
             raise NotYet(
-                f"{len(rewards)} rewards {rewards} of a window of n = 3, terminated {terminated}: "
-                f"(return, discount) = {given}; what is next_obs's distance from obs?"
+                f"rewards {rewards} in a window with n = 3, terminated {terminated}: (return, discount) = "
+                f"{given}; how many steps is next_obs after obs?"
             )
-    print("right: a tail bootstraps from an observation that is nearer")
+    print("right: the next observation of a tail is fewer than n steps ahead")

@@ -1,4 +1,4 @@
-"""The exercises of chapter 01: which row is where, many rows at once, and a buffer with a hidden fault."""
+"""Exercises of chapter 01: the slots of a ring, adding a batch, and a buffer with a bug."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,22 +11,22 @@ from replay_tutorial.teaching.uniform_check import FIELDS, WrongReplay, check_un
 
 
 def check_rows(rows: Sequence[Any]) -> None:
-    """Check which rows lie in the slots of a ring of capacity 5 after 13 rows."""
+    """Check the rows in the slots of a ring of capacity 5 after 13 rows."""
     expected = [10, 11, 12, 8, 9]
     if len(rows) != 5 or ... in rows:
-        raise NotYet("write the number of a row for each of the five slots; rows are counted from 0")
+        raise NotYet("write a row number for each of the five slots; rows are numbered from 0")
     for slot, given in enumerate(rows):
         if given % 5 != slot:
-            raise NotYet(f"row {given} does not lie in slot {slot}, but in slot {given % 5}: n % 5")
+            raise NotYet(f"row {given} is not in slot {slot} but in slot {given % 5}, which is {given} % 5")
         if not 0 <= given < 13:
-            raise NotYet(f"row {given} was never added: 13 rows are the rows 0 to 12")
+            raise NotYet(f"row {given} was never added: the 13 rows have the numbers 0 to 12")
         if given != expected[slot]:
-            raise NotYet(f"slot {slot} once held row {given}: which is the newest that lies there?")
-    print("right: the newest row is 12, in slot 2, and the oldest, 8, is the next to be replaced")
+            raise NotYet(f"row {given} was in slot {slot} earlier; which is the newest row in this slot?")
+    print("right: the newest row, 12, is in slot 2, and the oldest, 8, will be overwritten next")
 
 
 def check_add_many(add_many: Callable[..., Any]) -> None:
-    """Check a function that adds several rows to a ring of records at once."""
+    """Check a function that adds a batch of rows to a ring of records."""
     for capacity, before, count in [(8, 0, 3), (8, 6, 5), (8, 3, 8), (5, 4, 1), (8, 5, 20)]:
         ring, oracle = RingOfRecords(capacity, FIELDS), RingOfRecords(capacity, FIELDS)
         for number in range(before):
@@ -36,30 +36,30 @@ def check_add_many(add_many: Callable[..., Any]) -> None:
         rows = [row(number) for number in range(before, before + count)]
         columns = {name: np.array([values[name] for values in rows]) for name in FIELDS}
         add_many(ring, **columns)
-        where = f"capacity {capacity}, {before} rows, then {count} at once"
+        where = f"capacity {capacity}, {before} rows, then a batch of {count}"
         if ring.added != oracle.added:
             raise NotYet(f"{where}: `added` is {ring.added}, not {oracle.added}")
         if (wrong := np.flatnonzero(ring.rows != oracle.rows)).size:
             slot = int(wrong[0])
             raise NotYet(
-                f"{where}: slot {slot} holds row {ring.rows['act'][slot]}, one by one it is row "
+                f"{where}: slot {slot} holds row {ring.rows['act'][slot]}, but should hold row "
                 f"{oracle.rows['act'][slot]}. `slots = np.arange(first, end) % capacity` may help"
             )
-    print("right: also across the wrap-around, and with more rows than there are slots")
+    print("right: also across the wrap-around, and with more rows than slots")
 
 
 class SpareTheNewest(RingOfRecords):
-    """A ring of records whose `sample` has one fault."""
+    """A ring of records whose `sample` has one bug."""
 
     def sample(self, batch_size: int) -> dict[str, np.ndarray]:
-        """Draw transitions."""
+        """Sample transitions uniformly."""
         last = max(len(self) - 1, 1)
         batch = self.rows.take(self.rng.integers(0, last, size=batch_size))
         return {name: batch[name] for name in self.names}
 
 
 def check_mended(sample: Callable[..., Any]) -> None:
-    """Check a function `sample(ring, batch_size)` that is to take the place of the faulty one."""
+    """Check a corrected `sample(ring, batch_size)`."""
 
     class Mended(SpareTheNewest):
         def sample(self, batch_size: int) -> dict[str, np.ndarray]:
@@ -68,9 +68,9 @@ def check_mended(sample: Callable[..., Any]) -> None:
     try:
         check_uniform(Mended)
     except WrongReplay as wrong:
-        hint = ". Which row is it: the oldest, the newest?" if "times" in str(wrong) else ""
+        hint = ". Is it the oldest row or the newest?" if "times" in str(wrong) else ""
         raise NotYet(f"{wrong}{hint}") from None
     except IndexError as error:
-        raise NotYet(f"a slot was drawn that does not exist: {error}") from None
+        raise NotYet(f"a slot was sampled that does not exist: {error}") from None
     except (TypeError, KeyError, AttributeError) as error:
         raise NotYet(f"my_sample must return a batch: {error}") from None

@@ -1,10 +1,8 @@
-"""The table of a ladder: rungs from the first to the package's own, measured in one run, beside a ceiling.
+"""Measured ladders: all versions of a component in one table, up to the package's own.
 
-A rung has its lines, what it fixes of the one before, and for each operation the microseconds. Where a
-ceiling is given, the barest call that moves the same bytes, each rung has its share of it, too. All rungs
-take turns, as in the benchmarks.
-
-Left out: which rungs there are (`ladder_…`).
+Each row has the number of lines, what the version fixes, and the time of each operation. The ceiling is the
+simplest call that moves the same bytes; with one, each row also has its share of the ceiling. All versions
+are measured in interleaved rounds, as in the benchmarks.
 """
 
 import inspect
@@ -24,8 +22,8 @@ class Rung(NamedTuple):
     """One version in a ladder.
 
     Attributes:
-        kind: Its class.
-        fixes: What it does better than the one before, in a few words.
+        kind: Class of the version.
+        fixes: The flaw of its predecessor that it fixes, in a few words.
     """
 
     kind: Any
@@ -33,16 +31,16 @@ class Rung(NamedTuple):
 
     @property
     def file(self) -> Path:
-        """The file that it stands in."""
+        """Path of the source file."""
         return Path(inspect.getfile(self.kind))
 
     @property
     def lines(self) -> int:
-        """The lines of that file."""
+        """Number of lines of the source file."""
         return len(self.file.read_text(encoding="utf-8").splitlines())
 
     def cells(self, source: str) -> list[str]:
-        """Return the first cells of its row; `source` leads to the site's pages of source, "" to none."""
+        """Return name, fixes and lines; `source` is the relative URL of the source pages, "" for no link."""
         name = f"`{self.kind.__name__}`"
         if source:
             name = f"[{name}]({source}/{self.file.relative_to(PACKAGE).with_suffix('.md').as_posix()})"
@@ -50,7 +48,7 @@ class Rung(NamedTuple):
 
 
 def share_text(share: float) -> str:
-    """Write a share of the ceiling.
+    """Format a share of the ceiling.
 
     Example:
         >>> share_text(0.824), share_text(0.0213), share_text(0.00002)
@@ -62,18 +60,18 @@ def share_text(share: float) -> str:
 
 
 class Ladder:
-    """A measured ladder, which a notebook shows as a table.
+    """A measured ladder, which a notebook displays as a table.
 
     Attributes:
-        figures: Rung's name → operation → its figure, with its spread.
-        ceiling: Operation → the figure of the barest call; empty if there is none.
-        unit: Of the figures: "µs", of which a better rung needs fewer, or "per second".
+        figures: Rung name → operation → measured value with its spread.
+        ceiling: Operation → measured value of the ceiling; empty without a ceiling.
+        unit: Unit of the values: "µs", where lower is better, or "per second", where higher is better.
     """
 
     def __init__(
         self, rungs: Sequence[Rung], figures: Mapping[tuple[str, str], Spread], unit: str = "µs"
     ) -> None:
-        """Take the rungs, and (name, operation) → figure; the ceiling has the name ""."""
+        """Group the values, (name, operation) → value, by name; the name of the ceiling is ""."""
         self.rungs, self.unit = rungs, unit
         self.ceiling = {operation: spread for (name, operation), spread in figures.items() if not name}
         self.figures: dict[str, dict[str, Spread]] = {rung.kind.__name__: {} for rung in rungs}
@@ -82,7 +80,7 @@ class Ladder:
                 self.figures[name][operation] = spread
 
     def medians(self, operation: str) -> dict[str, float]:
-        """Return the median figures of an operation: rung's name → figure."""
+        """Return the median of an operation for each rung: name → value."""
         return {name: spreads[operation].median for name, spreads in self.figures.items()}
 
     def __repr__(self) -> str:
@@ -92,7 +90,7 @@ class Ladder:
         return "\n".join(self.table())
 
     def share(self, rung: Rung, operation: str) -> str:
-        """Return how much of the ceiling a rung reaches, as a table has it."""
+        """Return the formatted share of the ceiling that a rung reaches."""
         own, top = self.figures[rung.kind.__name__][operation].median, self.ceiling[operation].median
         return share_text(top / own if self.unit == "µs" else own / top)
 
@@ -100,8 +98,8 @@ class Ladder:
         """Return the lines of the table.
 
         Args:
-            source: From a page of the site to its pages of source; the rungs are then linked, and the
-                quartiles stand behind the medians.
+            source: Relative URL of the site's source pages; if given, the names of the rungs are links, and
+                the quartiles follow the medians.
         """
 
         def cell(spread: Spread) -> str:
@@ -128,13 +126,13 @@ def measure_ladder(
     ceiling: Mapping[str, Workload],
     rounds: int = ROUNDS,
 ) -> Ladder:
-    """Measure all rungs and the ceiling in turns.
+    """Measure all rungs and the ceiling in interleaved rounds.
 
     Args:
-        rungs: From the first to the last.
-        workloads_of: Makes one of a kind, and returns its operations by name.
-        ceiling: The barest call for each operation, or nothing.
-        rounds: Slots of each.
+        rungs: The versions, in order.
+        workloads_of: Creates an instance of a class and returns its operations by name.
+        ceiling: The ceiling of each operation; may be empty.
+        rounds: Number of rounds.
     """
     workloads = {("", operation): workload for operation, workload in ceiling.items()}
     for rung in rungs:
@@ -146,10 +144,10 @@ def measure_ladder(
 
 
 def microseconds(call: Workload) -> float:
-    """Return the microseconds of one call, made as often as it fits into five slots of 10 ms.
+    """Return the duration of a call in µs, as the minimum of five repetitions of 10 ms.
 
-    It is the shortest of the slots: what is longer was somebody else's work. Two things are compared in
-    turns, as a ladder is, and not by this.
+    Longer repetitions were delayed by other processes. To compare two calls, measure them in interleaved
+    rounds, as `measure_ladder` does.
     """
     calls = calls_that_fill(call, SLOT_SECONDS)
     return min(seconds_for(call, calls) for _ in range(SLOTS)) / calls * 1e6

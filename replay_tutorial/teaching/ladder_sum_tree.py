@@ -1,9 +1,9 @@
-"""The ladder of prioritized draws: from a linear scan to the package's sum tree.
+"""The ladder of prioritized sampling, from a linear scan to the package's sum tree.
 
-A draw finds the slots of a batch of random points, an update sets the masses of as many random slots: other
-ones each time, and the rungs take turns, so none finds its nodes in the cache only because it was asked the
-same before. A linear scan through a million masses is too slow to be asked for a batch: it is asked one
-query, and its time is multiplied. The ceiling reads, or writes, as many random masses with one NumPy call.
+`find` finds the slots of a batch of random queries, and `set` sets the masses of a batch of random slots. The
+batches differ and the versions are interleaved, so that repeated queries don't keep nodes in the cache. The
+linear scan is timed with one query and its time multiplied. The ceiling reads, or writes, the same number of
+random masses with one NumPy call.
 """
 
 import itertools
@@ -36,15 +36,15 @@ RUNGS = (
     Rung(LevelByLevel, "memory accesses overlap"),
     Rung(SumTree, "three levels per cache line; keeps the smallest mass"),
 )
-BATCHES = 64  # different ones, in turns, or the same nodes would still lie in the processor's cache
+BATCHES = 64  # different batches in turn, so that their nodes are not already in the processor's cache
 
 
 def filled_masses(kind: Any, capacity: int) -> Any:
-    """Make one of a kind, and give each slot a random mass."""
+    """Return a tree of a class, with random masses."""
     tree, masses = kind(capacity), np.random.default_rng(0).random(capacity)
     if kind is LinearScan:
         tree.masses = masses.tolist()
-    elif kind is PlainSumTree:  # from the leaves up: a path for each of a million leaves takes seconds
+    elif kind is PlainSumTree:  # bottom-up, because a million updates take seconds
         tree.nodes[tree.leaf_count : tree.leaf_count + capacity] = masses.tolist()
         for node in range(tree.leaf_count - 1, 0, -1):
             tree.nodes[node] = tree.nodes[2 * node] + tree.nodes[2 * node + 1]
@@ -68,7 +68,7 @@ def set_random(tree: Any, capacity: int, batch: int) -> Workload:
 
 
 def bare_calls(capacity: int, batch: int) -> tuple[Workload, Workload]:
-    """Return what no draw and no update can do without: `batch` random masses are read, or written."""
+    """Return the ceilings: calls that read and write `batch` random masses."""
     rng = np.random.default_rng(0)
     masses: FloatArray = rng.random(capacity)
     new: FloatArray = rng.random(batch)
@@ -81,7 +81,7 @@ def bare_calls(capacity: int, batch: int) -> tuple[Workload, Workload]:
 
 
 def slow_ladder(capacity: int = 100_000, batch: int = 32) -> Ladder:
-    """Measure the two rungs without a tree, at a size that the first of them can bear."""
+    """Measure the two versions without a tree, at a capacity small enough for the linear scan."""
 
     def workloads_of(kind: Any) -> Mapping[str, Workload]:
         tree = filled_masses(kind, capacity)
@@ -91,7 +91,7 @@ def slow_ladder(capacity: int = 100_000, batch: int = 32) -> Ladder:
 
 
 def sum_tree_ladder(capacity: int = 2**20, batch: int = 512, rounds: int = ROUNDS) -> Ladder:
-    """Measure all rungs; of the linear scan one query, times `batch`."""
+    """Measure all versions; the linear scan with one query, whose time is multiplied by `batch`."""
     find, put = f"find {batch}", f"set {batch}"
 
     def workloads_of(kind: Any) -> Mapping[str, Workload]:
@@ -106,7 +106,7 @@ def sum_tree_ladder(capacity: int = 2**20, batch: int = 512, rounds: int = ROUND
 
 
 def nanoseconds_per_read(length: int, passes: int = 3) -> tuple[float, float]:
-    """Measure reads in a random order of an array: each after the last, and all together."""
+    """Return ns per read of an array in random order: dependent reads and independent reads."""
     next_place, places = random_circle(length)
     ways = [lambda: read_one_after_the_other(next_place), lambda: read_together(next_place, places)]
     waiting, together = (min(seconds_for(way, 1) for _ in range(passes + 1)) for way in ways)
@@ -116,7 +116,7 @@ def nanoseconds_per_read(length: int, passes: int = 3) -> tuple[float, float]:
 def microseconds_at(
     capacities: list[int], kinds: list[Callable[[int], Any]], batch: int
 ) -> dict[str, list[float]]:
-    """Measure how long `find` takes at several capacities: name of the kind → µs per batch."""
+    """Measure `find` at several capacities: class name → µs per batch."""
     found: dict[str, list[float]] = {kind.__name__: [] for kind in kinds}
     for capacity in capacities:
         calls = {kind.__name__: find_random(filled_masses(kind, capacity), batch) for kind in kinds}

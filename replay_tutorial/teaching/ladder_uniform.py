@@ -1,4 +1,4 @@
-"""The ladder of the uniform replay buffer: from a list of tuples to the package's."""
+"""The ladder of uniform replay buffers, from a list of tuples to the package's buffer."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -36,7 +36,7 @@ TRANSITION: dict[str, Any] = {
 
 
 def filled(kind: Any, capacity: int) -> Any:
-    """Make a buffer of a kind, and fill it."""
+    """Return a full buffer of a class."""
     buffer = kind(capacity, FIELDS, seed=0)
     for _ in range(capacity):
         buffer.add(**TRANSITION)
@@ -44,12 +44,12 @@ def filled(kind: Any, capacity: int) -> Any:
 
 
 def take_columns(columns: Sequence[Any], slots: Any) -> list[Any]:
-    """Take the same rows of several arrays."""
+    """Return the rows at `slots` of each array."""
     return [column.take(slots, axis=0) for column in columns]
 
 
 def uniform_ladder(capacity: int = 100_000, rounds: int = ROUNDS) -> Ladder:
-    """Measure `add` of one transition and `sample` of 256 of full buffers."""
+    """Measure adding one transition to full buffers, and sampling 256."""
 
     def workloads_of(kind: Any) -> Mapping[str, Workload]:
         buffer = filled(kind, capacity)

@@ -16,13 +16,13 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.shared.memory import SharedArrays
-from replay_tutorial.teaching.exercises import OneLine
+from replay_tutorial.teaching.exercises import CheckFailed
 from replay_tutorial.teaching.writers import START_SECONDS, spawn
 
 LENGTH = 100_000  # numbers of a vector: some layers of a network
 
 
-class WrongMailbox(OneLine):
+class WrongMailbox(CheckFailed):
     """What was pulled can't have been published."""
 
 

@@ -1,12 +1,10 @@
-"""Charts in a notebook, in the colours of the page they stand on: one message, and axes with labels.
+"""Charts in a notebook that use the text colour of the page.
 
     with chart(x="rows stored", y="µs") as axes:
         axes.plot(rows, microseconds)
 
-Matplotlib writes the SVG with a colour that nobody uses, and that colour is then replaced by `currentColor`:
-the chart is dark on a light page and light on a dark one.
-
-Left out: files. The benchmarks' charts are theirs.
+Matplotlib writes the SVG with a placeholder colour, which is then replaced by `currentColor`, so a chart is
+readable on light and dark pages.
 """
 
 import io
@@ -21,18 +19,18 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.rcsetup import cycler
 
-PAGE = "#010203"  # becomes the page's own colour
-LOOK: Any = {
-    "svg.fonttype": "none",  # words stay words: they can be found, and take the page's font
+PLACEHOLDER = "#010203"  # replaced by currentColor, the text colour of the page
+STYLE: Any = {
+    "svg.fonttype": "none",  # text stays text: searchable, and in the font of the page
     "svg.hashsalt": "replay_tutorial",
     "font.family": "sans-serif",
     "font.size": 10,
-    "text.color": PAGE,
-    "axes.edgecolor": PAGE,
-    "axes.labelcolor": PAGE,
-    "xtick.color": PAGE,
-    "ytick.color": PAGE,
-    "grid.color": PAGE,
+    "text.color": PLACEHOLDER,
+    "axes.edgecolor": PLACEHOLDER,
+    "axes.labelcolor": PLACEHOLDER,
+    "xtick.color": PLACEHOLDER,
+    "ytick.color": PLACEHOLDER,
+    "grid.color": PLACEHOLDER,
     "grid.alpha": 0.2,
     "axes.grid": True,
     "axes.axisbelow": True,
@@ -45,33 +43,33 @@ LOOK: Any = {
 
 @contextmanager
 def chart(*, x: str, y: str, title: str = "", width: float = 6.4, height: float = 3.2) -> Generator[Any]:
-    """Draw a chart, and show it at the end of the block.
+    """Draw a chart and display it at the end of the `with` block.
 
     Args:
-        x: What the horizontal axis tells, with its unit.
-        y: The vertical one.
-        title: The message, if there is one to be said.
-        width: In inches; a narrower page shrinks the chart.
-        height: In inches.
+        x: Label of the horizontal axis, with its unit.
+        y: Label of the vertical axis.
+        title: Title, if any.
+        width: Width in inches; scaled down on a narrower page.
+        height: Height in inches.
 
     Yields:
-        Matplotlib's axes; a legend is made if something has a label.
+        The Matplotlib axes; a legend is added if any artist has a label.
     """
-    with mpl.rc_context(LOOK):
+    with mpl.rc_context(STYLE):
         figure = Figure(figsize=(width, height), layout="constrained", facecolor="none")
         FigureCanvasSVG(figure)
         axes = figure.add_subplot(facecolor="none", xlabel=x, ylabel=y, title=title)
         yield axes
         if axes.get_legend_handles_labels()[0]:
             axes.legend()
-        display(HTML(html_of(figure, title or f"{y} against {x}")))
+        display(HTML(html_of(figure, title or (f"{y} against {x}" if y else x))))
 
 
 def html_of(figure: Figure, label: str) -> str:
-    """Return a figure as an SVG element that a page can hold."""
+    """Return a figure as an SVG element in a `div`; `label` is its alternative text."""
     written = io.StringIO()
     figure.savefig(written, format="svg", metadata={"Date": None, "Creator": None})
-    svg = written.getvalue().replace(PAGE, "currentColor")
+    svg = written.getvalue().replace(PLACEHOLDER, "currentColor")
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     pixels = figure.get_figwidth() * 100

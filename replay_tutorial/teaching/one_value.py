@@ -1,13 +1,9 @@
-"""The smallest learner that prioritized replay misleads: one value, and eight outcomes of the same state.
+"""The bias of prioritized sampling in the smallest example: a learner of a single value.
 
-The value is to be the mean of the outcomes. Each update draws one outcome in proportion to its error, and
-moves the value a little towards it. A rare outcome surprises more than a frequent one, is drawn more often
-than it happens, and pulls the value to its side, unless the step is weighted.
-
-A row of another state that is known already has no error: its mass is eps, and as the smallest mass of the
-memory it makes every weight small.
-
-Left out: everything else of an agent.
+The correct value is the mean of several outcomes of one state. Each update samples an outcome in proportion
+to its error and moves the value towards it. Without importance weights, a rare outcome with a large error is
+sampled too often and biases the value. A row of another state without error has the mass eps, the smallest in
+the buffer, and thus makes all other weights small.
 
 Paper: Schaul et al. 2016, section 3.4.
 """
@@ -27,18 +23,18 @@ def learn_value(
     updates: int = 2500,
     runs: int = 400,
 ) -> npt.NDArray[np.float64]:
-    """Learn the mean of some outcomes from draws in proportion to |outcome - value|.
+    """Learn the mean of outcomes that are sampled in proportion to |outcome - value| + EPS.
 
     Args:
-        outcomes: float[rows], what followed the same state and action in each row.
-        first_beta: The exponent of the weights at the first update; from there it goes in a straight line.
-        last_beta: The one at the last update.
-        known_rows: Rows of other states in the same memory, from which nothing is left to learn.
-        updates: How often one row is drawn.
-        runs: How many learners; they differ in their draws.
+        outcomes: float[rows], the reward of each row; all have the same state and action.
+        first_beta: Exponent of the weights at the first update; beta changes linearly.
+        last_beta: Exponent of the weights at the last update.
+        known_rows: Number of rows of other states in the same buffer, with error 0.
+        updates: Number of updates, each from one row.
+        runs: Number of learners, which differ in their samples.
 
     Returns:
-        float64[updates], the value after each update, as a mean over all runs.
+        float64[updates], the mean value of all learners after each update.
     """
     rng = np.random.default_rng(0)
     rows = np.asarray(outcomes, np.float64)

@@ -1,7 +1,7 @@
-"""The order of data: how alike neighbours are in a game, and what a network forgets that learns them in turn.
+"""Why the order of data matters: correlation of consecutive observations, and forgetting.
 
-The second needs no reinforcement learning: the same points, the same number of updates, the same network.
-Only the order differs, and it decides whether the network knows the curve at the end or the last part of it.
+Forgetting is shown without reinforcement learning: a network learns the points of a sine once in order and
+once shuffled. In order, it ends with an accurate fit of the last part only.
 """
 
 from typing import Any, NamedTuple
@@ -12,12 +12,12 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-NAMES = ("cart's place", "cart's speed", "pole's angle", "pole's turning")
-POINTS, LEARNING_RATE = 2_000, 3e-3  # of the sine
+NAMES = ("cart position", "cart velocity", "pole angle", "pole angular velocity")
+POINTS, LEARNING_RATE = 2_000, 3e-3  # for the sine
 
 
 def play_at_random(steps: int, seed: int = 0) -> list[dict[str, Any]]:
-    """Return the transitions of a player of CartPole-v1 who pushes left or right by a coin."""
+    """Return transitions of CartPole-v1 under uniformly random actions."""
     env, rng = gymnasium.make("CartPole-v1"), np.random.default_rng(seed)
     obs, _ = env.reset(seed=seed)
     transitions: list[dict[str, Any]] = []
@@ -31,7 +31,7 @@ def play_at_random(steps: int, seed: int = 0) -> list[dict[str, Any]]:
 
 
 def correlation(values: NDArray[Any], lag: int) -> float:
-    """Return how much a value tells of the one `lag` places later: 1 all, 0 nothing.
+    """Return the autocorrelation of a sequence at a lag: 1 if perfectly correlated, 0 if uncorrelated.
 
     Example:
         >>> round(correlation(np.arange(100.0), lag=1), 6)
@@ -40,14 +40,14 @@ def correlation(values: NDArray[Any], lag: int) -> float:
     return 1.0 if lag == 0 else float(np.corrcoef(values[:-lag], values[lag:])[0, 1])
 
 
-class Learned(NamedTuple):
-    """What a network has made of a sine.
+class SineFit(NamedTuple):
+    """A sine as approximated by a network.
 
     Attributes:
         x: float32[200], from −π to π.
-        half: float32[200], the network's values there when half of the points have been seen.
-        y: float32[200], its values at the end.
-        error: The mean distance from the sine.
+        half: float32[200], outputs at `x` after half of the points.
+        y: float32[200], outputs at `x` after all points.
+        error: Mean absolute error of `y`.
     """
 
     x: NDArray[np.float32]
@@ -56,12 +56,12 @@ class Learned(NamedTuple):
     error: float
 
 
-def learn_a_sine(shuffled: bool, seed: int = 0) -> Learned:
-    """Take one step of gradient descent for each of 2,000 points of a sine.
+def learn_a_sine(shuffled: bool, seed: int = 0) -> SineFit:
+    """Fit a sine with one gradient step for each of 2,000 points.
 
     Args:
-        shuffled: Take the points in random order, and not from left to right.
-        seed: Of the parameters and the order.
+        shuffled: Whether the points come in random order instead of from left to right.
+        seed: Seed for the parameters and the order.
     """
     torch.manual_seed(seed)
     network = nn.Sequential(nn.Linear(1, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 1))
@@ -69,7 +69,7 @@ def learn_a_sine(shuffled: bool, seed: int = 0) -> Learned:
     points = torch.linspace(-np.pi, np.pi, POINTS)
     order = torch.randperm(POINTS) if shuffled else torch.arange(POINTS)
     x = torch.linspace(-np.pi, np.pi, 200)
-    seen: list[torch.Tensor] = []  # the network's values after each half
+    seen: list[torch.Tensor] = []  # outputs after each half of the points
     for half in points[order].chunk(2):
         for point in half:
             loss = (network(point.reshape(1, 1)) - torch.sin(point)).square().mean()
@@ -79,4 +79,4 @@ def learn_a_sine(shuffled: bool, seed: int = 0) -> Learned:
         with torch.no_grad():
             seen.append(network(x.reshape(-1, 1)).squeeze(1))
     error = (seen[1] - torch.sin(x)).abs().mean()
-    return Learned(x.numpy(), seen[0].numpy(), seen[1].numpy(), float(error))
+    return SineFit(x.numpy(), seen[0].numpy(), seen[1].numpy(), float(error))

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.teaching.exercises import OneLine
+from replay_tutorial.teaching.exercises import CheckFailed
 from replay_tutorial.teaching.writers import SAMPLE, Writers, fields_of, numbers_of
 
 CAPACITY = 32
@@ -23,7 +23,7 @@ SECONDS = 0.5  # for which both write at the same time, as fast as they can
 PATIENCE = 10.0  # seconds
 
 
-class WrongShared(OneLine):
+class WrongShared(CheckFailed):
     """A shared replay buffer is incorrect; the message describes the fault in one line."""
 
 

@@ -1,11 +1,9 @@
-"""Live source in a notebook: what a chapter shows is what Python has imported.
+"""Live source in a notebook: chapters show the code that Python has imported.
 
     show(SumTree.set)
 
-prints the lines of the function as they stand in the file, under the file's name and line. A copy in the
-chapter's text could be out of date; this can't.
-
-Left out: nothing is executed, and nothing is shortened but the indentation.
+displays the source of the function with its file and line number, so the code in a chapter is never out of
+date.
 """
 
 import inspect
@@ -19,18 +17,18 @@ FOLDER = Path(replay_tutorial.__file__).parents[1]
 
 
 class Source:
-    """The source of something, which a notebook shows as Markdown with colours."""
+    """The source code of an object, which a notebook displays with syntax highlighting."""
 
     def __init__(self, thing: Any) -> None:
-        """Find the source of a module, class, function, method, or kernel.
+        """Find the source of a module, class, function, method or kernel.
 
         Raises:
-            TypeError: If it has none, as a number.
+            TypeError: If the object has no source, like a number.
         """
-        thing = getattr(thing, "py_func", thing)  # of a kernel the Python function that was compiled
+        thing = getattr(thing, "py_func", thing)  # the Python function of a compiled kernel
         if isinstance(thing, property):
             thing = thing.fget
-        thing = inspect.unwrap(thing)  # an atomic is an object of Numba's around a function
+        thing = inspect.unwrap(thing)  # an atomic operation is a Numba object that wraps a function
         lines, first = inspect.getsourcelines(thing)
         path = Path(inspect.getsourcefile(thing) or "").resolve()
         place = path.relative_to(FOLDER) if path.is_relative_to(FOLDER) else Path(path.name)
@@ -45,11 +43,11 @@ class Source:
 
 
 def show(thing: Any) -> Source:
-    """Return the live source of a module, class, function, method or kernel, for a notebook to show.
+    """Return the source of a module, class, function, method or kernel, for display in a notebook.
 
     Example:
         >>> from replay_tutorial.teaching.exercises import NotYet
         >>> show(NotYet).text.splitlines()[0]
-        'class NotYet(OneLine):'
+        'class NotYet(CheckFailed):'
     """
     return Source(thing)

@@ -1,10 +1,8 @@
-"""One check for every prioritized draw: the rungs of `steps/prioritized/`, the package's, and a reader's own.
+"""A check for sampling by mass: the versions in `steps/prioritized/`, the package's, and the reader's own.
 
-`Kind(capacity)` makes one; it has `set(slots, masses)`, `total`, and `find(queries) -> (slots, masses)`. All
-masses lie end to end on a line in the order of slots: slot 0 owns [0, mass 0), and so on up to the total. If
-masses are whole numbers, a list of the owner of each unit of the line says what every query must find.
-
-Left out: speed.
+The masses are laid end to end on a line in slot order: slot 0 owns [0, mass 0), and so on up to the total. If
+the masses are integers, a plain list with the owner of each unit of the line contains the correct answer to
+every query.
 """
 
 import math
@@ -15,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.teaching.chi_square import Fairness, fairness
-from replay_tutorial.teaching.exercises import OneLine
+from replay_tutorial.teaching.exercises import CheckFailed
 
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -24,38 +22,38 @@ CAPACITIES = (1, 2, 3, 7, 8, 1000)
 DRAWS = 20_000
 
 
-class WrongSumTree(OneLine):
-    """What is wrong with a draw or an update, in one line."""
+class WrongSumTree(CheckFailed):
+    """A sum tree failed its check."""
 
 
-class FindsByMass(Protocol):
-    """What is checked: masses of slots, and which slot owns a point of the line."""
+class SumTreeLike(Protocol):
+    """The methods that are checked."""
 
     @property
     def total(self) -> float:
-        """The sum of all masses."""
+        """Sum of all masses."""
         ...
 
     def set(self, slots: Any, masses: Any) -> None:
-        """Set the masses of slots, in order."""
+        """Set the masses of slots in order, so that the last mass of a repeated slot wins."""
         ...
 
     def find(self, queries: Any) -> tuple[Any, Any]:
-        """Return the slots that own these points, and their masses."""
+        """Return the slots that own these points of the line, and their masses."""
         ...
 
 
-Kind = Callable[[int], FindsByMass]
+Kind = Callable[[int], SumTreeLike]
 
 
 def check_sum_tree(kind: Kind) -> None:
-    """Compare it with a plain list of owners, and say in one line what was checked.
+    """Check a sum tree against a plain list of owners and print what was checked.
 
     Args:
-        kind: A class, or another callable, that takes the capacity.
+        kind: A class or another callable that takes the capacity and returns a tree.
 
     Raises:
-        WrongSumTree: On the first thing that is wrong.
+        WrongSumTree: On the first error.
     """
     for capacity in CAPACITIES:
         check_order(kind, capacity)
@@ -72,13 +70,13 @@ def check_sum_tree(kind: Kind) -> None:
 
 
 def check_order(kind: Kind, capacity: int) -> None:
-    """With a mass of 1 each, the middle of each unit must find its slot."""
+    """Check that with masses of 1 the middle of each unit finds its slot."""
     tree = kind(capacity)
-    expect(tree.total == 0, f"a new one of capacity {capacity} has the total {tree.total}, not 0.")
+    expect(tree.total == 0, f"a new tree of capacity {capacity} has the total {tree.total}, not 0.")
     tree.set(np.arange(capacity), np.ones(capacity))
     expect(
         tree.total == capacity,
-        f"{capacity} slots of mass 1 have the total {tree.total}: is the first, or the last, left out?",
+        f"{capacity} slots of mass 1 have the total {tree.total}: is the first or the last slot missing?",
     )
     slots, _ = found(tree, np.arange(capacity, dtype=np.float64) + 0.5, capacity)
     if missing := sorted(set(range(capacity)) - set(slots.tolist())):
@@ -86,12 +84,12 @@ def check_order(kind: Kind, capacity: int) -> None:
     expect(
         slots.tolist() == list(range(capacity)),
         f"{capacity} slots of mass 1: the queries 0.5, 1.5, ... find the slots {some(slots)}, not 0, 1, 2, "
-        "... Are all leaves on one level, in the order of slots? Have a power of two of them.",
+        "... Are all leaves on one level, in slot order? Use a power of two as their number.",
     )
 
 
 def check_edges(kind: Kind, capacity: int) -> None:
-    """Where two slots meet, the point belongs to the second one."""
+    """Check that a boundary between two slots belongs to the second."""
     tree = kind(capacity)
     tree.set(np.arange(capacity), np.full(capacity, 2.0))
     slots, masses = found(tree, np.arange(capacity, dtype=np.float64) * 2, capacity)
@@ -99,13 +97,13 @@ def check_edges(kind: Kind, capacity: int) -> None:
         expect(
             slot == owner,
             f"{capacity} slots of mass 2: the query {2 * owner}.0 finds slot {slot}, but slot {owner} owns "
-            f"[{2 * owner}, {2 * owner + 2}). Only a query strictly less than a sum lies in it.",
+            f"[{2 * owner}, {2 * owner + 2}). Only a query strictly less than a sum is inside it.",
         )
     expect((masses == 2).all(), f"the masses returned are {some(masses)}, not 2 each.")
 
 
 def check_no_mass(kind: Kind, capacity: int) -> None:
-    """Whole numbers as masses, many of them 0: a list of owners knows what each query finds."""
+    """Check integer masses, many of them 0, against a list of owners."""
     rng = np.random.default_rng(capacity)
     tree = kind(capacity)
     for _ in range(10):  # the masses of one round replace those of the round before
@@ -117,15 +115,15 @@ def check_no_mass(kind: Kind, capacity: int) -> None:
         queries = np.concatenate([np.arange(len(owners), dtype=np.float64), rng.random(50) * len(owners)])
         before = queries.copy()
         slots, returned = found(tree, queries, capacity)
-        expect(np.array_equal(queries, before), "find has changed the caller's queries: work on a copy.")
+        expect(np.array_equal(queries, before), "find changed the caller's queries: work on a copy.")
         for query, slot, owner in zip(queries, slots, owners[queries.astype(np.int64)], strict=True):
-            expect(masses[slot] > 0, f"the query {query:.6g} finds slot {slot}, which has the mass 0.")
-            expect(slot == owner, f"the query {query:.6g} finds slot {slot}; slot {owner} owns it.")
+            expect(masses[slot] > 0, f"the query {query:.6g} finds slot {slot}, which has mass 0.")
+            expect(slot == owner, f"the query {query:.6g} finds slot {slot}, but slot {owner} owns it.")
         expect(np.array_equal(returned, masses[slots]), "the masses returned are not those of the slots.")
 
 
 def check_end(kind: Kind, capacity: int) -> None:
-    """A query of the total, where rounding can take one, finds the last slot with mass."""
+    """Check that a query equal to the total, which rounding can produce, finds the last slot with mass."""
     for last in {0, capacity // 2, capacity - 1}:
         tree = kind(capacity)
         tree.set(np.arange(last + 1), np.full(last + 1, 0.1))
@@ -133,30 +131,30 @@ def check_end(kind: Kind, capacity: int) -> None:
             slots, _ = found(tree, np.array([query]), capacity)
             expect(
                 slots[0] == last,
-                f"capacity {capacity}, slots 0 to {last} with the mass 0.1 and none after them: the query "
+                f"capacity {capacity}, slots 0 to {last} of mass 0.1, the others of mass 0: the query "
                 f"{query} with the total {tree.total} finds slot {slots[0]}. Rounding may take a query to "
                 f"the total; it belongs to the last slot with mass, {last}.",
             )
 
 
 def check_repeated_slots(kind: Kind) -> None:
-    """Of a slot that is given twice in one call the last mass stays."""
+    """Check that the last mass of a repeated slot wins."""
     tree = kind(8)
     tree.set(np.array([3, 5, 3, 3]), np.array([100.0, 2.0, 50.0, 0.25]))
     _, masses = found(tree, np.array([0.1]), 8)
     expect(
         masses[0] == 0.25,
-        f"slot 3 was given the masses 100, 50 and 0.25 in one call, and has {masses[0]}: the last one stays.",
+        f"slot 3 was set to 100, 50 and 0.25 in one call, and has {masses[0]}: the last mass must win.",
     )
     expect(
         tree.total == 2.25,
-        f"slot 3 was given 100, 50 and 0.25 in one call and slot 5 was given 2: the total is {tree.total}, "
+        f"slot 3 was set to 100, 50 and 0.25 in one call, and slot 5 to 2: the total is {tree.total}, "
         "not 2.25. Does a repeated slot count more than once?",
     )
 
 
 def check_drift(kind: Kind) -> None:
-    """After 50,000 updates the total must still be the sum, and 0 when every mass is 0."""
+    """Check that after 50,000 updates the total equals the sum of masses, and 0 if all masses are 0."""
     rng = np.random.default_rng(0)
     tree, masses = kind(1000), np.zeros(1000)
     for _ in range(100):
@@ -170,12 +168,12 @@ def check_drift(kind: Kind) -> None:
     expect(
         tree.total == 0,
         f"after 50,000 updates and a last one to 0, the total is {tree.total}, not 0: rounding errors have "
-        "piled up. Recompute a node from its children; never add a difference.",
+        "accumulated. Recompute each node from its children instead of adding differences.",
     )
 
 
 def check_draws(kind: Kind) -> Fairness:
-    """Draw in proportion to masses; return how far from it the counts are."""
+    """Check that slots are drawn in proportion to their masses; return the test statistic."""
     tree, masses = kind(7), np.array([1.0, 0.0, 2.0, 7.0, 0.5, 0.0, 4.5])
     tree.set(np.arange(7), masses)
     slots, _ = found(tree, np.random.default_rng(0).random(DRAWS) * tree.total, 7)
@@ -183,24 +181,24 @@ def check_draws(kind: Kind) -> Fairness:
     drawn = fairness(counts, masses)
     expect(
         drawn.is_fair,
-        f"{DRAWS:,} draws find the slots {some(counts)} times; their masses say {some(expected.round())} "
+        f"{DRAWS:,} draws find the slots {some(counts)} times, but expected are {some(expected.round())} "
         f"(χ² = {drawn.chi_square:,.0f} with {drawn.freedom} degrees of freedom).",
     )
     return drawn
 
 
-def found(tree: FindsByMass, queries: Floats, capacity: int) -> tuple[Integers, Floats]:
-    """Call `find`, and refuse what is no answer."""
+def found(tree: SumTreeLike, queries: Floats, capacity: int) -> tuple[Integers, Floats]:
+    """Call `find` and check the shapes, the dtype and the range of its results."""
     slots, masses = (np.asarray(answer) for answer in tree.find(queries))
     expect(
         slots.shape == masses.shape == queries.shape,
         f"find returned {slots.shape} slots and {masses.shape} masses for {queries.shape} queries.",
     )
-    expect(slots.dtype.kind == "i", f"find returned slots of {slots.dtype}: they are integers.")
+    expect(slots.dtype.kind == "i", f"find returned slots of dtype {slots.dtype}; they must be integers.")
     beyond = slots[(slots < 0) | (slots >= capacity)]
     expect(
         not len(beyond),
-        f"a query below or at the total found slot {beyond[:1].sum()}, but the capacity is {capacity}: the "
+        f"a query of at most the total found slot {beyond[:1].sum()}, but the capacity is {capacity}, so the "
         f"last slot is {capacity - 1}.",
     )
     return slots, masses
@@ -213,5 +211,5 @@ def expect(condition: Any, message: str) -> None:
 
 
 def some(numbers: npt.NDArray[Any]) -> str:
-    """Write the first eight numbers."""
+    """Format the first eight numbers."""
     return ", ".join(f"{number:g}" for number in numbers[:8].tolist()) + (", ..." if len(numbers) > 8 else "")

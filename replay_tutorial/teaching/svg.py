@@ -1,27 +1,25 @@
-"""Drawings as text: rectangles, lines and words of an SVG, in the colours of the page they stand on.
+"""SVG drawings of boxes, lines and text that use the text colour of the page.
 
-Lines and words are `currentColor`, so that a drawing is dark on a light page and light on a dark one. What is
-to be looked at is lit in the accent colour.
-
-Left out: curves, and whatever a chart needs (`notebook_charts`).
+Lines and text are `currentColor`, so a drawing is readable on light and dark pages. Highlighted parts use the
+accent colour.
 """
 
 from html import escape
 
 ACCENT = "#e8590c"
-FAINT = 0.35  # opacity of what stands in the background
+FAINT = 0.35  # opacity of lines in the background
 
 
 class Drawing:
-    """An SVG of this size, to which shapes are added; a notebook shows it, and a page holds it as it is."""
+    """An SVG to which shapes are added, and which a notebook displays."""
 
     def __init__(self, width: float, height: float, title: str) -> None:
-        """Begin empty.
+        """Create an empty drawing.
 
         Args:
-            width: In pixels; a narrower page shrinks the drawing.
-            height: In pixels.
-            title: What can be seen, for those who can't see it.
+            width: Width in pixels; scaled down on a narrower page.
+            height: Height in pixels.
+            title: Alternative text for screen readers.
         """
         self.width, self.height, self.title = width, height, title
         self.shapes: list[str] = []
@@ -36,7 +34,7 @@ class Drawing:
         lit: bool = False,
         size: float = 13,
     ) -> None:
-        """Draw a rectangle from its upper left corner, and a text in its middle; a lit one is filled."""
+        """Draw a rectangle with a centred text; x and y are its upper left corner. `lit` fills it."""
         look = (
             f'fill="{ACCENT}" fill-opacity="0.25" stroke="{ACCENT}"'
             if lit
@@ -47,12 +45,12 @@ class Drawing:
             self.text(x + width / 2, y + height / 2 + round(0.38 * size), text, size, lit)
 
     def line(self, x: float, y: float, to_x: float, to_y: float, lit: bool = False) -> None:
-        """Draw a line; a lit one is thick."""
+        """Draw a line; `lit` draws it thick and in the accent colour."""
         look = f'stroke="{ACCENT}" stroke-width="2.5"' if lit else f'stroke="currentColor" opacity="{FAINT}"'
         self.shapes.append(f'<line x1="{x:g}" y1="{y:g}" x2="{to_x:g}" y2="{to_y:g}" {look}/>')
 
     def arrow(self, x: float, y: float, to_x: float, to_y: float) -> None:
-        """Draw a lit line that ends in a head; straight down, up, left or right."""
+        """Draw a highlighted horizontal or vertical line with an arrowhead at its end."""
         self.line(x, y, to_x, to_y, lit=True)
         length = max(abs(to_x - x), abs(to_y - y), 1e-9)
         ahead_x, ahead_y = 6 * (to_x - x) / length, 6 * (to_y - y) / length
@@ -65,13 +63,13 @@ class Drawing:
     def text(
         self, x: float, y: float, text: object, size: float = 13, lit: bool = False, at: str = "middle"
     ) -> None:
-        """Write text around (`at="middle"`), from ("start") or up to ("end") a place on its base line."""
+        """Write text; x is its middle, "start" or "end", as `at` says, and y its baseline."""
         look = f'fill="{ACCENT}" font-weight="bold"' if lit else 'fill="currentColor"'
         place = f'x="{x:g}" y="{y:g}" font-size="{size:g}" text-anchor="{at}"'
         self.shapes.append(f"<text {place} {look}>{escape(str(text))}</text>")
 
     def svg(self) -> str:
-        """Return the whole SVG element."""
+        """Return the SVG element."""
         title = escape(self.title, quote=True)
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" role="img" '
@@ -81,4 +79,4 @@ class Drawing:
         )
 
     def _repr_html_(self) -> str:
-        return f"<div>{self.svg()}</div>"  # Markdown leaves a block as it is
+        return f"<div>{self.svg()}</div>"  # Markdown doesn't change block elements

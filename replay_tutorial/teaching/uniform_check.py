@@ -1,9 +1,6 @@
-"""One check for every uniform replay buffer: those of `steps`, the package's, and the reader's own.
+"""A check for uniform replay buffers: the versions in `steps/`, the package's, and the reader's own.
 
-It adds rows that can be told apart and compares what is drawn with a plain list of what was added. It shares
-no code with what it checks.
-
-Left out: speed, and what only the package's buffer does.
+It adds distinguishable rows and compares the samples with a plain list. It shares no code with the buffers.
 """
 
 from collections.abc import Callable
@@ -12,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from replay_tutorial.teaching.chi_square import fairness
-from replay_tutorial.teaching.exercises import OneLine
+from replay_tutorial.teaching.exercises import CheckFailed
 
 FIELDS: dict[str, Any] = {
     "obs": {"shape": (2,), "dtype": np.float32},
@@ -22,36 +19,36 @@ FIELDS: dict[str, Any] = {
     "terminated": {"shape": (), "dtype": np.bool_},
 }
 CAPACITIES = (1, 2, 3, 7, 8, 1000)
-DRAWS = 200  # of each row, to see whether all are drawn equally often
+DRAWS = 200  # expected draws of each row in the test for uniform sampling
 
 
-class WrongReplay(OneLine):
-    """What is wrong with a replay buffer, in one line."""
+class WrongReplay(CheckFailed):
+    """A replay buffer failed its check."""
 
 
 def row(number: int) -> dict[str, Any]:
-    """Make the row with this number: every value follows from it."""
+    """Return the row with this number, from which all its values are computed."""
     obs = np.array([number, -number], np.float32)
     return {"obs": obs, "act": number, "rew": number / 2, "next_obs": obs + 1, "terminated": number % 5 == 0}
 
 
 def check_uniform(kind: Callable[..., Any]) -> None:
-    """Check a uniform replay buffer, and print what was checked.
+    """Check a uniform replay buffer and print what was checked.
 
     Args:
-        kind: Makes one: `kind(capacity, fields, seed=0)`, with `add(**transition)`, `sample(batch_size)` and
-            `len()`.
+        kind: Class of the buffer. It is called as `kind(capacity, fields, seed=0)`, and its instances have
+            `add(**transition)`, `sample(batch_size)` and `len()`.
 
     Raises:
-        WrongReplay: If a row is drawn that isn't one of the newest `capacity`, if a value of it is wrong, if
-            not all are drawn equally often, or if rows change when the caller's arrays do.
+        WrongReplay: If a sampled row is not one of the newest `capacity` rows or has a wrong value, if the
+            rows are not sampled equally often, or if the buffer shares memory with the caller's arrays.
     """
     for capacity in CAPACITIES:
         buffer, added = kind(capacity, FIELDS, seed=0), 0
         for wanted in (1, capacity - 1, capacity, capacity + 1, 2 * capacity + 3):
             while added < wanted:
                 added += 1
-                buffer.add(**row(added))  # the first is row 1: an empty slot would pass for row 0
+                buffer.add(**row(added))  # starts at row 1, because an empty slot looks like row 0
             where = f"capacity {capacity}, after {added} rows"
             check_length(buffer, min(added, capacity), where)
             check_batch(buffer.sample(32), max(0, added - capacity) + 1, added, where)
@@ -61,13 +58,13 @@ def check_uniform(kind: Callable[..., Any]) -> None:
 
 
 def check_length(buffer: Any, wanted: int, where: str) -> None:
-    """Refuse a wrong `len()`."""
+    """Raise WrongReplay if `len()` is wrong."""
     if len(buffer) != wanted:
         raise WrongReplay(f"{where}: len() is {len(buffer)}, not {wanted}")
 
 
 def check_batch(batch: dict[str, Any], oldest: int, newest: int, where: str) -> None:
-    """Refuse a batch with a row that is not one of `oldest` to `newest`, or not whole."""
+    """Raise WrongReplay if a row of the batch is not one of `oldest` to `newest`, or has a wrong value."""
     for name, field in FIELDS.items():
         shape = (32, *field["shape"])
         if batch[name].shape != shape or batch[name].dtype != field["dtype"]:
@@ -77,31 +74,31 @@ def check_batch(batch: dict[str, Any], oldest: int, newest: int, where: str) -> 
     for place, number in enumerate(batch["act"].tolist()):
         if number == 0:
             raise WrongReplay(
-                f"{where}: a row was drawn that nobody added, of zeros: is that slot still empty?"
+                f"{where}: a row of zeros was sampled, which was never added: is its slot still empty?"
             )
         if not oldest <= number <= newest:
-            raise WrongReplay(f"{where}: row {number} was drawn; those kept are {oldest} to {newest}")
+            raise WrongReplay(f"{where}: row {number} was sampled; the stored rows are {oldest} to {newest}")
         for name, value in row(number).items():
             if not np.array_equal(batch[name][place], np.asarray(value, FIELDS[name]["dtype"])):
                 raise WrongReplay(f"{where}: {name!r} of row {number} is {batch[name][place]}, not {value}")
 
 
 def check_equal(buffer: Any, oldest: int, newest: int, where: str) -> None:
-    """Refuse a buffer that does not draw all of the rows equally often."""
+    """Raise WrongReplay if the rows are not sampled equally often."""
     stored = newest - oldest + 1
     drawn = np.concatenate([buffer.sample(1000)["act"] for _ in range(-(-DRAWS * stored // 1000))])
     counts = np.bincount(drawn - oldest, minlength=stored)
     result = fairness(counts, np.ones(stored))
     if not result.is_fair:
         raise WrongReplay(
-            f"{where}: row {oldest + result.worst} was drawn {counts[result.worst]:,} times of "
-            f"{counts.sum():,}, where {counts.sum() / stored:,.0f} are fair "
+            f"{where}: row {oldest + result.worst} was sampled {counts[result.worst]:,} times in "
+            f"{counts.sum():,} draws, but {counts.sum() / stored:,.0f} times are expected "
             f"(χ² = {result.chi_square:,.0f} with {result.freedom} degrees of freedom)"
         )
 
 
 def check_copies(kind: Callable[..., Any]) -> None:
-    """Refuse a buffer that shares memory with what was given to it, or with a batch that it gave."""
+    """Raise WrongReplay if the buffer shares memory with an added array or a returned batch."""
     buffer, given = kind(4, FIELDS, seed=0), row(7)
     buffer.add(**given)
     given["obs"][:] = -1.0

@@ -77,7 +77,7 @@ def test_the_hint_about_minima_is_about_the_fault() -> None:
         ([1, 2, 5, 11], "10 is not less than 9"),
         ([1, 3, 7, 14], "less than the 2.5 of node 6"),
         ([1, 3, 6, 12], "not less than the 0.5 of node 12"),
-        ([1, 3, 6, 14], "no child of node 6"),
+        ([1, 3, 6, 14], "node 6 has the children 12 and 13"),
     ],
 )
 def test_a_wrong_path_is_told_where_it_went_wrong(path: list[int], hint: str) -> None:

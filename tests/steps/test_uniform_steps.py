@@ -53,12 +53,12 @@ class PrefersTheFirst(RingOfRecords):
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        (DrawsEmptySlots, "capacity 2, after 1 rows: a row was drawn that nobody added"),
+        (DrawsEmptySlots, "capacity 2, after 1 rows: a row of zeros was sampled, which was never added"),
         (KeepsOneTooFew, "len"),
         (MixesFields, "of row"),
         (KeepsTheCallersArrays, "when the caller wrote to the array"),
-        (PrefersTheFirst, "times of"),
-        (SpareTheNewest, "was drawn 0 times"),
+        (PrefersTheFirst, "times in"),
+        (SpareTheNewest, "was sampled 0 times"),
     ],
 )
 def test_the_check_finds_what_is_wrong(kind: Any, message: str) -> None:

@@ -82,7 +82,7 @@ def parse_settings(contents: Mapping[str, Any]) -> dict[str, Any]:
         elif value in ("inf", "-inf") and is_of_type(0.0, hints[name]):
             value = float(value)
         if not is_of_type(value, hints[name]):
-            raise TypeError(f"{name} is {value!r}; expected e.g. {getattr(Config(), name)!r}")
+            raise TypeError(f"{name} is {value!r}; expected a value like {getattr(Config(), name)!r}")
         read[name] = value
     return read
 

@@ -168,7 +168,7 @@ def check_reachable(address: str) -> str:
             address = str(canonicalize_bootstrap_address(address))
         except ConnectionError as error:
             raise ClusterUnavailable(
-                "no Ray runs on this host: start one with `ray start --head`, or use --cluster local."
+                "Ray is not running on this host: start it with `ray start --head`, or use --cluster local."
             ) from error
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit() or not 0 < int(port) < 65536:
@@ -181,7 +181,7 @@ def check_reachable(address: str) -> str:
         socket.create_connection((host, int(port)), timeout=CONNECT_TIMEOUT_SECONDS).close()
     except OSError as error:
         raise ClusterUnavailable(
-            f"nothing answers at {host}:{port} ({error}). `ray start --head` prints the address to use."
+            f"can't connect to {host}:{port} ({error}). `ray start --head` prints the address to use."
         ) from error
     return address
 

@@ -37,7 +37,7 @@ def test_an_address_where_nothing_answers_is_refused_at_once(auto, monkeypatch):
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
         monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{port}")  # as the file of a Ray that was killed says
-        with pytest.raises(ClusterUnavailable, match=rf"nothing answers at [\d.]+:{port}"):
+        with pytest.raises(ClusterUnavailable, match=rf"can't connect to [\d.]+:{port}"):
             check_reachable("auto" if auto else f"127.0.0.1:{port}")
 
 
@@ -46,7 +46,7 @@ def test_a_host_without_ray_is_told_how_to_start_it(monkeypatch):
         raise ConnectionError(address)
 
     monkeypatch.setattr("ray._private.services.canonicalize_bootstrap_address", find_none)
-    with pytest.raises(ClusterUnavailable, match="no Ray runs on this host: start one with `ray start"):
+    with pytest.raises(ClusterUnavailable, match="Ray is not running on this host: start it with `ray start"):
         check_reachable("auto")
 
 

@@ -337,7 +337,7 @@ def test_solved_run_goes_on_only_with_a_higher_target(tmp_path):
     assert run.end == "solved"
     before = contents(run.folder)
     for budget in (None, 10**6):
-        with pytest.raises(NothingToDo, match=r"is solved.*above 1 .*--solved-at"):
+        with pytest.raises(NothingToDo, match=r"is solved.*exceeds 1 .*--solved-at"):
             resume(run.folder, budget, progress=False)
     assert contents(run.folder) == before
     resumed = resume(run.folder, run.steps + 200, progress=False, solved_at=float("inf"))

@@ -46,7 +46,7 @@ def draw_curves(runs: Sequence[Path], output: Path) -> Path:
         ValueError: If `runs` is empty, the runs have different environments, or the format is unknown.
     """
     if not runs:
-        raise ValueError("draw_curves needs at least 1 run folder.")
+        raise ValueError("runs is empty; pass at least one folder of a run.")
     # Settings are only needed to compare and group several runs.
     kinds = [environment_and_agent(run) for run in runs] if len(runs) > 1 else [("", "")]
     environments = sorted({environment for environment, _ in kinds})

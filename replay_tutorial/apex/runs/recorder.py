@@ -125,7 +125,8 @@ class Recorder:
                 self.record_evaluation(message)
             case messages.Saved():
                 if message.error is not None:
-                    self.print_line(f"no checkpoint at step {message.step:,}: {message.error}")
+                    failed = f"could not write a checkpoint at step {message.step:,}"
+                    self.print_line(f"{failed}: {message.error}")
             case messages.Cluster():
                 self.cluster = {name: float(n) for name, n in message._asdict().items()}
                 self.values |= self.cluster

@@ -169,7 +169,7 @@ class RunFolder:
         if best is None:
             evaluated = any((self.path / "checkpoints").glob("*/policy.pt"))
             evaluated |= (self.path / "evaluation.json").exists()
-            reason = POLICY_REMEDY if evaluated else "The run ended before its first evaluation: resume it."
+            reason = POLICY_REMEDY if evaluated else "The run ended before its first evaluation; resume it."
             raise FileNotFoundError(f"{self.path / 'policy.pt'} doesn't exist. {reason}")
         config = self.config()
         policy = make_policy(config, spaces_of(config.environment))

@@ -137,8 +137,8 @@ def refuse_if_done(
     """Raise NothingToDo if a run with a final evaluation would end immediately."""
     if best is not None and target is not None and best.solves(target):
         raise NothingToDo(
-            f"{run} is solved: the mean return of its policy of step {best.step:,} is above {target:g} by "
-            f"more than three standard errors ({best.confirmation}). To continue, raise the target with "
+            f"{run} is solved: the mean return of the policy of step {best.step:,} exceeds {target:g} by at "
+            f"least three standard errors ({best.confirmation}). To continue, raise the target with "
             "--solved-at (inf: train until --total-steps)."
         )
     if step >= config.total_steps:

@@ -25,7 +25,7 @@ def test_checkpoint_that_is_not_there_is_told(tmp_path, capsys):
     with Recorder(tmp_path, 1_000, progress=False) as recorder:
         recorder.receive(Saved(100, None))
         recorder.receive(Saved(2000, "the disk is full"))
-    assert capsys.readouterr().out == "no checkpoint at step 2,000: the disk is full\n"
+    assert capsys.readouterr().out == "could not write a checkpoint at step 2,000: the disk is full\n"
 
 
 def test_record_joins_what_learner_and_actors_say(tmp_path):

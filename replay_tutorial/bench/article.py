@@ -131,8 +131,8 @@ def section_of(measured: Sequence[Point], skipped: Mapping[str, str], output: Pa
     picture = (
         f"![Time of add and sample over the number of rows](article-{capacity}.svg)\n\n" if output else ""
     )
-    reasons = "".join(f" {name}: {reason}." for name, reason in skipped.items())
-    absent = f" Not measured:{reasons}" if reasons else ""
+    reasons = "; ".join(f"{name} ({reason})" for name, reason in skipped.items())
+    absent = f" Not measured: {reasons}." if reasons else ""
     return f"### {capacity:,} rows\n\n{picture}{comparison(measured)}{absent}\n\n{tables_of(measured)}\n\n"
 
 

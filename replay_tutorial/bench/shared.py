@@ -215,7 +215,7 @@ def main(argv: Sequence[str]) -> int:
         default=math.inf,
         help="maximum rows per second of each explorer (default: unlimited)",
     )
-    add_outputs(parser, "shared")  # with --rate, the markers are `shared-rate`
+    add_outputs(parser, "shared, or shared-rate with --rate")
     arguments = parser.parse_args(argv)
     if not arguments.rate > 0:
         parser.error(f"--rate {arguments.rate}: must be positive")

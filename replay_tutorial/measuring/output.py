@@ -27,8 +27,9 @@ def add_outputs(parser: argparse.ArgumentParser, mark: str) -> None:
 
 
 def add_markdown(parser: argparse.ArgumentParser, mark: str) -> None:
-    """Add the option `--markdown`."""
-    markers = f"<!-- {mark}:begin --> and <!-- {mark}:end -->"
+    """Add the option `--markdown`; `mark` is the name of the table's markers, or lists several."""
+    name, names = ("NAME", f"; NAME is {mark}") if " " in mark else (mark, "")
+    markers = f"<!-- {name}:begin --> and <!-- {name}:end -->{names}"
     help_text = f"write the table into this file, between the markers {markers}"
     parser.add_argument("--markdown", type=page, metavar="FILE", help=help_text)
 

@@ -61,7 +61,7 @@ def test_article_measures_every_point_and_writes_record_chart_and_tables(tmp_pat
     chart = (tmp_path / "figures" / "article-256.svg").read_text()
     assert "<svg" in chart and all(f"<!-- {name} -->" in chart for name in ("ours", "deque", "ceiling"))
     text = page.read_text()
-    assert "old\n" not in text and "Not measured: Reverb client: there is no" in text
+    assert "old\n" not in text and "Not measured: Reverb client (there is no" in text
     assert text.count("| rows | ours |") == 4
 
 

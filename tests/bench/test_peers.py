@@ -266,6 +266,6 @@ def test_peer_whose_process_is_lost_is_dropped_and_the_others_stay(end, tmp_path
     asked = ["--quick", "--peers", "Reverb client", "deque", "--markdown", str(page)]
     assert command.main(["article", *asked]) == 0
     text = page.read_text()
-    assert "Not measured: Reverb client: from 'sample" in text
-    assert "on, because its helper process ended; its last message was 'no more memory'." in text
+    assert "Not measured: Reverb client (from 'sample" in text
+    assert "on, because its helper process ended; its last message was 'no more memory')." in text
     assert text.count("Reverb client |") == 1, "what was measured before stays"

@@ -441,7 +441,7 @@ class Server(ExplainsReverbNames):
             return f"{side}({table!r}) waits for {self._tables[table].info().wait_reason(side)}"
 
         if not queue.wait(deadline, lambda: log.warning("%s", reason()), check, writer, should_cancel):
-            raise TimeoutError(f"The timeout expired: {reason()}")
+            raise TimeoutError(f"The timeout expired; {reason()}")
 
     def _wake_all(self, writer: WriterState | None = None) -> None:
         for queue in self._queues.values():

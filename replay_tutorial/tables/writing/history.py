@@ -131,10 +131,14 @@ class ColumnHistory:
         first, oldest, end = self.history.first, self.history.oldest, self.history.end
         missing = next(step for step in steps if step not in self.values)
         if not first <= missing < end:
-            where = f"{first - missing} before the first one" if missing < first else f"{missing - first}"
+            problem = (
+                f"the index reaches {first - missing} steps before the first"
+                if missing < first
+                else f"step {missing - first} does not exist"
+            )
             raise IndexError(
-                f"{self.name!r} has {end - first} steps and no step {where}. Indices are not clipped: append "
-                "more steps first."
+                f"{self.name!r} has {end - first} steps, and {problem}. Indices are not clipped; append more "
+                "steps first."
             )
         if missing < oldest:
             raise IndexError(
@@ -142,7 +146,9 @@ class ColumnHistory:
                 f"keeps the newest {self.history.max_steps} steps. Create it with a larger "
                 "num_keep_alive_refs."
             )
-        raise IndexError(f"{self.name!r} has no value in step {missing - first}; `append` omitted it.")
+        raise IndexError(
+            f"{self.name!r} has no value in step {missing - first}, because `append` omitted the column."
+        )
 
 
 def resolve_steps(index: "Index", first: int, end: int) -> Sequence[int]:

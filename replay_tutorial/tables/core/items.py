@@ -130,7 +130,7 @@ class Items:
         """Return the largest length of each part in these items, and the lengths of every item.
 
         Returns:
-            The largest lengths, and int64[parts, items], or None if all lengths are equal.
+            The largest lengths; and the lengths of every item, int64[parts, items], or None if all are equal.
         """
         if self._lengths_by_slot is None:
             return self._lengths, None

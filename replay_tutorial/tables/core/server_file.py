@@ -1,4 +1,4 @@
-"""The file of a server, which holds everything that determines the results of later calls.
+"""The file of a saved server: everything that determines the results of later calls.
 
 For each table it holds the items by slot, the counts, and the order of each selector. It also holds the
 values of each column and the state of the random generator. Everything else is rebuilt on loading, so it

@@ -85,8 +85,8 @@ class TableState(HookedTable):
         description: The configuration of the table.
         limiter: The current rate limiter.
         items: The items.
-        parts: The parts of all items, including waiting items. They are those of the signature, or else of
-            the first item; empty before the first item.
+        parts: The parts of all items, including waiting items. They are taken from the signature, or else
+            from the first item; empty until then.
         inserts: Number of inserts since the table was created or reset.
         samples: Number of samples since then.
         deletes: Number of deletes since then.
@@ -223,7 +223,7 @@ class TableState(HookedTable):
     def times_sampled(self, key: int) -> int:
         return int(self.items.times_sampled[key % self.items.num_slots])
 
-    # Operations, whose arguments have been checked
+    # Operations; the caller has checked the arguments
 
     def insert(self, cells: CellList, lengths: Lengths, priority: float | None, tables: Tables) -> int:
         """Insert an item and return its key."""

@@ -31,7 +31,7 @@ class WriterState:
     Attributes:
         is_open: Whether the session is open.
         message: The last accepted message.
-        first_kept_step: Earlier steps have been released.
+        first_kept_step: Number of the oldest step that has not been released.
         cells_by_step: For each column, step → cell.
     """
 

@@ -1,4 +1,4 @@
-"""A handle on a server in another process on this machine, with the same methods as the server.
+"""A handle to a server in another process on this machine, with the same methods as the server.
 
 A call uses an idle connection or opens a new one, so threads wait for the server but not for each other. If a
 connection ends during a call, the server has exited, because nothing else on one machine closes it. After an
@@ -61,7 +61,7 @@ class RemoteWriter:
 
 
 class RemoteServer:
-    """A handle on a server in another process on this machine, with the methods of `Server`.
+    """A handle to a server in another process on this machine, with the methods of `Server`.
 
     Several threads can share one handle. A handle can be pickled and passed to another process, which opens
     its own connections. Calls raise the errors of the server, and `ServerLost` if the server has exited.
@@ -133,7 +133,7 @@ class RemoteServer:
             ) from None
         self._check_open()  # `close` may have run before the connection was registered
         if outcome == "error":
-            raise ServerLost(f"{values[1]} Create a new handle on {self.address}, and new writers.")
+            raise ServerLost(f"{values[1]} Create a new handle to {self.address}, and new writers.")
         ((self._instance, session, columns),) = values
         self.fields = Fields({name: {"dtype": c.dtype, "shape": c.shape[1:]} for name, c in columns.items()})
         return connection, session

@@ -1,1 +1,1 @@
-"""Writers: they append steps, create items that reference them, and send both to the server."""
+"""Writers, which append steps, create items that reference them, and send both to the server."""

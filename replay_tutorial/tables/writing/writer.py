@@ -309,7 +309,7 @@ class TrajectoryWriter(ExplainsReverbNames):
 
     def _finish(self, rejected: bool) -> None:
         """Clear what was in flight. Ctrl-C may arrive between any two of these statements."""
-        if rejected:  # first, otherwise `flush` could send the message, and later its values, again
+        if rejected:  # must come first, otherwise `flush` could send the message, and later its values, again
             self._in_flight, self._unfinished = [], None
         for column in self.history.values():
             column.clear_in_flight(rejected)

@@ -114,7 +114,7 @@ def playing(said):
 
 
 def test_host_of_each_actor_is_said_and_an_actor_without_a_place_once(run):
-    run.gateway.hosts = {(0, 0): "host2 10.0.0.2", (1, 3): "a life of another run"}
+    run.gateway.hosts = {(0, 0): "host2 10.0.0.2", (1, 3): "a process of another run"}
     said = run.wait(58)
     assert notes(said) == ["starting actor 0 on host2 10.0.0.2"]
     assert set(playing(said)) == {0}, "its imports are still to be done"

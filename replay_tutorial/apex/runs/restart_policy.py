@@ -73,8 +73,8 @@ class RestartPolicy:
 
         Args:
             cause: How it ended, for a message of the form "{name} {cause}".
-            forgiven: Whether to ignore this failure, because other actors run well and so the host is
-                probably at fault.
+            forgiven: Whether to reset the count of failures instead of incrementing it, because other actors
+                run well and so the host is probably at fault.
 
         Raises:
             ProcessDied: If the role isn't restarted.

@@ -34,28 +34,28 @@ def run_once(policy, clock, seconds, waits=0.0, **how):
     return policy.due - clock.now
 
 
-def test_pause_doubles_with_each_short_life_until_the_run_ends(clock):
+def test_pause_doubles_with_each_early_failure_until_the_run_ends(clock):
     policy = RestartPolicy("actor 0", 4)
     assert [run_once(policy, clock, 1.0) for _ in range(3)] == [0.5, 1.0, 2.0]
     with pytest.raises(ProcessDied, match="actor 0 died, 4 times in a row"):
         run_once(policy, clock, 1.0)
 
 
-def test_long_life_makes_a_new_beginning(clock):
+def test_long_run_resets_pause_and_failures(clock):
     policy = RestartPolicy("actor 0", 2)
     for _ in range(5):
         assert run_once(policy, clock, 1.0) == 0.5
         assert run_once(policy, clock, 60.0) == 0.5
 
 
-def test_time_in_which_a_life_waits_for_its_place_is_none_of_it(clock):
+def test_time_before_the_first_report_is_no_running_time(clock):
     policy = RestartPolicy("actor 0", 2)
     run_once(policy, clock, 59.0, waits=600.0)
     with pytest.raises(ProcessDied, match="2 times in a row"):
         run_once(policy, clock, 59.0, waits=600.0)
 
 
-def test_life_that_was_never_heard_is_a_short_one_however_long_it_waited(clock):
+def test_process_that_never_reported_failed_early_however_long_it_was_pending(clock):
     policy = RestartPolicy("actor 0", 1)
     policy.record_start(is_pending=True)
     clock.now += 600.0
@@ -63,19 +63,19 @@ def test_life_that_was_never_heard_is_a_short_one_however_long_it_waited(clock):
         policy.record_failure("died")
 
 
-def test_deaths_while_others_do_well_do_not_count_and_their_pause_grows_to_a_minute(clock):
+def test_forgiven_failures_do_not_count_and_their_pause_grows_to_a_minute(clock):
     policy = RestartPolicy("actor 0", 2)
     pauses = [run_once(policy, clock, 1.0, forgiven=True) for _ in range(2000)]
     assert pauses == sorted(pauses)
     assert pauses[-1] == 64.0
     run_once(policy, clock, 1.0)
-    run_once(policy, clock, 1.0, forgiven=True)  # the row of deaths is broken
+    run_once(policy, clock, 1.0, forgiven=True)  # resets the count
     run_once(policy, clock, 1.0)
     with pytest.raises(ProcessDied, match="2 times in a row"):
         run_once(policy, clock, 1.0)
 
 
-def test_life_whose_host_died_does_not_count_and_the_next_one_begins_at_once(clock):
+def test_loss_of_the_host_does_not_count_and_the_restart_is_due_at_once(clock):
     policy = RestartPolicy("actor 0", 2)
     for _ in range(5):
         policy.record_start(is_pending=True)
@@ -86,7 +86,7 @@ def test_life_whose_host_died_does_not_count_and_the_next_one_begins_at_once(clo
     assert run_once(policy, clock, 1.0) == 0.5
 
 
-def test_old_life_that_is_heard_late_is_not_taken_for_the_new_one(clock):
+def test_late_report_of_an_old_process_is_ignored(clock):
     policy = RestartPolicy("actor 0", 5)
     run_once(policy, clock, 1.0)
     policy.mark_running(0)
@@ -99,7 +99,7 @@ def test_old_life_that_is_heard_late_is_not_taken_for_the_new_one(clock):
     assert (policy.is_running, policy.restarts) == (True, 1)
 
 
-def test_role_is_well_in_its_first_life_and_after_a_death_in_a_long_one(clock):
+def test_role_is_healthy_in_its_first_process_and_after_a_failure_in_a_long_one(clock):
     policy = RestartPolicy("actor 0", 5)
     policy.record_start(is_pending=True)
     assert not policy.is_healthy

@@ -117,12 +117,12 @@ def rows(capacity: int) -> list[Case]:
         add = f"add {count or 1}"
         cases.append(Case(f"{add}, uniform", adding(uniform, count)))
         cases.append(Case(f"{add}, prioritized", adding(prioritized, count)))
-        cases.append(Case(f"{add}, prioritized, priorities given", adding(prioritized, count, given)))
+        cases.append(Case(f"{add}, prioritized, with priorities", adding(prioritized, count, given)))
     sample = sampling(prioritized, LEARNER_BATCH)
-    for said, given in (("prioritized", None), ("prioritized, priorities given", masses)):
+    for label, given in (("prioritized", None), ("prioritized, with priorities", masses)):
         add = adding(prioritized, MANY, given)
         both: MakeWorkload = lambda side, add=add: in_sequence(add(side), sample(side))
-        cases.append(Case(f"add {MANY} + sample {LEARNER_BATCH}, {said}", both))
+        cases.append(Case(f"add {MANY} + sample {LEARNER_BATCH}, {label}", both))
     return cases
 
 
@@ -266,9 +266,9 @@ def pictures(capacity: int) -> list[Case]:
     ]
     for size in (32, 512):
         cases.append(Case(f"plain, sample {size}", sampling_pictures(plain, first, size)))
-        for threads, said in ((1, ""), (2, ", 2 threads")):
+        for threads, suffix in ((1, ""), (2, ", 2 threads")):
             into = sampling_pictures(plain, first, size, threads=threads)
-            cases.append(Case(f"plain, sample {size}, out={said}", into))
+            cases.append(Case(f"plain, sample {size}, out={suffix}", into))
     ways: list[tuple[str, tuple[int, ...], tuple[str, ...]]] = [
         ("channel-first, next_of", first, ("next_of",)),
         ("channel-last, next_of + stack_compress", CHANNEL_LAST, ("next_of", "stack_compress")),

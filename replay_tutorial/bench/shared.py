@@ -188,7 +188,7 @@ def add_costs(capacity: int, rounds: int = 60) -> dict[str, Spread]:
     workloads = {
         "ReplayBuffer": lambda: single.add(**rows),
         "MPReplayBuffer": lambda: uniform.add(**rows),
-        "MPPrioritizedReplayBuffer, priorities given": lambda: prioritized.add(**chunk),
+        "MPPrioritizedReplayBuffer with priorities": lambda: prioritized.add(**chunk),
     }
     seconds = measure(workloads, rounds=rounds)
     costs = {name: Spread.of(figures * 1e6) for name, figures in seconds.items()}

@@ -16,7 +16,7 @@ OPERATIONS = [
     "add 1, uniform",
     "add 1, prioritized",
     "add 101, uniform",
-    "add 101, prioritized, priorities given",
+    "add 101, prioritized, with priorities",
 ]
 CAPACITY = 2**20  # as in the table: cpprb's cost depends on it
 TRIES = 5

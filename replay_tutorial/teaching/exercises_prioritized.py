@@ -1,4 +1,4 @@
-"""The exercises of chapter 05: what comes too late, stratified queries, and an update with a hidden fault."""
+"""Checks of the exercises of chapter 05: late updates, stratified queries, and an update with a bug."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,21 +10,21 @@ from replay_tutorial.teaching.exercises import NotYet
 
 
 def check_late(dropped: Sequence[Any], priority_of_8: Any) -> None:
-    """Check what becomes of an update of rows 3, 8, 12, 7 and 8 in a ring of capacity 5 after 13 rows."""
+    """Check the result of updating rows 3, 8, 12, 7 and 8 in a buffer of capacity 5 after 13 rows."""
     if ... in dropped or priority_of_8 is ...:
-        raise NotYet("write the indexes that are dropped, and the priority that row 8 has afterwards")
+        raise NotYet("write the indexes that are dropped, and the priority of row 8 after the update")
     for index in dropped:
         if index >= 8:
-            raise NotYet(f"row {index} is still there: the newest five are 8 to 12")
+            raise NotYet(f"row {index} is still stored: the newest five rows are 8 to 12")
     if missing := {3, 7} - set(dropped):
         raise NotYet(f"row {missing.pop()} has been replaced: the newest five rows are 8 to 12")
     if priority_of_8 != 5.0:
-        raise NotYet(f"row 8 is given two priorities in one update, and the last stays, not {priority_of_8}")
-    print("right: a priority for a row that has gone is dropped, and of two the last one stays")
+        raise NotYet(f"row 8 occurs twice in the update, and its last priority counts, not {priority_of_8}")
+    print("right: updates of replaced rows are dropped, and the last priority of an index counts")
 
 
 def check_stratified(stratified: Callable[..., Any]) -> None:
-    """Check a function `stratified(total, count, rng)` that draws one query in each of equal parts."""
+    """Check a function `stratified(total, count, rng)` that draws one query from each of equal segments."""
     for total, count in [(8.0, 8), (1.0, 1), (3.5, 32), (100.0, 5)]:
         rng = np.random.default_rng(0)
         drawn = [stratified(total, count, rng) for _ in range(500)]
@@ -36,21 +36,21 @@ def check_stratified(stratified: Callable[..., Any]) -> None:
             place = int(np.flatnonzero((parts != np.arange(count)).any(axis=0))[0])
             first = place * total / count
             raise NotYet(
-                f"total {total:g}, {count} parts: query number {place} is {query:.3f}; its part goes from "
+                f"total {total:g}, {count} segments: query {place} is {query:.3f}, but its segment is "
                 f"{first:.3f} to {first + total / count:.3f}"
             )
         spread = (np.array(drawn) / total * count - np.arange(count)).std(axis=0)
         if (np.abs(spread - 12**-0.5) > 0.05).any():
-            raise NotYet(
-                "each query must be anywhere in its part, equally likely, and not all at the same place"
-            )
+            raise NotYet("each query must be uniformly distributed in its segment")
         if count > 1 and np.corrcoef(np.array(drawn)[:, :2].T)[0, 1] > 0.5:
-            raise NotYet("the queries of a batch lie at the same place of their parts: one number for each")
-    print("right: one query in each part, anywhere in it")
+            raise NotYet(
+                "all queries of a batch have the same offset in their segments: draw a random number for each"
+            )
+    print("right: one query in each segment, uniformly distributed")
 
 
 def check_update(update: Callable[..., Any]) -> None:
-    """Check a function `update(tree, indexes, masses, next_index, capacity)` that drops what is late."""
+    """Check a function `update(tree, indexes, masses, next_index, capacity)` that drops late updates."""
     rng = np.random.default_rng(0)
     for capacity, next_index in [(8, 8), (8, 11), (8, 24), (5, 13), (8, 3)]:
         tree = PlainSumTree(capacity)
@@ -68,8 +68,8 @@ def check_update(update: Callable[..., Any]) -> None:
                 given = tree.nodes[tree.leaf_count + index % capacity]
                 if given != mass:
                     raise NotYet(
-                        f"capacity {capacity}, rows {oldest} to {next_index - 1} are there: after updating "
+                        f"capacity {capacity}, rows {oldest} to {next_index - 1} are stored: after setting "
                         f"{indexes.tolist()} to {masses.tolist()}, row {index} has the mass {given:g}, "
                         f"not {mass:g}"
                     )
-    print("right: every row that is still there is updated, also the oldest, and no other one")
+    print("right: every stored row is updated, including the oldest, and no other row")

@@ -1,4 +1,4 @@
-"""The exercises of chapter 08: diagnoses by curves, counted updates, a checkpoint that forgets."""
+"""Checks of the exercises of chapter 08: diagnoses from curves, a number of updates, an incomplete state."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -8,32 +8,32 @@ from numpy.typing import NDArray
 
 from replay_tutorial.teaching.exercises import NotYet
 
-# patient → (its sickness, where it is seen)
+# name of a faulty run in the exercise → (its fault, the symptom)
 PATIENTS = {
-    "A": ("target never renewed", "its Q-values never rise, though it is trained"),
-    "B": ("steps too large", "its evaluations jump, and the same low number comes back"),
-    "C": ("learner starved", "its rows are hardly ever sampled"),
+    "A": ("target never renewed", "its Q-values never rise, although it is trained"),
+    "B": ("steps too large", "its evaluations jump, and the same low number recurs"),
+    "C": ("learner starved", "its rows are rarely sampled"),
 }
 
 
 def patients(runs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the records of three sick runs, without their names."""
+    """Return the records of three faulty runs, named A, B and C."""
     return {patient: runs[sickness] for patient, (sickness, _) in PATIENTS.items()}
 
 
 def check_diagnoses(given: Mapping[str, Any]) -> None:
-    """Check which sickness each patient has."""
+    """Check the diagnosis of each run."""
     for patient, (sickness, sign) in PATIENTS.items():
         if given.get(patient, ...) is ...:
             names = ", ".join(sorted(name for name, _ in PATIENTS.values()))
-            raise NotYet(f"patient {patient} has no diagnosis yet; one of: {names}")
+            raise NotYet(f"run {patient} has no diagnosis yet; choose one of: {names}")
         if given[patient] != sickness:
-            raise NotYet(f"patient {patient} has not {given[patient]!r}: look again, {sign}")
-    print("right: and their returns alone would not have told")
+            raise NotYet(f"run {patient}: not {given[patient]!r}; note that {sign}")
+    print("right: all three diagnoses; the returns alone would not show them")
 
 
 def count_updates(steps: int, batch_size: int, samples_per_insert: float, replay_start: int) -> int:
-    """Let a run go by, a row at a time: an update is made as soon as its rows may be sampled."""
+    """Simulate a run row by row, and make an update as soon as its batch may be sampled."""
     updates = 0
     for rows in range(1, steps + 1):
         while (
@@ -44,7 +44,7 @@ def count_updates(steps: int, batch_size: int, samples_per_insert: float, replay
 
 
 def check_updates(updates: Callable[..., Any]) -> None:
-    """Check a formula for the number of updates of a run."""
+    """Check a function that returns the number of updates of a run."""
     for case in (
         (4_000, 64, 4.0, 1_000),
         (4_000, 128, 8.0, 1_000),
@@ -56,41 +56,41 @@ def check_updates(updates: Callable[..., Any]) -> None:
             raise NotYet("my_updates must return a number")
         if given != wanted:
             steps, batch_size, ratio, start = case
-            told = (
+            settings = (
                 f"{steps:,} steps, batches of {batch_size}, {ratio:g} samples per insert, start at {start:,}"
             )
             raise NotYet(
-                f"{told}: there are {wanted} updates, not {given}. How many samples may be drawn in all, "
-                "and how many whole batches are that?"
+                f"{settings}: expected {wanted} updates, not {given}. How many samples may be drawn in all, "
+                "and how many complete batches is that?"
             )
-    print("right: and a run whose steps are too few makes none")
+    print("right: and a run with fewer steps than replay_start makes no update")
 
 
 class SmallReplay:
-    """A ring of numbers that draws some of them. Its `state` forgets something."""
+    """A ring of numbers with uniform sampling. Its `state` is incomplete."""
 
     def __init__(self, capacity: int, seed: int) -> None:
-        """Begin empty."""
+        """Create an empty ring."""
         self.numbers: NDArray[np.float64] = np.zeros(capacity)
         self.added = 0
         self.rng = np.random.default_rng(seed)
 
     def add(self, number: float) -> None:
-        """Add a number; the oldest makes room."""
+        """Add a number; a full ring overwrites the oldest."""
         self.numbers[self.added % len(self.numbers)] = number
         self.added += 1
 
     def sample(self, size: int) -> NDArray[np.float64]:
-        """Draw some of the numbers that are there."""
+        """Sample numbers uniformly, with replacement."""
         return self.numbers[self.rng.integers(min(self.added, len(self.numbers)), size=size)]
 
     def state(self) -> dict[str, Any]:
-        """Return what a checkpoint keeps."""
+        """Return the state for a checkpoint."""
         stored = min(self.added, len(self.numbers))
         return {"numbers": self.numbers.copy(), "added": stored}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from a checkpoint."""
+        """Set the state from a checkpoint."""
         self.numbers[:] = state["numbers"]
         self.added = state["added"]
         if "rng" in state:
@@ -98,7 +98,7 @@ class SmallReplay:
 
 
 def check_state(state: Callable[..., Any]) -> None:
-    """Check a function `state(replay)`: what is restored from it must go on as if nothing had been."""
+    """Check that a replay restored from `state(replay)` behaves exactly like the original."""
     for added in (0, 3, 8, 13):
         replay, restored = SmallReplay(8, seed=1), SmallReplay(8, seed=2)
         for number in range(added):
@@ -109,22 +109,22 @@ def check_state(state: Callable[..., Any]) -> None:
         if not isinstance(kept, dict):
             raise NotYet("my_state must return a dict, as `SmallReplay.state` does")
         if np.shares_memory(kept["numbers"], replay.numbers):
-            raise NotYet("the state holds the replay's own array: what is added later changes the checkpoint")
+            raise NotYet(
+                "the state contains the replay's own array, so later additions change the checkpoint: copy it"
+            )
         if not isinstance(kept.get("rng", {}), dict):
-            raise NotYet("`restore` wants the state of the generator: `replay.rng.bit_generator.state`")
+            raise NotYet("`restore` expects the generator's state: `replay.rng.bit_generator.state`")
         restored.restore(kept)
         for number in (100.0, 101.0):
             replay.add(number)
             restored.add(number)
         if not np.array_equal(np.sort(replay.numbers), np.sort(restored.numbers)):
             lost = sorted(set(replay.numbers.tolist()) - set(restored.numbers.tolist()))
-            raise NotYet(
-                f"after {added} numbers and a restart, two more are added, and {lost} are not there any more"
-            )
+            raise NotYet(f"after {added} numbers, a restore and two more numbers, {lost} are missing")
         if not np.array_equal(replay.numbers, restored.numbers):
-            raise NotYet(f"after {added} numbers and a restart, the next ones lie in other slots")
+            raise NotYet(f"after {added} numbers and a restore, new numbers are written to different slots")
         if not np.array_equal(replay.sample(20), restored.sample(20)):
             raise NotYet(
-                f"after {added} numbers and a restart, other ones are drawn: what decides the drawing?"
+                f"after {added} numbers and a restore, other numbers are sampled: what determines the draws?"
             )
-    print("right: rows, counter and random state")
+    print("right: the numbers, the counter and the random state")

@@ -1,10 +1,8 @@
-"""What makes any mailbox for parameters right: whole vectors, and never an older one than before.
+"""Check a parameter mailbox: every pulled vector is complete, and none is older than its predecessor.
 
-Every number of the vector that is published as version v is v, so a vector with two numbers in it is torn. A
-process of its own publishes as fast as it can, and this one pulls. `OnePlace` is the mailbox that one writes
-first, and it is wrong.
-
-Left out: a publisher that dies.
+Every number in the vector of version v is v, so a vector with two numbers is torn. Another process publishes
+as fast as it can while this one pulls. `OnePlace` is an incorrect first attempt. The death of a publisher
+isn't tested.
 """
 
 import time
@@ -19,34 +17,34 @@ from replay_tutorial.shared.memory import SharedArrays
 from replay_tutorial.teaching.exercises import CheckFailed
 from replay_tutorial.teaching.writers import START_SECONDS, spawn
 
-LENGTH = 100_000  # numbers of a vector: some layers of a network
+LENGTH = 100_000  # numbers per vector, as in a small network
 
 
 class WrongMailbox(CheckFailed):
-    """What was pulled can't have been published."""
+    """A pulled vector is torn, or older than its predecessor."""
 
 
 class OnePlace:
-    """A mailbox with one place. Nothing says that somebody is writing there."""
+    """A mailbox with a single vector. A reader can't detect that a writer is changing it."""
 
     def __init__(self, length: int) -> None:
-        """Reserve room for one vector."""
+        """Allocate the vector in shared memory."""
         vector, number = np.dtype(np.float32), np.dtype(np.int64)
         self.arrays = SharedArrays({"vector": ((length,), vector), "version": ((1,), number)})
 
     def publish(self, vector: npt.NDArray[np.float32]) -> None:
-        """Write a vector over the last one, and count it."""
+        """Overwrite the vector, and increment its version."""
         self.arrays["vector"][:] = vector
         self.arrays["version"][0] += 1
 
     def pull(self, known_version: int) -> tuple[int, npt.NDArray[np.float32]] | None:
-        """Copy the vector, if it has been counted since."""
+        """Return the version and a copy of the vector, or None if the caller already has it."""
         version = int(self.arrays["version"][0])
         return None if version == known_version else (version, self.arrays["vector"].copy())
 
 
 def publish(mailbox: Any, length: int, stop: Event) -> None:
-    """Publish 1, 2, 3, … as vectors, until told to stop: a publisher's whole life."""
+    """Publish vectors of 1, 2, 3, … until `stop` is set: the main function of the publisher."""
     for version in count(1):
         if stop.is_set():
             return
@@ -57,13 +55,15 @@ def check_mailbox(kind: Any, seconds: float = 1.0, length: int = LENGTH) -> None
     """Check a mailbox while another process publishes.
 
     Args:
-        kind: `kind(length)` has `publish(vector)` and `pull(known_version)`, as `Mailbox` has them.
-        seconds: To go on for.
-        length: Of a vector.
+        kind: Class of the mailbox: `kind(length)` with the methods `publish(vector)` and
+        `pull(known_version)`
+            of `Mailbox`.
+        seconds: Length of the check.
+        length: Length of the vectors.
 
     Raises:
-        WrongMailbox: If a vector is torn, or older than the one before.
-        TimeoutError: If nothing is published.
+        WrongMailbox: If a vector is torn, or older than its predecessor.
+        TimeoutError: If no vector is published.
     """
     mailbox, stop = kind(length), spawn.Event()
     publisher = spawn.Process(target=publish, args=(mailbox, length, stop), daemon=True)
@@ -74,11 +74,11 @@ def check_mailbox(kind: Any, seconds: float = 1.0, length: int = LENGTH) -> None
         stop.set()
         publisher.join()
     name = getattr(kind, "__name__", str(kind))
-    print(f"{name}: {pulls:,} vectors were pulled, all whole, and {skipped:,} versions skipped")
+    print(f"{name}: {pulls:,} vectors pulled, all complete; {skipped:,} versions skipped")
 
 
 def pull_for(mailbox: Any, seconds: float) -> tuple[int, int]:
-    """Pull for so long after the first vector, and look at each; return how many came, and did not."""
+    """Pull and check vectors for some seconds after the first; return the numbers pulled and skipped."""
     known, newest, pulls, skipped = 0, 0.0, 0, 0
     end = time.monotonic() + START_SECONDS
     while time.monotonic() < end:
@@ -92,12 +92,12 @@ def pull_for(mailbox: Any, seconds: float) -> tuple[int, int]:
         if low != high:
             share = float(np.mean(vector == high))
             raise WrongMailbox(
-                f"pull {pulls + 1:,}: {share:.0%} of the vector is {high:.0f}, the rest is older"
+                f"pull {pulls + 1:,}: {share:.0%} of the vector is {high:.0f}, and the rest is older"
             )
         if low < newest:
-            raise WrongMailbox(f"pull {pulls + 1:,} brought {low:.0f}, and {newest:.0f} had come before")
+            raise WrongMailbox(f"pull {pulls + 1:,} returned {low:.0f} after {newest:.0f}")
         pulls, skipped = pulls + 1, skipped + (version - known - 1 if known else 0)
         known, newest = version, low
     if not pulls:
-        raise TimeoutError(f"nothing was published for {START_SECONDS:g} s")
+        raise TimeoutError(f"no vector was published within {START_SECONDS:g} s")
     return pulls, skipped

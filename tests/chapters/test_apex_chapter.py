@@ -30,7 +30,7 @@ class Script:
 
 def test_the_mailbox_gives_whole_vectors(capsys: pytest.CaptureFixture[str]) -> None:
     check_mailbox(Mailbox, seconds=0.3)
-    assert "all whole" in capsys.readouterr().out
+    assert "all complete" in capsys.readouterr().out
 
 
 def test_one_place_gives_torn_vectors() -> None:
@@ -42,7 +42,7 @@ def test_a_torn_vector_and_an_older_one_are_seen() -> None:
     assert pull_for(Script([1, 1], [2, 2]), 0.01) == (2, 0)
     with pytest.raises(WrongMailbox, match=r"pull 2: 50% of the vector is 2"):
         pull_for(Script([1, 1], [2, 1]), 0.01)
-    with pytest.raises(WrongMailbox, match="brought 1, and 2 had come before"):
+    with pytest.raises(WrongMailbox, match="returned 1 after 2"):
         pull_for(Script([2, 2], [1, 1]), 0.01)
 
 

@@ -7,6 +7,7 @@ used to select the policy. On CartPole, runs of Stable-Baselines3's DQN alternat
 
 import csv
 import json
+import math
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -168,10 +169,12 @@ def draw(records: dict[str, dict[str, Any]], output: Path) -> Path:
     """Draw a panel for each environment: every seed, the interquartile mean and its interval, the target."""
     from replay_tutorial.measuring.charts import new_figure, save
 
-    figure = new_figure(3.4 * len(records), 3.9)
+    columns = min(2, len(records))
+    rows = math.ceil(len(records) / columns)
+    figure = new_figure(4.2 * columns, 3.0 * rows + 0.4)
     labels: dict[str, Any] = {}  # agent → its points
     for number, (environment, record) in enumerate(records.items()):
-        axes = figure.add_subplot(1, len(records), number + 1)
+        axes = figure.add_subplot(rows, columns, number + 1)
         for place, (name, summary) in enumerate(record["agents"].items()):
             means = [score["mean"] for score in summary["scores"]]
             # Side by side, so that equal scores don't hide each other.

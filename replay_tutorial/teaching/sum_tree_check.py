@@ -167,8 +167,8 @@ def check_drift(kind: Kind) -> None:
     tree.set(np.arange(1000), np.zeros(1000))
     expect(
         tree.total == 0,
-        f"after 50,000 updates and a last one to 0, the total is {tree.total}, not 0: rounding errors have "
-        "accumulated. Recompute each node from its children instead of adding differences.",
+        f"after 50,000 updates and with all masses 0, the total is {tree.total}, not 0: rounding errors "
+        "have accumulated. Recompute each node from its children instead of adding differences.",
     )
 
 

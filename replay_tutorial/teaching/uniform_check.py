@@ -54,7 +54,7 @@ def check_uniform(kind: Callable[..., Any]) -> None:
             check_batch(buffer.sample(32), max(0, added - capacity) + 1, added, where)
         check_equal(buffer, added - capacity + 1, added, f"capacity {capacity}, after {added} rows")
     check_copies(kind)
-    print(f"right: capacities {', '.join(map(str, CAPACITIES))}, from the first row to the third lap")
+    print(f"right: capacities {', '.join(map(str, CAPACITIES))}, each with 1 to 2 * capacity + 3 rows")
 
 
 def check_length(buffer: Any, wanted: int, where: str) -> None:

@@ -167,7 +167,7 @@ class StaleTotal(CumulativeSum):
 
 
 FAULTS = {
-    Drifting: "rounding errors have accumulated",
+    Drifting: "rounding errors have accumulated. Recompute each node",
     DifferencesOfOldMasses: "in one call, and has 150.25: the last mass must win",
     FirstStays: "in one call, and has 100.0: the last mass must win",
     LessOrEqual: r"query 2.0 finds slot 0, but slot 1 owns \[2, 4\). Only a query strictly less",

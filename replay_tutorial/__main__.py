@@ -123,9 +123,10 @@ def report(command: str, run: "Callable[[], Result]") -> int:
             raise
         # torch raises a plain RuntimeError when memory runs out.
         sys.exit(f"{command}: {type(error).__name__}: {error}")
+    policy = f"best policy from step {result.policy_step:,}" if result.policy_step else "no policy evaluated"
     print(
         f"{result.end} after {result.steps:,} steps and {result.updates:,} updates "
-        f"in {result.seconds:.1f} s; best policy selected at step {result.policy_step:,}"
+        f"in {result.seconds:.1f} s; {policy}"
     )
     if result.evaluation is not None:
         print(f"evaluation      {result.evaluation}")
@@ -166,7 +167,7 @@ def evaluate(arguments: Sequence[str]) -> int:
         config.evaluation_step_limit,
         config.evaluation_environments,
     )
-    print(f"{evaluation}, policy selected at step {step:,}")
+    print(f"{evaluation}, policy from step {step:,}")
     return 0
 
 

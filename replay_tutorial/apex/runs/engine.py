@@ -1,7 +1,7 @@
 """Engines: run the roles of a run, and watch them until the run is over.
 
 Engines are in layers above this folder and can't be imported here: `train` takes one as an argument, or
-imports the local engine by name. To write another engine, implement `make_context`, the five protocols of
+imports the local engine by name. To write another engine, implement `make_context`, the four protocols of
 `apex.context`, and `run`, which starts actors, learner and evaluator and passes them to `watch` as `Workers`.
 The engine in `cluster`, for example, runs the actors on other hosts.
 

@@ -1,10 +1,8 @@
-"""`python tests/stress/crash.py`: does the shared buffer survive the death of its writers?
+"""`python tests/stress/crash.py`: kill and stop writers of the shared buffer at random moments.
 
-Storms run over small and large buffers of short and long rows. What must not happen is counted, and one
-such thing makes the exit status 1. With `--peer cpprb` the same storms run over cpprb's buffer, for
-comparison.
-
-Left out: the death of the sampler, and of a whole run; `faults` has that.
+Runs with small and large buffers of short and long rows, and exits with status 1 if an invariant of our
+buffer is violated. `--peer cpprb` also tests cpprb's buffer, for comparison. `faults.py` kills the other
+processes of a training run.
 """
 
 import importlib
@@ -23,7 +21,7 @@ from replay_tutorial.measuring.markdown import table
 from replay_tutorial.measuring.output import add_count, add_outputs, write_results
 
 CAPACITIES, ROW_BYTES = (7, 1000), (40, 16 * 1024)
-# without a report; the peer is known to hang
+# seconds without a report; the peer is known to hang
 HANG_SECONDS, PEER_HANG_SECONDS = 60.0, 5.0
 HEADS = (
     *("buffer", "capacity", "row bytes", "kills", "kills during a write", "stops", "samples"),
@@ -33,7 +31,7 @@ HEADS = (
 
 
 def cells(name: str, outcome: Outcome) -> list[str]:
-    """Return one row of the table."""
+    """Return the row of a table for one buffer."""
     counts = (
         *(outcome.capacity, outcome.row_bytes, outcome.kills, outcome.kills_inside, outcome.stops),
         *(outcome.samples, outcome.rejected, outcome.torn, outcome.never_written),
@@ -49,18 +47,20 @@ def cells(name: str, outcome: Outcome) -> list[str]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the storms; return 1 if our buffer was damaged or the table was not written, else 0."""
-    parser = new_parser("crash", "Kill and stop writers of the shared buffer, and look for damage.")
-    add_count(parser, "--kills", 10_000, "of all storms")
-    add_count(parser, "--capacity", None, f"rows in the buffer (default: {CAPACITIES} in turn)")
-    parser.add_argument("--peer", choices=["cpprb"], help="run the storms over this library as well")
-    add_count(parser, "--seed", 0, "of the storms' random moments", minimum=0)
+    """Run the test; return 1 if our buffer violates an invariant or the table can't be written, else 0."""
+    parser = new_parser("crash", "Kill and stop writers of the shared buffer, and check its invariants.")
+    add_count(parser, "--kills", 10_000, "total number of kills")
+    add_count(
+        parser, "--capacity", None, f"rows in the buffer (default: {CAPACITIES[0]}, then {CAPACITIES[1]})"
+    )
+    parser.add_argument("--peer", choices=["cpprb"], help="also test this library")
+    add_count(parser, "--seed", 0, "seed of the random moments", minimum=0)
     add_outputs(parser, "crash")
     arguments = parser.parse_args(argv)
     if arguments.peer and importlib.util.find_spec(arguments.peer) is None:
-        parser.error(f"--peer {arguments.peer}: it is not installed; pip install {arguments.peer}")
+        parser.error(f"--peer {arguments.peer}: not installed; pip install {arguments.peer}")
     if not hasattr(os, "fork"):
-        print("crash.py needs a system with fork and signals: Linux or macOS.", file=sys.stderr)
+        print("crash.py requires fork and POSIX signals; run it on Linux or macOS", file=sys.stderr)
         return 1
     makers: dict[str, MakeBuffer] = {OURS: WatchedBuffer}
     if arguments.peer:

@@ -1,12 +1,9 @@
-"""`python tests/stress/faults.py`: what is left of a training run when something happens to it?
+"""`python tests/stress/faults.py`: interrupt and kill training runs at random moments.
 
-Runs of `train` meet a fault at a random moment, from their first instruction on: Ctrl-C, or the sudden
-death of an actor, of the learner, of the parent, or of any process but the parent. After each of them no
-process, no shared memory and no file may be left, and `resume` must go on from the checkpoint, if there was
-time for one, with what had been learned. What must not happen is counted, and one such thing makes the exit
-status 1.
-
-Left out: full disks and full memory; the tests have those.
+A fault is Ctrl-C, or SIGKILL of an actor, the learner, the parent or any other process of the run, from its
+first instruction on. Afterwards no process, shared memory or file may be left, and `resume` must continue
+from the newest checkpoint, if there is one. The script exits with status 1 if a check fails. Full disks and
+full memory are covered by the unit tests.
 """
 
 import argparse
@@ -26,9 +23,9 @@ from victim import accept_ctrl_c
 from replay_tutorial.measuring.markdown import table
 from replay_tutorial.measuring.output import add_count, add_outputs, write_results
 
-FAULTS = {"ctrl-c": 50, "actor": 10, "learner": 10, "parent": 10, "child": 20}  # how often each happens
-# A tenth of the moments each: the first seconds, where Python still imports, and those after a minute, where
-# all have long been at work. Half of the others lie before the first updates.
+FAULTS = {"ctrl-c": 50, "actor": 10, "learner": 10, "parent": 10, "child": 20}  # fault → default number
+# One tenth of the moments is in the first seconds, while Python imports the package, and one tenth after a
+# minute, when all processes have long been running. Half of the others are before the first updates.
 EARLY, LATE = (0.0, 2.0), (60.0, 65.0)
 SHARE = 0.1
 HEADS = (
@@ -52,13 +49,13 @@ class Plan(NamedTuple):
         return float(generator.uniform(low, high))
 
     def carry_out(self, wait: float | None) -> Outcome:
-        """Let it happen to a run in a folder of its own."""
+        """Start a run in a temporary folder, cause the fault after `wait` seconds, and check what is left."""
         with tempfile.TemporaryDirectory() as folder:
             return Trial(self.fault, Path(folder), seed=self.number).run(wait)
 
 
 def plans(times: dict[str, int], seed: int) -> list[Plan]:
-    """Return the faults in their order: each of them in turns."""
+    """Return the planned faults, with the kinds alternating."""
     numbers = range(max(times.values()))
     return [
         Plan(fault, number, seed) for number in numbers for fault, count in times.items() if number < count
@@ -66,9 +63,9 @@ def plans(times: dict[str, int], seed: int) -> list[Plan]:
 
 
 def trials(times: dict[str, int], seed: int, at_once: int) -> list[Outcome]:
-    """Let each fault happen this often, and print each outcome as it comes; Ctrl-C leaves out the rest."""
+    """Cause all faults and print each outcome; after Ctrl-C, return the outcomes so far."""
     first, *others = plans(times, seed)
-    outcomes = [first.carry_out(None)]  # it shows how long it takes to the first updates, on this machine
+    outcomes = [first.carry_out(None)]  # also measures the time to the first updates on this machine
     print(text_line(outcomes[0]), flush=True)
     ready = outcomes[0].moment
     with ThreadPoolExecutor(at_once) as pool:
@@ -83,7 +80,7 @@ def trials(times: dict[str, int], seed: int, at_once: int) -> list[Outcome]:
 
 
 def text_line(outcome: Outcome) -> str:
-    """Return one outcome as a line of text."""
+    """Return an outcome as a line of text."""
     hit = f" ({outcome.hit})" if outcome.fault == "child" else ""
     saved = "nothing saved" if outcome.saved_step is None else f"saved at step {outcome.saved_step:,}"
     resumed = "" if outcome.resumed_step is None else f", resumed to {outcome.resumed_step:,}"
@@ -110,29 +107,32 @@ def lines_of(outcomes: Sequence[Outcome]) -> list[str]:
 
 
 def fault(text: str) -> tuple[str, int | None]:
-    """Read a fault, perhaps with how often: `ctrl-c` or `ctrl-c=200`."""
+    """Parse a fault with an optional number, such as `ctrl-c` or `ctrl-c=200`."""
     name, _, times = text.partition("=")
     if name not in FAULTS:
-        raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(FAULTS)}")
+        raise argparse.ArgumentTypeError(f"{name!r} is not one of {', '.join(FAULTS)}")
     if times and not (times.isascii() and times.isdigit() and int(times)):
-        raise argparse.ArgumentTypeError(f"{text}: {times} is no number of times; at least 1 is needed")
+        raise argparse.ArgumentTypeError(f"{text}: {times} must be an integer of at least 1")
     return name, int(times) if times else None
 
 
 def main(argv: Sequence[str]) -> int:
-    """Let the faults happen; return 1 if one left what it must not, or the table was not written, else 0."""
+    """Cause the faults; return 1 if a check fails or the table could not be written, else 0."""
     parser = new_parser("faults", "Interrupt and kill training runs at random moments, and resume them.")
-    which = f"which, and how often: {', '.join(FAULTS)} (default: all)"
+    which = f"kinds of faults and their numbers, of {', '.join(FAULTS)} (default: all)"
     parser.add_argument("--faults", nargs="+", type=fault, metavar="NAME[=TIMES]", help=which)
-    add_count(parser, "--times", None, f"of each fault that doesn't say how often (default: {FAULTS})")
-    add_count(parser, "--at-once", 1, "runs that are tried side by side")
-    add_count(parser, "--seed", 0, "of the random moments", minimum=0)
+    defaults = ", ".join(f"{name} {count}" for name, count in FAULTS.items())
+    add_count(
+        parser, "--times", None, f"number of faults of each kind without a number (default: {defaults})"
+    )
+    add_count(parser, "--at-once", 1, "number of parallel runs")
+    add_count(parser, "--seed", 0, "seed of the random moments", minimum=0)
     add_outputs(parser, "faults")
     arguments = parser.parse_args(argv)
     if os.name != "posix":
-        print("faults.py needs a system with process groups and signals: Linux or macOS.", file=sys.stderr)
+        print("faults.py requires process groups and signals; run it on Linux or macOS", file=sys.stderr)
         return 1
-    accept_ctrl_c()  # here, because threads may not
+    accept_ctrl_c()  # here, because only the main thread can set signal handlers
     chosen = dict(arguments.faults or dict.fromkeys(FAULTS))
     times = {name: count or arguments.times or FAULTS[name] for name, count in chosen.items()}
     outcomes = trials(times, arguments.seed, arguments.at_once)

@@ -1,12 +1,9 @@
-"""`python tests/stress/steps.py`: writers and samplers of the shared buffers are killed at each step.
+"""`python tests/stress/steps.py`: kill writers and samplers after each step of the ring's protocol.
 
-Random kills seldom hit the moment in which a row or a frame is written. Here a victim is a fork of this
-process whose `add` or `update_priorities` runs as Python, the kernels' own source (`.py_func`) over the
-same shared memory, and which kills itself (SIGKILL) after a chosen step. After each kill, what must hold is
-checked; one fault makes the exit status 1.
-
-Left out: the orders of memory, which Python does not have; `test_ring_protocol` reads them in the kernels'
-machine code.
+Random kills rarely hit the write of a row or a frame. Here the victim is a fork of this process that runs the
+kernels' Python source (`.py_func`) on the same shared memory, and kills itself with SIGKILL after a chosen
+step. The script exits with status 1 if an invariant is violated. Python source has no memory ordering;
+`test_ring_protocol` checks the ordering in the kernels' machine code.
 """
 
 import multiprocessing
@@ -57,7 +54,7 @@ SURVIVED, BROKEN = 0, 3  # exit statuses of a writer that was not killed
 
 @dataclass
 class Outcome:
-    """What the kills at one step have done to the buffers of one class."""
+    """The result of the kills after one step, for one class of buffers."""
 
     buffer: str
     step: str
@@ -73,14 +70,14 @@ class Killer:
         self.thing = "row"  # that is being written
 
     def at(self, step: str) -> None:
-        """Die here, if it is time."""
+        """Kill this process if this is the chosen step and the countdown has reached 0."""
         if step == self.step:
             self.countdown -= 1
             if self.countdown == 0:
                 os.kill(os.getpid(), signal.SIGKILL)
 
     def of_thing(self, of_row: str, of_frame: str) -> str:
-        """Choose the step of what is being written: a row or a frame."""
+        """Return the name of the step for a row or for a frame, depending on what is being written."""
         return of_row if self.thing == "row" else of_frame
 
     def take_over(self) -> None:
@@ -332,13 +329,13 @@ def steps_of(buffer_class: type[Any]) -> list[str]:
 def main(argv: Sequence[str]) -> int:
     """Kill at each step; return 1 after a fault, or if the table was not written, else 0."""
     parser = new_parser("steps", "Kill writers and samplers of the shared buffers at each step.")
-    add_count(parser, "--kills", 1000, "at each step, of each class")
-    add_count(parser, "--processes", 1, "that kill side by side")
-    add_count(parser, "--seed", 0, "of sizes, rows and moments", minimum=0)
+    add_count(parser, "--kills", 1000, "kills per step and class")
+    add_count(parser, "--processes", 1, "number of parallel processes")
+    add_count(parser, "--seed", 0, "seed of sizes, rows and moments", minimum=0)
     add_outputs(parser, "crash-steps")
     arguments = parser.parse_args(argv)
     if not hasattr(os, "fork"):
-        print("steps.py needs a system with fork and signals: Linux or macOS.", file=sys.stderr)
+        print("steps.py requires fork and POSIX signals; run it on Linux or macOS", file=sys.stderr)
         return 1
     outcomes: list[Outcome] = []
     with ProcessPoolExecutor(arguments.processes, multiprocessing.get_context("fork")) as pool:

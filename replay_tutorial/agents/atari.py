@@ -48,12 +48,12 @@ def make(name: str, training: bool, render_mode: str | None = None) -> gym.Env[A
     )
     environment = AtariPreprocessing(environment, noop_max=30, frame_skip=4, screen_size=84)
     if training:
-        environment = Lives(environment)
-    # Outside Lives, so that a stack never contains frames of the previous life.
+        environment = EpisodicLife(environment)
+    # Outside EpisodicLife, so that a stack never contains frames of the previous life.
     return FrameStackObservation(environment, STACK)
 
 
-class Lives(gym.Wrapper[Any, Any, Any, Any]):
+class EpisodicLife(gym.Wrapper[Any, Any, Any, Any]):
     """Training wrapper: each life is an episode, and rewards are -1, 0 or 1.
 
     The game continues after a lost life, so the agent also learns its later stages. `info` contains the

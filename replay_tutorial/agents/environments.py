@@ -74,7 +74,9 @@ def make_environment(name: str, *, training: bool = False, render: bool = False)
             # Some environments do not accept render_mode.
             environment = gym.make(name, render_mode=mode) if render else gym.make(name)
     except (gym.error.Error, ModuleNotFoundError) as error:
-        raise UnsupportedEnvironment(f"cannot create the environment {name!r}: {reason_of(error)}") from error
+        raise UnsupportedEnvironment(
+            f"cannot create the environment {name!r}: {failure_reason(error)}"
+        ) from error
     try:
         return with_plain_actions(with_plain_observations(environment))
     except UnsupportedEnvironment as error:
@@ -82,7 +84,7 @@ def make_environment(name: str, *, training: bool = False, render: bool = False)
         raise UnsupportedEnvironment(f"{name} has {error}") from None
 
 
-def reason_of(error: Exception) -> str:
+def failure_reason(error: Exception) -> str:
     """Return why an environment could not be created; for a missing package, how to install it."""
     text = f"{error} {getattr(error, 'name', '')}".lower()
     missing = isinstance(error, ModuleNotFoundError | gym.error.DependencyNotInstalled)
@@ -153,7 +155,7 @@ def with_plain_actions(environment: Environment) -> Environment:
     return wrappers.TransformAction(environment, rescaled, Box(-1.0, 1.0, (size,), np.float32))
 
 
-def playable(actions: NDArray[Any]) -> list[Any]:
+def to_step_actions(actions: NDArray[Any]) -> list[Any]:
     """Convert a batch of actions to a list of arguments for `step`: ints or arrays."""
     return actions.tolist() if actions.ndim == 1 else list(actions)
 

@@ -15,23 +15,23 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from replay_tutorial.agents.environments import Environment, make_environment, playable
+from replay_tutorial.agents.environments import Environment, make_environment, to_step_actions
 
-AT_ONCE = 8  # environments; actors use as many by default
+NUM_ENVS = 8  # environments; actors use as many by default
 # Maps the observations [B, ...] of the B running episodes to actions [B, ...].
-Acting = Callable[[NDArray[Any]], NDArray[Any]]
+ActFunction = Callable[[NDArray[Any]], NDArray[Any]]
 
 
-class Stopped(Exception):
+class EvaluationStopped(Exception):
     """Raised to stop an evaluation early."""
 
 
-def until(is_stopped: Callable[[], bool], act: Acting) -> Acting:
-    """Return `act`, wrapped so that it raises `Stopped` once `is_stopped` returns True."""
+def stop_when(is_stopped: Callable[[], bool], act: ActFunction) -> ActFunction:
+    """Return `act`, wrapped so that it raises `EvaluationStopped` once `is_stopped` returns True."""
 
     def act_or_stop(observations: NDArray[Any]) -> NDArray[Any]:
         if is_stopped():
-            raise Stopped
+            raise EvaluationStopped
         return act(observations)
 
     return act_or_stop
@@ -41,7 +41,7 @@ class Evaluation(NamedTuple):
     """The undiscounted returns of a number of episodes."""
 
     returns: NDArray[np.float64]  # float64[episodes], in the order of the seeds
-    cut: int = 0  # number of episodes stopped at the step limit; their returns are partial
+    num_truncated: int = 0  # number of episodes stopped at the step limit; their returns are partial
 
     @property
     def mean(self) -> float:
@@ -66,7 +66,7 @@ class Evaluation(NamedTuple):
         For a single episode it contains the return only.
         """
         low, high = self.returns.min(), self.returns.max()
-        cut = f", {self.cut} cut at the step limit" if self.cut else ""
+        cut = f", {self.num_truncated} cut at the step limit" if self.num_truncated else ""
         if len(self.returns) == 1:
             return f"return {self.mean:.1f} (1 episode{cut})"
         return (
@@ -76,7 +76,11 @@ class Evaluation(NamedTuple):
 
 
 def evaluate(
-    act: Acting, environment: str, seeds: Sequence[int], step_limit: int | None = None, at_once: int = AT_ONCE
+    act: ActFunction,
+    environment: str,
+    seeds: Sequence[int],
+    step_limit: int | None = None,
+    num_envs: int = NUM_ENVS,
 ) -> Evaluation:
     """Run one episode per seed and collect the returns.
 
@@ -88,13 +92,13 @@ def evaluate(
         seeds: One seed per episode; at least one.
         step_limit: Stop each episode after this many steps, because a greedy policy can get stuck in an
             environment without a time limit. None sets no limit.
-        at_once: Maximum number of environments at a time; each runs one episode after another.
+        num_envs: Maximum number of environments at a time; each runs one episode after another.
 
     Raises:
-        ValueError: If `seeds` is empty or `at_once` is below 1.
+        ValueError: If `seeds` is empty or `num_envs` is below 1.
     """
-    if at_once < 1:
-        raise ValueError(f"at_once must be at least 1, not {at_once}.")
+    if num_envs < 1:
+        raise ValueError(f"num_envs must be at least 1, not {num_envs}.")
     if len(seeds) == 0:
         raise ValueError("seeds must have at least 1 seed, because evaluate runs one episode per seed.")
     returns, steps = np.zeros(len(seeds)), np.zeros(len(seeds), np.int64)  # [episodes]
@@ -106,12 +110,12 @@ def evaluate(
             if (episode := next(waiting, None)) is not None:
                 started.append((episode, env, env.reset(seed=int(seeds[episode]))[0]))
 
-        for _ in range(min(at_once, len(seeds))):
+        for _ in range(min(num_envs, len(seeds))):
             env = make_environment(environment)
             closing.callback(env.close)
             begin_episode(env, playing)
         while playing:
-            actions = playable(act(np.stack([observation for _, _, observation in playing])))
+            actions = to_step_actions(act(np.stack([observation for _, _, observation in playing])))
             still_playing: list[tuple[int, Environment, Any]] = []
             for (episode, env, _), action in zip(playing, actions, strict=True):
                 observation, reward, terminated, truncated, _ = env.step(action)

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replay_tutorial.agents.atari import GAME_OVER, SCORE
-from replay_tutorial.agents.environments import make_environment, playable
+from replay_tutorial.agents.environments import make_environment, to_step_actions
 from replay_tutorial.apex.context import POLL_SECONDS, Context
 from replay_tutorial.apex.messages import Episodes, Note
 from replay_tutorial.apex.parts import exploration_schedule, make_policy
@@ -103,7 +103,7 @@ class Actor:
             actions = self.policy.act(self.observations, self.exploration, self.generator)
             self.steps["obs"][row] = self.observations
             self.steps["act"][row] = actions
-            for number, action in enumerate(playable(actions)):
+            for number, action in enumerate(to_step_actions(actions)):
                 self.step(row, number, action, episodes)
         return episodes
 
@@ -171,7 +171,7 @@ class Actor:
         """Restore a state, and replay each open episode up to its last step."""
         self.windows.restore(state["windows"])
         for number in range(len(self.environments)):
-            seed, actions = int(state["seeds"][number]), playable(state["actions"][number])
+            seed, actions = int(state["seeds"][number]), to_step_actions(state["actions"][number])
             observation = self.replay_episode(number, seed, actions)
             if observation is not None and np.array_equal(observation, state["observations"][number]):
                 self.seeds[number], self.actions[number] = seed, actions

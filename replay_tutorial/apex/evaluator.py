@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from replay_tutorial.agents.evaluation import Evaluation, evaluate, until
+from replay_tutorial.agents.evaluation import Evaluation, evaluate, stop_when
 from replay_tutorial.apex.context import POLL_SECONDS, Context, Published
 from replay_tutorial.apex.messages import EvaluationReport
 from replay_tutorial.apex.parts import make_policy
@@ -56,7 +56,7 @@ class Evaluator:
         best: The best policy so far, if the run is resumed.
         evaluated_update: The last update whose parameters were evaluated.
         is_stopped: Called before each step of an evaluation; if it returns True, the evaluation raises
-            `Stopped`.
+            `EvaluationStopped`.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Evaluator:
             last: Evaluate it even if it isn't due, unless it has already been evaluated.
 
         Raises:
-            Stopped: If the evaluation was stopped; the next call repeats it.
+            EvaluationStopped: If the evaluation was stopped; the next call repeats it.
         """
         known = 0 if self.newest is None else self.newest.version
         self.newest = self.context.parameters.pull(known) or self.newest
@@ -131,9 +131,9 @@ class Evaluator:
 
     def _play(self, seeds: Sequence[int]) -> Evaluation:
         config = self.context.config
-        act = until(self.is_stopped, self.policy.act_greedily)
-        limit, at_once = config.evaluation_step_limit, config.evaluation_environments
-        return evaluate(act, config.environment, seeds, limit, at_once)
+        act = stop_when(self.is_stopped, self.policy.act_greedily)
+        limit, num_envs = config.evaluation_step_limit, config.evaluation_environments
+        return evaluate(act, config.environment, seeds, limit, num_envs)
 
 
 def evaluate_policies(evaluator: Evaluator) -> None:

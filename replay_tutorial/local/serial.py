@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from replay_tutorial.agents.evaluation import Stopped
+from replay_tutorial.agents.evaluation import EvaluationStopped
 from replay_tutorial.apex.actor import Actor
 from replay_tutorial.apex.evaluator import Evaluator
 from replay_tutorial.apex.learner import Learner, make_learner
@@ -48,7 +48,7 @@ def run_serial(setup: RunSetup, recorder: Recorder, stop: StopRequest) -> End:
 
     end: End = "interrupted"
     next_checkpoint = (counters.steps // config.checkpoint_steps + 1) * config.checkpoint_steps
-    with suppress(Stopped):
+    with suppress(EvaluationStopped):
         finish_turn(learner, evaluator)  # if the run was stopped during an evaluation
         while not stop.received:
             if evaluator.solved:
@@ -69,7 +69,7 @@ def run_serial(setup: RunSetup, recorder: Recorder, stop: StopRequest) -> End:
     if end == "budget spent":
         try:  # after the checkpoint, because a run with more total steps would not evaluate here
             evaluator.evaluate_if_due(last=True)
-        except Stopped:
+        except EvaluationStopped:
             end = "interrupted"
     return end
 
@@ -78,7 +78,7 @@ def finish_turn(learner: Learner, evaluator: Evaluator) -> None:
     """Make all updates and evaluations that are due.
 
     Raises:
-        Stopped: If an evaluation was stopped. The next call completes the turn.
+        EvaluationStopped: If an evaluation was stopped. The next call completes the turn.
     """
     context, config = learner.context, learner.context.config
     evaluator.evaluate_if_due()

@@ -8,7 +8,12 @@ import pytest
 import small_environments  # noqa: F401 - registers them, so that these tests can leave its name out
 from gymnasium.spaces import Box, Discrete
 
-from replay_tutorial.agents.environments import UnsupportedEnvironment, make_environment, playable, spaces_of
+from replay_tutorial.agents.environments import (
+    UnsupportedEnvironment,
+    make_environment,
+    spaces_of,
+    to_step_actions,
+)
 from replay_tutorial.apex.config import Config
 from replay_tutorial.apex.parts import agent_name
 
@@ -99,13 +104,13 @@ def test_actions_from_minus_one_to_one_reach_all_of_the_box():
     assert spaces.action == Box(-1.0, 1.0, (2,), np.float32)
     made.reset(seed=0)
     batch = np.array([[-1, -1], [1, 1], [0, -0.5]], np.float32)
-    given = [made.step(action)[4]["given"] for action in playable(batch)]
+    given = [made.step(action)[4]["given"] for action in to_step_actions(batch)]
     assert given == [[0.0, -10.0], [1.0, 30.0], [0.5, 0.0]]
 
 
 def test_batch_of_actions_is_dealt_out():
-    assert playable(np.array([2, 0])) == [2, 0]
-    first, second = playable(np.array([[0.5], [1.0]], np.float32))
+    assert to_step_actions(np.array([2, 0])) == [2, 0]
+    first, second = to_step_actions(np.array([[0.5], [1.0]], np.float32))
     assert (first.shape, second.tolist()) == ((1,), [1.0])
 
 

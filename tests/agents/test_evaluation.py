@@ -47,16 +47,16 @@ def test_few_environments_play_all_episodes_and_are_closed(monkeypatch):
         return environment
 
     policy = policy_of(3)
-    alone = evaluate(policy, "CartPole-v1", range(20), at_once=1)
+    alone = evaluate(policy, "CartPole-v1", range(20), num_envs=1)
     monkeypatch.setattr("replay_tutorial.agents.evaluation.make_environment", counting)
     few = evaluate(policy, "CartPole-v1", range(20))
     assert 1 < len(made) <= 8 and closed == made[::-1]
     np.testing.assert_array_equal(few.returns, alone.returns)
     np.testing.assert_array_equal(
-        evaluate(policy, "CartPole-v1", range(20), at_once=99).returns, alone.returns
+        evaluate(policy, "CartPole-v1", range(20), num_envs=99).returns, alone.returns
     )
     with pytest.raises(ZeroDivisionError):
-        evaluate(lambda observations: 1 / 0, "CartPole-v1", range(20), at_once=3)
+        evaluate(lambda observations: 1 / 0, "CartPole-v1", range(20), num_envs=3)
     assert len(closed) == len(made)
 
 
@@ -72,7 +72,10 @@ def test_summary_of_an_evaluation():
     assert evaluation.lower_bound == pytest.approx(2.0 - np.sqrt(3))
     assert str(evaluation).startswith("mean 2.0 ± 0.6 ")
     assert Evaluation(np.array([500.0])).lower_bound == -np.inf
-    assert str(Evaluation(np.array([500.0]), cut=1)) == "return 500.0 (1 episode, 1 cut at the step limit)"
+    assert (
+        str(Evaluation(np.array([500.0]), num_truncated=1))
+        == "return 500.0 (1 episode, 1 cut at the step limit)"
+    )
 
 
 def test_evaluation_without_seeds_is_refused():
@@ -81,19 +84,19 @@ def test_evaluation_without_seeds_is_refused():
 
 
 def test_evaluation_in_no_environment_is_refused():
-    with pytest.raises(ValueError, match="at_once must be at least 1, not 0"):
-        evaluate(leaning_policy, "CartPole-v1", [1, 2], at_once=0)
+    with pytest.raises(ValueError, match="num_envs must be at least 1, not 0"):
+        evaluate(leaning_policy, "CartPole-v1", [1, 2], num_envs=0)
 
 
 def test_episode_that_does_not_end_is_cut_at_the_step_limit_and_counted():
     evaluation = evaluate(leaning_policy, "small_environments:Endless-v0", [0, 1], step_limit=30)
     np.testing.assert_array_equal(evaluation.returns, [30.0, 30.0])
-    assert evaluation.cut == 2
+    assert evaluation.num_truncated == 2
     assert "2 cut at the step limit" in str(evaluation)
-    more = evaluate(leaning_policy, "small_environments:Endless-v0", range(5), step_limit=30, at_once=2)
-    assert (more.returns.tolist(), more.cut) == ([30.0] * 5, 5)
+    more = evaluate(leaning_policy, "small_environments:Endless-v0", range(5), step_limit=30, num_envs=2)
+    assert (more.returns.tolist(), more.num_truncated) == ([30.0] * 5, 5)
     whole = evaluate(leaning_policy, "small_environments:Counting-v0", [0, 1], step_limit=5)
-    assert whole.cut == 0
+    assert whole.num_truncated == 0
     assert "cut" not in str(whole)
 
 

@@ -47,4 +47,4 @@ def test_environment_is_trained_on_from_the_first_step_to_the_result(environment
     assert np.isfinite(result.evaluation.returns).all()
     assert len(result.evaluation.returns) == 3
     endless = environment in ("Pendulum-v1", "small_environments:Levers-v0")
-    assert result.evaluation.cut == (3 if endless else 0)
+    assert result.evaluation.num_truncated == (3 if endless else 0)

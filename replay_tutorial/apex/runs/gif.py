@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from replay_tutorial.agents.agent import Policy
-from replay_tutorial.agents.environments import make_environment, playable
+from replay_tutorial.agents.environments import make_environment, to_step_actions
 from replay_tutorial.buffers.atomic_file import replace_file
 
 MIN_FRAME_MS = 20  # milliseconds per frame: players slow faster GIFs down to a tenth of their speed
@@ -66,7 +66,7 @@ def play(policy: Policy, environment: str, seed: int, output: Path, max_steps: i
         observation, _ = env.reset(seed=seed)
         yield image_of(env.render())
         while not played.ended and played.steps < max_steps:
-            action = playable(policy.act_greedily(observation[np.newaxis]))[0]
+            action = to_step_actions(policy.act_greedily(observation[np.newaxis]))[0]
             observation, reward, terminated, truncated, _ = env.step(action)
             played = PlayedEpisode(played.total + float(reward), played.steps + 1, terminated or truncated)
             yield image_of(env.render())

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from replay_tutorial.agents.evaluation import Evaluation, Stopped, evaluate, until
+from replay_tutorial.agents.evaluation import Evaluation, EvaluationStopped, evaluate, stop_when
 from replay_tutorial.apex.config import Config
 from replay_tutorial.apex.runs.checkpoint import complete_checkpoints
 from replay_tutorial.apex.runs.engine import Engine, ProcessDied, local_engine
@@ -176,9 +176,9 @@ def train_and_evaluate(setup: RunSetup, engine: Engine) -> Result:
         chosen, evaluation = folder.load_best(), None
         if chosen is not None and end != "interrupted":
             setup.policy.set_parameters(chosen.parameters)
-            with suppress(Stopped):
+            with suppress(EvaluationStopped):
                 evaluation = evaluate(
-                    until(lambda: stop.received, setup.policy.act_greedily),
+                    stop_when(lambda: stop.received, setup.policy.act_greedily),
                     config.environment,
                     setup.seeds.final,  # seeds that were not used to select the policy
                     config.evaluation_step_limit,

@@ -55,9 +55,7 @@ def check_mailbox(kind: Any, seconds: float = 1.0, length: int = LENGTH) -> None
     """Check a mailbox while another process publishes.
 
     Args:
-        kind: Class of the mailbox: `kind(length)` with the methods `publish(vector)` and
-        `pull(known_version)`
-            of `Mailbox`.
+        kind: Class of the mailbox: `kind(length)`, with the methods `publish` and `pull` of `Mailbox`.
         seconds: Length of the check.
         length: Length of the vectors.
 

@@ -93,7 +93,7 @@ def draw_masses(masses: Sequence[float], queries: Sequence[float] = (), parts: i
     """
     width, total = 640.0, sum(masses)
     title = f"{len(masses)} masses laid end to end, total {total:g}"
-    title += f"; queries at {', '.join(f'{query:g}' for query in queries)}." if queries else "."
+    title += f"; queries at {', '.join(f'{query:g}' for query in queries)}." if len(queries) else "."
     drawing = Drawing(width + 20, 118, title)
     for slot, mass, x, wide, found in end_to_end(masses, width, queries):
         drawing.box(x, 22, wide, HEIGHT, f"{mass:g}", lit=found)

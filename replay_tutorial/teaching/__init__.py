@@ -14,6 +14,7 @@ MODULE_OF = {
     "check_shared": "shared_check",
     "check_sum_tree": "sum_tree_check",
     "check_uniform": "uniform_check",
+    "check_written": "exercises",
     "compare": "exercises",
     "draw_checks": "drawings",
     "draw_masses": "drawings",

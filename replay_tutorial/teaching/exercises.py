@@ -1,6 +1,11 @@
-"""Errors of exercises and checks, and the comparison of a guess with a measurement."""
+"""Errors of exercises and checks, hints, and the comparison of a guess with a measurement."""
 
+import dis
+from collections.abc import Callable
+from types import FunctionType
 from typing import Any
+
+EMPTY_BODY = {"RESUME", "NOP", "LOAD_CONST", "POP_TOP", "RETURN_VALUE", "RETURN_CONST"}  # of `...` or `pass`
 
 
 class CheckFailed(AssertionError):
@@ -12,6 +17,50 @@ class CheckFailed(AssertionError):
 
 class NotYet(CheckFailed):
     """An exercise that isn't solved yet; the message states what was expected and found, with a hint."""
+
+
+class Hints:
+    """Hints for a skeleton; each call prints the next one.
+
+    Example:
+        >>> hint = Hints("The newest row is in slot (added - 1) % capacity.", "Increase added last.")
+        >>> hint()
+        Hint 1 of 2: The newest row is in slot (added - 1) % capacity.
+    """
+
+    def __init__(self, *hints: str) -> None:
+        self.hints = hints
+        self.shown = 0
+
+    def __call__(self) -> None:
+        """Print the next hint, or the last one again."""
+        self.shown = min(self.shown + 1, len(self.hints))
+        print(f"Hint {self.shown} of {len(self.hints)}: {self.hints[self.shown - 1]}")
+
+
+def check_written(check: Callable[[Any], Any], written: Any) -> None:
+    """Check a class or a function that the reader writes.
+
+    Args:
+        check: Called with `written` when nothing in it is empty.
+        written: The reader's class or function.
+
+    Raises:
+        NotYet: If the function, or a method of the class, is still empty.
+        CheckFailed: If the check fails.
+    """
+    functions = [written] if isinstance(written, FunctionType) else list(vars(written).values())
+    for function in functions:
+        if isinstance(function, FunctionType) and is_empty(function):
+            raise NotYet(
+                f"{function.__qualname__} is still empty. Write it, or read on: no later cell needs it."
+            )
+    check(written)
+
+
+def is_empty(function: FunctionType) -> bool:
+    """Return whether a function consists of nothing but a docstring and `...`."""
+    return all(instruction.opname in EMPTY_BODY for instruction in dis.get_instructions(function))
 
 
 def compare(guess: Any, measured: float, unit: str = "") -> None:

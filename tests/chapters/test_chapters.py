@@ -52,9 +52,11 @@ def test_a_chapter_defines_only_what_is_the_readers_own(path: Path) -> None:
 
 @each_chapter
 def test_cells_are_small(path: Path) -> None:
-    lines = [len(source.splitlines()) for source in code_of(path)]
+    skeletons = code_of(path, "write")
+    lines = [len(source.splitlines()) for source in code_of(path) if source not in skeletons]
     assert statistics.median(lines) <= 6
     assert max(lines) <= 15
+    assert all(len(source.splitlines()) <= 40 for source in skeletons)
     widest = max((line for source in code_of(path) for line in source.splitlines()), key=len)
     assert len(widest) <= 104, f"wider than a page: {widest}"
 
@@ -66,12 +68,13 @@ def test_there_are_three_exercises_with_a_solution(path: Path) -> None:
 
 
 @each_chapter
-def test_every_exercise_says_what_is_missing(path: Path) -> None:
+def test_every_exercise_and_skeleton_says_what_is_missing(path: Path) -> None:
     known: dict[str, Any] = {}
     exec(code_of(path)[0], known)
-    for stub in code_of(path, "exercise"):
+    for stub in [*code_of(path, "write"), *code_of(path, "exercise")]:
         exec(stub, known)
-    for check in code_of(path, "check"):
+    assert len(code_of(path, "write")) == len(code_of(path, "try"))
+    for check in [*code_of(path, "try"), *code_of(path, "check")]:
         with pytest.raises(NotYet):
             exec(check, dict(known))
 
@@ -83,5 +86,5 @@ def test_every_solution_passes(path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     exec(code_of(path)[0], known)
     solution = path.parent / "solutions" / f"{path.stem}.py"
     exec(compile(solution.read_text(encoding="utf-8"), solution, "exec"), known)
-    for check in code_of(path, "check"):
+    for check in [*code_of(path, "try"), *code_of(path, "check")]:
         exec(check, known)

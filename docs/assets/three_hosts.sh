@@ -2,7 +2,7 @@
 # Train on three hosts simulated on one Linux machine. Requires root and the extra `cluster`.
 # Arguments of the script are passed to `train`.
 set -eu
-folder=$(mktemp --directory) # for Ray's logs and sockets; paths of sockets must be short
+folder=$(mktemp --directory) # for Ray's logs and sockets, whose paths must be short
 
 # Clean up, however the script ends.
 clean_up() {
@@ -33,7 +33,7 @@ done
 export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH=$folder/token
 head --bytes 32 /dev/urandom | base64 > "$folder/token"
 
-# Detect a dead host after 3 seconds and a cut cable after 9. With Ray's defaults: 14 and 63.
+# Detect dead hosts and cut cables sooner than by default; `cluster check` prints the times.
 export RAY_health_check_initial_delay_ms=1000 RAY_health_check_period_ms=1000
 export RAY_health_check_timeout_ms=2000 RAY_health_check_failure_threshold=3
 export RAY_worker_niceness=0 # on one machine, actors and gateways need the same priority as the learner

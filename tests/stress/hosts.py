@@ -33,8 +33,8 @@ HEAD_PORT = 6379
 START_SECONDS = 120.0  # for Ray on all hosts; three took 9 s on two idle cores, 50 s on very busy ones
 END_SECONDS = 30.0  # for the end of all processes of a namespace
 OBJECT_STORE_BYTES = 256 << 20  # a host; Ray would take a third of the machine for each of them
-# A dead host is noticed after 2 to 3 s, a cut cable after 9 s, instead of 14 s and a minute. Not below: an
-# overloaded host would be taken for dead.
+# Ray's health checks detect dead hosts and cut cables sooner than by default (docs/many_machines.md). With
+# lower values, Ray would declare an overloaded host dead.
 RAY_SETTINGS = {
     "RAY_AUTH_MODE": "token",
     "RAY_USAGE_STATS_ENABLED": "0",

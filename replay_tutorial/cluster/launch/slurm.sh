@@ -1,19 +1,20 @@
 #!/bin/bash
 # Ape-X on Slurm, for `sbatch`: the first node runs the learner, all others run actors.
 #
-# NOT YET TESTED ON A SLURM CLUSTER. Its commands were run with stand-ins for Slurm and Ray. Watch your first
+# NOT YET TESTED ON A SLURM CLUSTER. The script was run with stand-ins for Slurm and Ray. Monitor your first
 # run.
 #
 # Cost: five nodes for the duration of the run, at most the time limit below.
 #
-# Requirements: the package and Ray in an environment that all nodes share, for example in your home. Run:
+# Requirements: the package and Ray in an environment that all nodes share, for example in your home folder.
+# Run:
 #     python -m replay_tutorial cluster launch slurm > apex.sh
 #     sbatch apex.sh                                 # trains ALE/Seaquest-v5 with 64 actors
 #     sbatch apex.sh train ALE/Pong-v5 --seed 1
 #     sbatch apex.sh resume runs/NAME
 # Five minutes before the time limit, the run writes a checkpoint and ends. To SHUT DOWN earlier:
 #     scancel --batch --signal=TERM JOB
-# When the job ends, the nodes are released, and no process of Ray is left on them.
+# When the job ends, the nodes are released, and no Ray processes remain on them.
 
 #SBATCH --job-name=apex
 #SBATCH --nodes=5
@@ -31,11 +32,11 @@ export RAY_AUTH_MODE=token RAY_USAGE_STATS_ENABLED=0 RAY_worker_niceness=0
 [ -f ~/.ray/auth_token ] || ray get-auth-token --generate > /dev/null
 chmod 600 ~/.ray/auth_token
 
-# Detect a lost node after 3 s and a cut cable after 9 s (Ray's defaults: 15 s and 65 s).
+# Detect lost nodes and cut cables sooner than by default; `cluster check` prints the times.
 export RAY_health_check_initial_delay_ms=1000 RAY_health_check_period_ms=1000
 export RAY_health_check_timeout_ms=2000 RAY_health_check_failure_threshold=3
 
-# A port and a folder for this job only, because nodes may be shared. Ray requires a short path.
+# This job has its own port and folder, because jobs may share nodes. Ray requires a short path.
 port=$((20000 + SLURM_JOB_ID % 10000))
 folder=/tmp/ray-$SLURM_JOB_ID
 address=$(hostname --all-ip-addresses | cut --delimiter ' ' --fields 1)

@@ -54,7 +54,7 @@ class Case:
 
 
 def on_rows(kind: Kind, do: Callable[[Buffer], Workload | None]) -> MakeWorkload:
-    """Return a function that fills a buffer with random rows, and calls `do` to build the workload."""
+    """Return a function that fills a buffer with random rows and then calls `do` to build the workload."""
 
     def prepare(side: Side) -> Workload | None:
         buffer = side.full_of_rows(kind)

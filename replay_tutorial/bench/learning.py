@@ -233,7 +233,7 @@ def main(argv: Sequence[str]) -> int:
         records = {
             each.environment: records[each.environment] for each in TASKS if each.environment in records
         }
-        # Written after each environment, because each may take hours.
+        # Written after each environment finishes, because each may take hours.
         write_record(file, records)
         written = write_table(arguments.markdown, "learning", table_of(records))
         draw(records, arguments.output / "learning.svg")

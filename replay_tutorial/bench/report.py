@@ -1,8 +1,8 @@
 """`python -m replay_tutorial bench report`: re-run the benchmarks of the site and the README.
 
 Each benchmark runs in a new process and writes its table between its markers in the pages, and its record and
-charts next to them. If a benchmark fails, its table is unchanged and the next one runs. The README's short
-table is written from the records and shows medians only.
+charts next to them. If a benchmark fails, its table is left unchanged and the next benchmark runs. The
+README's short table is written from the records and shows medians only.
 """
 
 import json

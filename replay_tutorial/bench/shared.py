@@ -1,6 +1,6 @@
 """`python -m replay_tutorial bench shared`: a learner samples while explorer processes add rows.
 
-Measures the learner's steps and the explorers' rows per second for several routes (see `routes`). In every
+Measures learner steps per second and explorer rows per second for several routes (see `routes`). In every
 round, each route runs for a short slot with new processes and a new buffer. A slot that doesn't end in time
 counts as hung, and its processes are killed.
 

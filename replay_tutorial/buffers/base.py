@@ -75,9 +75,9 @@ class BaseBuffer:
         """Save the buffer to a file: rows, counters, unfinished n-step windows and the random state.
 
         Other processes may keep adding to a shared buffer; rows that they replace during the call are not
-        saved. The file is a zip of `.npy` arrays and JSON, without pickle, which `numpy.load` can open. An
-        existing file is replaced atomically. Temporary files `.name.….part`, left by a `save` that was
-        killed, are removed (except on Windows).
+        saved. The file is a zip archive of `.npy` arrays and JSON. It contains no pickles, and `numpy.load`
+        can open it. An existing file is replaced atomically. Temporary files `.name.….part`, left by a `save`
+        that was killed, are removed (except on Windows).
 
         Args:
             path: Path of the file; no suffix is added.

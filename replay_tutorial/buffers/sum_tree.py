@@ -251,7 +251,7 @@ class SumTree:
         return float(self.sums[ROOT])
 
     def set(self, slots: Integers, masses: Floats) -> None:
-        """Set the masses of slots; the last mass of a repeated slot counts.
+        """Set the masses of slots. If a slot is repeated, its last mass is used.
 
         O(n log capacity); allocates up to 16 bytes per entry of `slots`.
 

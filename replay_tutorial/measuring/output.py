@@ -1,4 +1,4 @@
-"""The command-line options and the output that all benchmarks share.
+"""Command-line options and output formats common to all benchmarks.
 
 A benchmark ends by printing its table with a caption. It can also write them into a page, between the table's
 markers, and write all figures to a JSON file (the record).

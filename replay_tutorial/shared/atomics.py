@@ -97,7 +97,7 @@ def fence_acquire(typing_context: Any) -> Any:
 
 @intrinsic
 def fence_release(typing_context: Any) -> Any:
-    """Keep earlier loads and stores before later stores."""
+    """Prevent earlier loads and stores from being reordered after later stores."""
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         builder.fence("release")

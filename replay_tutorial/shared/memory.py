@@ -55,7 +55,7 @@ class SharedArrays:
 
     Attributes:
         layout: Description that the owner stored with the arrays; JSON.
-        path: File of the block; None if it has none.
+        path: File that backs the block, or None if there is none.
     """
 
     def __init__(

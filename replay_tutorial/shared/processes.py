@@ -84,7 +84,7 @@ def is_alive(word: int) -> bool:
 def pid_and_forks() -> tuple[int, int]:
     """Return this process's PID and the number of forks that led to it.
 
-    A descendant can have the PID of a dead ancestor, but never its number of forks.
+    A descendant can have the same PID as a dead ancestor, but never the same fork count.
     """
     return os.getpid(), _forks
 

@@ -317,7 +317,7 @@ class SharedFrames:
     def read_snapshots(
         self, counters: Mapping[str, Any], reader: Reader, rows: Rows
     ) -> list[tuple[SharedRing, Snapshot]]:
-        """Read the rings of frames from an archive, and check the frame indexes of `rows`; change nothing.
+        """Read the rings of frames from an archive and check the frame indexes of `rows`; modify nothing.
 
         Raises:
             Damaged: If the contents are not those of valid rings, or a row refers to a frame that never

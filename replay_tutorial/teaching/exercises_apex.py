@@ -14,7 +14,7 @@ Steps = list[tuple[int, float]]  # (environment, reward), in order of arrival
 
 
 def check_error(error: Any) -> None:
-    """Check the largest error if all actors ask the limiter before any of them counts its rows."""
+    """Check the largest error when all actors query the limiter before any of them reports its rows."""
     one = ROWS * RATIO
     if error is ...:
         raise NotYet("write a number: the error after all actors have inserted their rows")

@@ -61,7 +61,7 @@ def learn_a_sine(shuffled: bool, seed: int = 0) -> SineFit:
 
     Args:
         shuffled: Whether the points come in random order instead of from left to right.
-        seed: Seed for the parameters and the order.
+        seed: Seed for initialising the parameters and shuffling the points.
     """
     torch.manual_seed(seed)
     network = nn.Sequential(nn.Linear(1, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 1))

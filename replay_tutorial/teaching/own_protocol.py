@@ -3,9 +3,9 @@
     explore_protocol(writer=["hold", "fence", "words", "fence", "publish"],
                      sampler=["check", "fence", "words", "fence", "check"])
 
-Between two fences the order is free, as it is for a compiler and an Arm processor. One writer adds two rows
-to a ring of one slot, and the explorer tries every order in which the operations can become visible. All
-other operations of a writer are those of `protocol_model`.
+Between two fences, operations may be reordered, as a compiler or an Arm processor may reorder them. One
+writer adds two rows to a ring of one slot, and the explorer tries every order in which the operations can
+become visible. All other operations of a writer are those of `protocol_model`.
 """
 
 from collections.abc import Sequence

@@ -53,7 +53,7 @@ TIME_COLUMNS = ("seconds", "SPS", "UPS")  # columns that differ between two runs
 INDEX_COLUMNS = ("step", "update", "seconds")  # the first columns of both files
 # The other columns of evaluations.csv
 EVALUATION_COLUMNS = ("mean", "standard_error", "min", "max", "episodes", "confirmation")
-EPISODE_WINDOW = 50  # episodes over which the actors' means are taken
+EPISODE_WINDOW = 50  # number of episodes over which the actors' returns are averaged
 
 
 class Recorder:

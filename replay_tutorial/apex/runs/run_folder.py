@@ -217,7 +217,7 @@ def lock_run(run: Path) -> Generator[None]:
     Raises:
         RunInUse: If another process has locked it.
     """
-    # The file is never removed, because two processes could then lock different files.
+    # The file is never removed: otherwise, two processes could lock different files.
     with (run / "run.lock").open("a") as file:
         if not try_lock(file.fileno()):
             raise RunInUse(

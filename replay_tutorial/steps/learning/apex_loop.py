@@ -95,7 +95,7 @@ class Actor:
 
 
 def train(actors: int, total_steps: int, seed: int = 0) -> tuple[nn.Module, list[Actor]]:
-    """Alternate actors and learner for `total_steps` steps of all actors; return network and actors."""
+    """Alternate between actors and learner for `total_steps` steps in total; return network and actors."""
     torch.manual_seed(seed)
     online = nn.Sequential(nn.Linear(4, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 2))
     target = copy.deepcopy(online)

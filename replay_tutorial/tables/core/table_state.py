@@ -85,7 +85,7 @@ class TableState(HookedTable):
         description: The configuration of the table.
         limiter: The current rate limiter.
         items: The items.
-        parts: The parts of all items, including waiting items. They are taken from the signature, or else
+        parts: The parts of all items, including pending items. They are taken from the signature, or else
             from the first item; empty until then.
         inserts: Number of inserts since the table was created or reset.
         samples: Number of samples since then.

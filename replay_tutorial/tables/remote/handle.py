@@ -89,7 +89,7 @@ class RemoteServer:
         """
         self.address, self._timeout = address, timeout
         self._key = read_key()
-        self._instance = ""  # ID of the server instance, which detects a restart
+        self._instance = ""  # ID of the server instance, used to detect a restart
         self._closed = False
         self._dropped = deque[int]()  # numbers of writers that were garbage-collected before `close`
         self._connections = set[weakref.ref[Connection]]()  # weak, so that dropped connections are closed

@@ -36,7 +36,7 @@ class Actor:
     that each process has exploratory and greedy environments.
 
     Args:
-        context: What the roles of the run share.
+        context: Context of the run.
         number: Number of this actor, from 0.
         seed: Seed of all its random numbers.
     """

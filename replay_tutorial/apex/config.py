@@ -104,7 +104,7 @@ class Config:
     progress: bool = True
     """Show a progress bar."""
     checkpoint_seconds: float = 120.0
-    """Seconds between two checkpoints; a crash loses what came after the last one."""
+    """Seconds between two checkpoints; a crash loses the progress since the last one."""
     checkpoint_replay: bool = True
     """Save the replay in checkpoints; otherwise a resumed run first collects replay_start new rows."""
     checkpoint_steps: int = 20_000

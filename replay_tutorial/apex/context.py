@@ -172,7 +172,7 @@ def discard_message(_: Message) -> None:
 
 @dataclass(frozen=True)
 class Context:
-    """What the roles of a run share."""
+    """The objects that all roles of a run share."""
 
     config: Config
     spaces: Spaces

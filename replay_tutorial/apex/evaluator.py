@@ -50,7 +50,7 @@ class Evaluator:
     """Evaluates policies and keeps the best one.
 
     Args:
-        context: What the roles of the run share.
+        context: Context of the run.
         keep: Called with each candidate that is the best so far.
         solved_at: Target for the lower bound of the mean return, if there is one.
         best: The best policy so far, if the run is resumed.

@@ -26,7 +26,7 @@ class Learner:
     """The agent, connected to the replay and the other roles.
 
     Args:
-        context: What the roles of the run share.
+        context: Context of the run.
         agent: The agent.
         published: Parameters with which the actors start; None publishes those of the agent.
     """

@@ -30,7 +30,7 @@ HEALTH = {"period_ms": 3_000, "timeout_ms": 10_000, "failure_threshold": 5}
 
 
 class Host(NamedTuple):
-    """What is known about one host of the cluster."""
+    """One host of the cluster and its properties."""
 
     name: str
     here: bool  # whether this process runs on it: the learner's host

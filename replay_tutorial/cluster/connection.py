@@ -106,7 +106,7 @@ def suppress_driver_output() -> None:
 
 @contextmanager
 def ray_logs_dropped() -> Generator[None]:
-    """Drop what Ray's C++ code logs to stderr: 20 lines while it connects, which would hide our own message.
+    """Drop the log lines of Ray's C++ code on stderr: about 20 while it connects would hide our own message.
 
     Ray's own setting takes effect only once it has connected. All other lines are passed on.
     """
@@ -197,7 +197,7 @@ def failure_reason(error: Exception) -> str:
     # If the token is missing or wrong, Ray may report only that it failed to connect, after 20 seconds.
     refused = "AuthenticationError" in type(error).__name__
     if refused or "Failed to connect" in text:
-        fault = "" if refused else "what listens there is not a working Ray, or "
+        fault = "" if refused else "no working Ray listens there, or "
         if os.environ.get("RAY_AUTH_MODE") != "token":
             fault += "it requires a token, and this host has none."
         else:

@@ -27,7 +27,7 @@ Share = Callable[[NDArray[Any]], Any]  # parameters → a reference that any hos
 
 
 class Report(NamedTuple):
-    """What an actor reports with each call."""
+    """The report that an actor sends with each call."""
 
     actor: int
     restart_count: int
@@ -87,7 +87,7 @@ class Gateway:
         Args:
             chunk: The rows, or None to poll only.
             known_version: Version of the actor's parameters.
-            report: What the actor reports.
+            report: The actor's report.
 
         Raises:
             ValueError: If the chunk doesn't belong to this run; nothing has been changed.

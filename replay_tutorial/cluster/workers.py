@@ -114,7 +114,7 @@ class ClusterWorkers(Workers):
         self._remote_play: Any = ray.remote(**placement.actor_options(options))(play)
         self._last_collect = self._last_count = 0.0
         self._last_report = time.monotonic()
-        self._known: dict[str, list[Any]] = {}  # kind of message → whom it was printed for
+        self._known: dict[str, list[Any]] = {}  # message → the actors it was printed for
 
     def __enter__(self) -> Self:
         """Start all processes, those on other hosts first, because their imports take longest."""
@@ -230,11 +230,11 @@ class ClusterWorkers(Workers):
         silence = now - self._last_report
         if silence >= GIVE_UP_SECONDS:
             raise ProcessDied(f"no actor has reported for {silence:.0f} s")
-        if self._newly("learner", ["waits"] if silence >= SILENT_SECONDS else []):
+        if self._newly("no reports", ["learner"] if silence >= SILENT_SECONDS else []):
             text = f"no actor has reported for {silence:.0f} s; the learner is waiting for rows"
             received.append(Note(text))
         waits = [a for a in self.actors if a.pending_since and now - a.pending_since >= SILENT_SECONDS]
-        if unplaced := self._newly("waits", waits):
+        if unplaced := self._newly("no room", waits):
             text = placement.capacity_message(
                 names_of(unplaced), self.options, self.host_monitor.free, len(self.hosts)
             )
@@ -244,15 +244,15 @@ class ClusterWorkers(Workers):
             for a in self.actors
             if a.restart_policy.is_running and now - a.last_report >= ACTOR_SILENT_SECONDS
         ]
-        if stuck := self._newly("plays", silent):
+        if stuck := self._newly("silent", silent):
             silence = f"no report for {ACTOR_SILENT_SECONDS / 60:.0f} minutes, but alive"
             received.append(Note(f"{names_of(stuck)}: {silence}; a step takes long or hangs"))
 
-    def _newly(self, what: str, of: list[Any]) -> list[Any]:
-        """Return those in `of` that were not in `of` at the last call for `what`."""
-        known = self._known.get(what, [])
-        self._known[what] = of
-        return [each for each in of if each not in known]
+    def _newly(self, message: str, subjects: list[Any]) -> list[Any]:
+        """Return the subjects that were not passed with the last call for this message."""
+        known = self._known.get(message, [])
+        self._known[message] = subjects
+        return [subject for subject in subjects if subject not in known]
 
     def _end_remote(self, seconds: float) -> None:
         """Stop actors and gateways: wait until the actors see that the run is over, then kill the rest."""

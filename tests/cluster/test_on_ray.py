@@ -248,11 +248,11 @@ REFUSED = {  # what a client does first → the reason, perhaps on several lines
         r"from the cluster's head\. If that has none either, run `ray get-auth-.*"
     ),
     f"{FORGET}, os.environ['RAY_AUTH_MODE']": (
-        "can't be used: what listens there is not a working Ray, or it requires a token, and this host.*"
+        "can't be used: no working Ray listens there, or it requires a token, and this host.*"
     ),
     "open(os.environ['HOME'] + '/other', 'w').write('fedcba98' * 8); "
     "os.environ['RAY_AUTH_TOKEN_PATH'] = os.environ['HOME'] + '/other'": (
-        "what listens there is not a working Ray, or its token differs from that of this host.* Copy .*head.*"
+        "no working Ray listens there, or its token differs from that of this host.* Copy .*head.*"
     ),
     "import ray; ray.__version__ = '2.59.0'": (
         r".*its versions differ from those of this host[\s\S]*Ray: 2\.60\.0[\s\S]*Ray: 2\.59\.0[\s\S]*"

@@ -29,7 +29,7 @@ class EventFile:
 
     Args:
         folder: Folder of the run.
-        first_step: First step of a resumed run; TensorBoard discards what earlier files contain from this
+        first_step: First step of a resumed run; TensorBoard discards the values of earlier files from this
             step on.
 
     Raises:

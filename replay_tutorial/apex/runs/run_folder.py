@@ -56,7 +56,7 @@ CONFIG_REMEDY = "Correct it, or restore it from a backup."
 
 
 class RunInUse(ValueError):
-    """Another process is training this run; the message states what to do."""
+    """Another process is training this run; the message states the remedy."""
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ class RunSetup:
 
     Attributes:
         folder: The run's folder.
-        context: What all roles share.
+        context: Context of the run.
         initial_counters: The counters at the start: zeros, or those of the checkpoint.
         seeds: The seed of each part.
         policy: For the final evaluation.

@@ -1,4 +1,4 @@
-"""Exercises of chapter 01: the slots of a ring, adding a batch, and a buffer with a bug."""
+"""Chapter 01: hints for writing a ring, and the exercises: slots, adding a batch, and a buffer with a bug."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -6,8 +6,19 @@ from typing import Any
 import numpy as np
 
 from replay_tutorial.steps.uniform import RingOfRecords
-from replay_tutorial.teaching.exercises import NotYet
+from replay_tutorial.teaching.exercises import Hints, NotYet
 from replay_tutorial.teaching.uniform_check import FIELDS, WrongReplay, check_uniform, row
+
+ring_hints = Hints(
+    "Nothing is ever moved or removed. `self.added` alone determines where the next row goes, and how many "
+    "rows are stored.",
+    "Before the ring is full, it stores `added` rows; afterwards, always `capacity`: the smaller of the two.",
+    "In `add`: the slot is the remainder of `self.added` divided by `self.capacity`. Write the value of each "
+    "field to this slot of its array, then increase `self.added`.",
+    "In `sample`: draw all slots in one call, `self.rng.integers(limit, size=batch_size)`, which excludes "
+    "`limit`. How many slots contain a row? Use the same slots for all fields, or rows get mixed up.",
+    "An array indexed by an array of slots returns a copy of all those rows: `column[slots]`.",
+)
 
 
 def check_rows(rows: Sequence[Any]) -> None:

@@ -3,7 +3,7 @@
 It adds distinguishable rows and compares the samples with a plain list. It shares no code with the buffers.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -63,8 +63,11 @@ def check_length(buffer: Any, wanted: int, where: str) -> None:
         raise WrongReplay(f"{where}: len() is {len(buffer)}, not {wanted}")
 
 
-def check_batch(batch: dict[str, Any], oldest: int, newest: int, where: str) -> None:
+def check_batch(batch: Any, oldest: int, newest: int, where: str) -> None:
     """Raise WrongReplay if a row of the batch is not one of `oldest` to `newest`, or has a wrong value."""
+    if not isinstance(batch, Mapping) or not FIELDS.keys() <= batch.keys():
+        names = list(batch) if isinstance(batch, Mapping) else batch
+        raise WrongReplay(f"{where}: sample() must return a dict with the fields {list(FIELDS)}, not {names}")
     for name, field in FIELDS.items():
         shape = (32, *field["shape"])
         if batch[name].shape != shape or batch[name].dtype != field["dtype"]:

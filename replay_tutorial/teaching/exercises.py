@@ -46,16 +46,22 @@ def check_written(check: Callable[[Any], Any], written: Any) -> None:
         written: The reader's class or function.
 
     Raises:
-        NotYet: If the function, or a method of the class, is still empty.
+        NotYet: If the function, or a method of the class or of its bases, is still empty.
         CheckFailed: If the check fails.
     """
-    functions = [written] if isinstance(written, FunctionType) else list(vars(written).values())
-    for function in functions:
-        if isinstance(function, FunctionType) and is_empty(function):
+    for function in [written] if isinstance(written, FunctionType) else methods_of(written):
+        if is_empty(function):
             raise NotYet(
                 f"{function.__qualname__} is still empty. Write it, or read on: no later cell needs it."
             )
     check(written)
+
+
+def methods_of(kind: type) -> list[FunctionType]:
+    """Return the methods of a class, the inherited ones first."""
+    names = dict.fromkeys(name for base in reversed(kind.__mro__) for name in vars(base))
+    found = [getattr(kind, name, None) for name in names]
+    return [method for method in found if isinstance(method, FunctionType)]
 
 
 def is_empty(function: FunctionType) -> bool:

@@ -1,4 +1,4 @@
-"""Exercises of chapter 04: a path by hand, a tree of minima, and a descent with a bug."""
+"""Checks of chapter 04: the reader's sum tree, a path by hand, a tree of minima, and a descent with a bug."""
 
 import itertools
 import math
@@ -8,9 +8,85 @@ from typing import Any
 import numpy as np
 
 from replay_tutorial.steps.prioritized import PlainSumTree
-from replay_tutorial.teaching.exercises import NotYet
+from replay_tutorial.teaching.exercises import CheckFailed, Hints, NotYet
 
 MASSES = (1.0, 0.0, 3.0, 5.0, 0.5, 2.0, 4.0, 0.5)  # as in the chapter's drawing
+
+set_hints = Hints(
+    "Start with leaf_count = 1 and double it while it is less than the capacity.",
+    "A new mass changes one leaf, and then the nodes above it, up to the root and including it.",
+    "The leaf of a slot is node leaf_count + slot. The parent of a node is node // 2.",
+    "Store the mass in its leaf. While node > 1: go to the parent, and store the sum of its children there.",
+    "nodes[node] = nodes[2 * node] + nodes[2 * node + 1]",
+)
+find_hints = Hints(
+    "Start at node 1. While node < leaf_count, which means that it isn't a leaf, go to one of its children.",
+    "Compare the query with the sum of the left child, nodes[2 * node]. If it is less, go left.",
+    "Otherwise subtract that sum from the query and go right. An equal query goes right, too.",
+    "A query that equals the total always goes right and may end at a leaf of mass 0. Which leaf owns it?",
+    "After the descent: while nodes[node] is 0 and node > leaf_count, go one leaf to the left: node -= 1",
+)
+
+
+def check_set(kind: Callable[[int], Any]) -> None:
+    """Check `set` of a sum tree in a list: after each call, compare all nodes with sums computed anew.
+
+    Args:
+        kind: A class that takes the capacity, with the attributes `leaf_count` and `nodes`.
+
+    Raises:
+        CheckFailed: On the first error.
+    """
+    rng = np.random.default_rng(0)
+    for capacity, leaf_count in [(1, 1), (2, 2), (3, 4), (8, 8), (9, 16), (100, 128)]:
+        tree = kind(capacity)
+        expect_layout(tree, capacity, leaf_count)
+        leaves = [0.0] * leaf_count
+        for _ in range(50):
+            slots = rng.integers(capacity, size=4).tolist()  # of few slots, some are repeated
+            masses = (10.0 ** rng.uniform(-6, 6, 4)).tolist()
+            tree.set(slots, masses)
+            for slot, mass in zip(slots, masses, strict=True):
+                leaves[slot] = mass
+            expect_nodes(tree, leaves, f"capacity {capacity}, after setting slots {slots}")
+    print("right: every node is exactly the sum of its children, for capacities 1, 2, 3, 8, 9 and 100")
+
+
+def expect_layout(tree: Any, capacity: int, leaf_count: int) -> None:
+    """Raise CheckFailed unless a new tree has the right number of leaves and nodes, all 0."""
+    if tree.leaf_count != leaf_count:
+        raise CheckFailed(
+            f"capacity {capacity}: leaf_count is {tree.leaf_count}, but the smallest power of two that is at "
+            f"least {capacity} is {leaf_count}"
+        )
+    if len(tree.nodes) != 2 * leaf_count or any(tree.nodes):
+        raise CheckFailed(
+            f"capacity {capacity}: a new tree needs 2 * {leaf_count} nodes of 0.0, because nodes 1 to "
+            f"{2 * leaf_count - 1} are used and node 0 is not; it has {len(tree.nodes)}"
+        )
+
+
+def expect_nodes(tree: Any, leaves: list[float], when: str) -> None:
+    """Raise CheckFailed unless the tree has these leaves, and each other node is the sum of its children."""
+    count = len(leaves)
+    for slot, mass in enumerate(leaves):
+        given = tree.nodes[count + slot]
+        if given != mass:
+            hint = "A new mass replaces the old one, and the last mass of a repeated slot counts"
+            if math.isclose(given, mass, rel_tol=1e-3):
+                hint = "Store the mass itself instead of adding a difference, which rounds"
+            raise CheckFailed(
+                f"{when}: node {count + slot}, the leaf of slot {slot}, is {given!r}, not {mass!r}. {hint}"
+            )
+    for node in range(count - 1, 0, -1):
+        left, right, given = tree.nodes[2 * node], tree.nodes[2 * node + 1], tree.nodes[node]
+        if given != left + right:
+            hint = "Are all nodes above the leaf recomputed, up to node 1?"
+            if math.isclose(given, left + right, rel_tol=1e-3):
+                hint = "Add the two children instead of a difference, whose rounding error would remain"
+            raise CheckFailed(
+                f"{when}: node {node} is {given!r}, but the sum of its children is {left + right!r}. {hint}"
+            )
 
 
 def check_path(path: Sequence[Any]) -> None:

@@ -1,4 +1,9 @@
-"""Solutions to the exercises of chapter 02."""
+"""Solutions of chapter 02: the n-step window and the exercises."""
+
+from replay_tutorial.steps.learning.n_step_stream import NStepStream
+
+# The n-step window: the class that the chapter shows.
+MyNStepStream = NStepStream
 
 # 1. γ to the power of the number of rewards in the row; truncation doesn't set it to 0.
 my_discounts = [0.125, 0.125, 0.25, 0.5]

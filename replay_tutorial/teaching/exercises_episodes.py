@@ -1,11 +1,22 @@
-"""Exercises of chapter 02: discounts, n-step returns, and a window with a bug."""
+"""Chapter 02: the check of an n-step stream, and the exercises: discounts, returns, a window with a bug."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from replay_tutorial.teaching.exercises import NotYet
+from replay_tutorial.steps.learning.n_step_list import Row, Step
+from replay_tutorial.teaching.exercises import CheckFailed, Hints, NotYet
+
+stream_hints = Hints(
+    "A row is complete when n steps are pending, or when the episode ends: no later step can change it.",
+    "Append the new step first. Then, while a row is complete: fold all pending steps into a row, and remove "
+    "the oldest step, `self.pending.popleft()`.",
+    "In the middle of an episode, the loop runs once at most. After the last step, it runs until nothing is "
+    "pending, and each row is one step shorter than the one before: these are the tails.",
+    "With `ended = step.terminated or step.truncated`, the loop is "
+    "`while self.pending and (ended or len(self.pending) == self.n):`.",
+)
 
 
 def check_discounts(discounts: Sequence[Any]) -> None:
@@ -48,6 +59,61 @@ def check_n_step(n_step: Callable[..., Any]) -> None:
             if not np.allclose(given, right):
                 raise NotYet(f"{where}: row {row} is (return, discount) = {tuple(given)}, not {right}")
     print("right: also for tails, for episodes shorter than n, and for both endings")
+
+
+def check_n_step_stream(kind: Callable[..., Any]) -> None:
+    """Check a class that turns a stream of steps into n-step rows.
+
+    Args:
+        kind: Called as `kind(n, gamma)`; its instances have `add(step)`, which returns the completed rows,
+            and may have `pending`, the steps without a row.
+
+    Raises:
+        CheckFailed: If a call returns other rows than those that its step completes, or keeps too many steps.
+    """
+    rng, gamma = np.random.default_rng(0), 0.5
+    for n in (1, 2, 3, 5):
+        stream, first = kind(n, gamma), 0
+        for length, terminated in [(7, True), (2, False), (1, True), (5, False), (3, True), (8, False)]:
+            rewards = rng.integers(1, 9, length).astype(float).tolist()
+            rows = returns_by_definition(rewards, terminated, n, gamma)
+            ending = "terminated" if terminated else "truncated"
+            for step in range(length):
+                last, number = step == length - 1, first + step
+                where = f"n = {n}, step {step} of a {ending} episode of {length} steps (0 to {length - 1})"
+                ends = (last and terminated, last and not terminated)
+                given = stream.add(Step(number, number % 3, rewards[step], number + 1, *ends))
+                oldest = step - n + 1  # the row that is complete because it has n rewards
+                completed = range(max(0, oldest), length if last else oldest + 1)
+                wanted = [
+                    Row(first + row, (first + row) % 3, rows[row][0], number + 1, rows[row][1])
+                    for row in completed
+                ]
+                check_completed(given, wanted, where)
+                if len(getattr(stream, "pending", ())) >= (1 if last else n):
+                    raise CheckFailed(
+                        f"{where}: {len(stream.pending)} steps are still pending after it; keep only "
+                        "the steps whose row isn't complete"
+                    )
+            first += 100
+    print("right: n = 1, 2, 3, 5; episodes of 1 to 8 steps, with tails, and both endings")
+
+
+def check_completed(given: Any, wanted: Sequence[Row], where: str) -> None:
+    """Raise CheckFailed if the rows that a step has completed are not those wanted."""
+    if not isinstance(given, list):
+        raise CheckFailed(f"{where}: add() must return a list of rows, not {given!r}")
+    if len(given) != len(wanted):
+        text = ", ".join(f"{row.obs} → {row.next_obs}" for row in wanted) or "none"
+        raise CheckFailed(
+            f"{where}: add() returned {len(given)} rows; the step completes {len(wanted)}: {text}"
+        )
+    for row, right in zip(given, wanted, strict=True):
+        for name, value in right._asdict().items():
+            if not np.isclose(own := getattr(row, name), value):
+                raise CheckFailed(
+                    f"{where}: row {right.obs} → {right.next_obs} has {name} {own}, not {value}"
+                )
 
 
 def careless_row(rewards: Sequence[float], terminated: bool, n: int, gamma: float) -> tuple[float, float]:

@@ -10,6 +10,9 @@ import torch
 
 from replay_tutorial.steps.learning import apex_loop, one_file_dqn, online_q_learning, q_learning_with_replay
 from replay_tutorial.steps.learning.n_step_list import Step, n_step
+from replay_tutorial.steps.learning.n_step_stream import NStepStream
+from replay_tutorial.teaching.exercises import CheckFailed
+from replay_tutorial.teaching.exercises_episodes import check_n_step_stream
 
 GAMMA = 0.9
 
@@ -53,6 +56,54 @@ def test_rows_are_what_their_definition_gives(n: int, count: int, seed: int) -> 
     rows = [(row.obs, row.rew, row.next_obs, row.discount) for row in n_step(steps, n, GAMMA)]
     assert [row[::2] for row in rows] == [row[::2] for row in wanted]
     np.testing.assert_allclose([row[1::2] for row in rows], [row[1::2] for row in wanted], rtol=1e-12)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5])
+@pytest.mark.parametrize("seed", range(5))
+def test_a_stream_returns_the_rows_of_the_list(n: int, seed: int) -> None:
+    steps, stream = random_steps(seed, 40), NStepStream(n, GAMMA)
+    assert [row for step in steps for row in stream.add(step)] == n_step(steps, n, GAMMA)
+
+
+def test_a_stream_passes_its_check() -> None:
+    check_n_step_stream(NStepStream)
+
+
+class KeepsNoTails(NStepStream):
+    def add(self, step: Step) -> list[Any]:
+        rows = super().add(step)
+        return rows[:1]
+
+
+class RunsAcrossEpisodes(NStepStream):
+    def add(self, step: Step) -> list[Any]:
+        return super().add(step._replace(terminated=False, truncated=False))
+
+
+class TakesTruncationForTermination(NStepStream):
+    def add(self, step: Step) -> list[Any]:
+        return super().add(step._replace(terminated=step.terminated or step.truncated))
+
+
+class NeverForgets(NStepStream):
+    def add(self, step: Step) -> list[Any]:
+        rows = super().add(step)
+        self.pending.extend([step] * (self.n * bool(rows)))
+        return rows
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (KeepsNoTails, "add\\(\\) returned 1 rows; the step completes 2: 5 → 7, 6 → 7"),
+        (RunsAcrossEpisodes, "has discount 0.5, not 0.0"),
+        (TakesTruncationForTermination, "has discount 0.0, not 0.5"),
+        (NeverForgets, "still pending"),
+    ],
+)
+def test_the_check_finds_a_wrong_stream(kind: type[NStepStream], message: str) -> None:
+    with pytest.raises(CheckFailed, match=message):
+        check_n_step_stream(kind)
 
 
 def parameters(network: torch.nn.Module) -> torch.Tensor:

@@ -1,18 +1,28 @@
-"""Checks of the exercises of chapter 06: stamps, a reader, and a protocol with two bugs."""
+"""Checks of chapter 06: two checks of a stamp, the slot of a dead writer, and a protocol with two bugs."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.teaching.exercises import NotYet
+from replay_tutorial.steps.shared.stamped_rows import StampedRows
+from replay_tutorial.teaching.exercises import Hints, NotYet
 from replay_tutorial.teaching.own_protocol import explore_protocol
+from replay_tutorial.teaching.shared_check import check_shared
 
 STAMPS = (10, 4, 15, 0)
 # A protocol with two bugs, which an x86-64 machine doesn't show.
 BUGGY_WRITER = ("hold", "words", "fence", "publish")
 BUGGY_SAMPLER = ("check", "fence", "words", "check")
+
+read_hints = Hints(
+    "Before the copy, the stamp says whether there is a complete row at all: 0 and odd stamps mean no.",
+    "A complete row can become incomplete during the copy. The stamp would then be another one.",
+    "rows[slot] is not a copy but a view of the shared memory: later writes change it.",
+    "Keep the first stamp in a variable, copy the row, and compare the variable with stamps[slot].",
+)
 
 
 def check_rows(rows: Sequence[Any]) -> None:
@@ -86,6 +96,72 @@ def check_read(read: Callable[..., Any]) -> None:
                 "a writer changed the slot afterwards, and the returned row changed with it: copy it"
             )
     print("right: a copy of the row, and only if both checks return the same even stamp")
+
+
+class RowsReadBy(StampedRows):
+    """A ring with stamps from which this process samples with a given function; other processes only add."""
+
+    def __init__(self, read: Callable[..., Any], capacity: int, fields: Mapping[str, Any]) -> None:
+        """Create the ring."""
+        super().__init__(capacity, fields)
+        self.read_row = read
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a writer process needs, without the function, which a notebook may have defined."""
+        return {name: value for name, value in vars(self).items() if name != "read_row"}
+
+    def sample(self, batch_size: int) -> dict[str, npt.NDArray[Any]]:
+        """Draw rows uniformly, and draw again where the function returns None."""
+        next_index, stamps, rows = self.arrays
+        stored = min(int(next_index[0]), self.capacity)
+        if stored == 0:
+            raise ValueError(f"sample({batch_size}) needs at least 1 row; the buffer is empty.")
+        drawn: list[Any] = []
+        while len(drawn) < batch_size:
+            row = self.read_row(stamps, rows, int(self.rng.integers(stored)))
+            if row is not None:
+                drawn.append(row)
+        batch = np.array(drawn).view(self.record)
+        return {name: batch[name][:, 0] for name in self.record.names or ()}
+
+
+def check_reader(read: Callable[..., Any]) -> None:
+    """Check a function `read(stamps, rows, slot)` against simulated writers, then against two processes."""
+    check_read(read)
+    check_shared(partial(RowsReadBy, read))
+
+
+def check_release(release: Callable[..., Any]) -> None:
+    """Check a function that releases the slot of a dead writer, and no other."""
+    dead, alive = 25, 27  # stamps of slots that a dead and a living process hold
+    for stamp, then, free, left, where in (
+        (24, 24, True, 24, "is even: no writer holds the slot"),
+        (alive, alive, False, alive, "is odd, and its owner is alive"),
+        (dead, dead, True, 0, "is odd, and its owner is dead"),
+        (dead, alive, False, alive, f"was {dead}, of a dead owner; then a living writer got the slot"),
+        (dead, 28, False, 28, f"was {dead}, of a dead owner; then another writer published a row there"),
+    ):
+        stamps = [stamp]
+
+        def is_alive(owner: int, stamps: list[int] = stamps, then: int = then) -> bool:
+            stamps[0] = then  # what other writers do while the system answers
+            return owner == alive
+
+        given = release(stamps, 0, int, is_alive, compare_and_swap)
+        found = f"the stamp {stamp if stamp == then else then} {where}"
+        if stamps[0] != left:
+            raise NotYet(f"{found}; it should be {left} afterwards, not {stamps[0]}")
+        if bool(given) != free and not (stamp != then and then % 2 == 0):
+            raise NotYet(f"{found}; expected {free}, not {given}")
+    print("right: only the slot of a dead writer is released, even if others continue in the meantime")
+
+
+def compare_and_swap(stamps: list[int], slot: int, old: int, new: int) -> bool:
+    """Set a stamp if it is still `old`; return whether it was."""
+    if stamps[slot] != old:
+        return False
+    stamps[slot] = new
+    return True
 
 
 def check_mended(writer: Sequence[str], sampler: Sequence[str]) -> None:

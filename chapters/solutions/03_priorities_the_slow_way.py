@@ -1,13 +1,26 @@
 """Solutions to the exercises of chapter 03."""
 
+
+def my_weights(priorities, drawn, alpha, eps, beta):
+    """N and the total cancel when the weights are divided by the largest in the buffer."""
+    masses = (priorities + eps) ** alpha
+    return (masses.min() / masses[drawn]) ** beta
+
+
 # 1. The running sums are 3, 4, 4 and 8. The first sum above 0 is slot 0's; above 3 and 3.9, slot 1's; above 4, slot 3's.
 my_slots = [0, 1, 1, 3]
 
 
-def my_weights(priorities, alpha, eps, beta):
-    """2. N and the total cancel when the weights are divided by the largest."""
-    masses = (priorities + eps) ** alpha
-    return (masses.min() / masses) ** beta
+def my_search(running_sums, query):
+    """2. The first sum above the query is always in [low, high]."""
+    low, high = 0, len(running_sums) - 1
+    while low < high:
+        middle = (low + high) // 2
+        if query < running_sums[middle]:
+            high = middle
+        else:
+            low = middle + 1
+    return low
 
 
 class MyMemory(exercises.Memory):  # noqa: F821 (the chapter's first cell imports it)

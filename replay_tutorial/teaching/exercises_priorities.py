@@ -1,12 +1,21 @@
-"""Exercises of chapter 03: the slots that queries find, weights, and a buffer with a bug."""
+"""Checks of chapter 03: the reader's weights, slots found by queries, a search, and a buffer with a bug."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from replay_tutorial import PrioritizedReplayBuffer
 from replay_tutorial.steps.prioritized import LinearScan
-from replay_tutorial.teaching.exercises import NotYet
+from replay_tutorial.teaching.exercises import CheckFailed, Hints, NotYet
+
+weights_hints = Hints(
+    "First compute the mass of every row from its priority, as in the section on alpha and eps.",
+    "N and the total cancel, so you need neither: only the masses of the drawn rows, and the smallest mass.",
+    "The smallest mass of the whole buffer, not of the batch: the row with weight 1 need not be drawn.",
+    "masses = (priorities + eps) ** alpha, and the masses of the batch are masses[drawn].",
+    "return (masses.min() / masses[drawn]) ** beta",
+)
 
 
 def check_owners(slots: Sequence[Any]) -> None:
@@ -26,7 +35,11 @@ def check_owners(slots: Sequence[Any]) -> None:
 
 
 def check_weights(weights_of: Callable[..., Any]) -> None:
-    """Check a function `(priorities, alpha, eps, beta)` that returns weights divided by the largest."""
+    """Check a function `(priorities, drawn, alpha, eps, beta)` against the weights of the package's buffer.
+
+    Raises:
+        CheckFailed: On the first wrong weight.
+    """
     rng = np.random.default_rng(0)
     for alpha, eps, beta in [
         (1.0, 0.0, 1.0),
@@ -34,30 +47,82 @@ def check_weights(weights_of: Callable[..., Any]) -> None:
         (0.6, 0.0, 0.4),
         (0.6, 0.5, 0.4),
         (0.0, 0.1, 1.0),
+        (0.6, 0.5, 0.0),
     ]:
-        priorities = rng.random(8) * 5 + 0.1
+        priorities = rng.random(100) * 5 + 0.1
+        buffer = PrioritizedReplayBuffer(100, {"rew": {"shape": ()}}, alpha=alpha, eps=eps, seed=0)
+        buffer.add(rew=np.zeros(100), priorities=priorities)
+        batch = buffer.sample(8, beta=beta)
         where = f"alpha {alpha}, eps {eps}, beta {beta}"
-        given = weights_of(priorities.copy(), alpha, eps, beta)
-        if given is None or np.shape(given) != (8,):
-            raise NotYet(f"my_weights must return one weight for each of 8 rows, not {given!r:.40}")
-        given = np.asarray(given, np.float64)
-        masses = [(float(p) + eps) ** alpha for p in priorities]
-        unscaled = [(sum(masses) / (8 * mass)) ** beta for mass in masses]
-        expected = np.array([weight / max(unscaled) for weight in unscaled])
-        if np.allclose(given, unscaled) and not np.allclose(given, expected):
-            raise NotYet(f"{where}: the largest weight is {given.max():.3f}. Divide all weights by it")
-        if abs(given.max() - 1) > 1e-9:
-            raise NotYet(f"{where}: the largest weight is {given.max():.3f}, not 1")
-        if not np.allclose(given, expected):
-            row = int(np.argmax(np.abs(given - expected)))
-            hint = "Are these the masses, (priority + eps) ** alpha?"
-            if given[np.argmin(priorities)] < given[np.argmax(priorities)]:
-                hint = "The row with the smallest mass is sampled least, so it must have the largest weight"
-            raise NotYet(
-                f"{where}: the row with priority {priorities[row]:.3f} has the weight {given[row]:.4f}, not "
-                f"{expected[row]:.4f}. {hint}"
+        given = weights_of(priorities.copy(), batch["indexes"], alpha, eps, beta)
+        if np.shape(given) != (8,):
+            raise CheckFailed(
+                f"my_weights must return one weight for each of the 8 drawn rows, not {given!r:.40}"
             )
-    print("right: the largest weight is 1, and N and the total cancel")
+        given = np.asarray(given, np.float64)
+        if not np.allclose(given, batch["weights"], rtol=1e-4):
+            row = int(np.argmax(np.abs(given - batch["weights"])))
+            raise CheckFailed(
+                f"{where}: row {batch['indexes'][row]} with priority {priorities[batch['indexes'][row]]:.3f} "
+                f"has the weight {given[row]:.4f}, but the package's is {batch['weights'][row]:.4f}. "
+                f"{hint_on(given, priorities, batch['indexes'], (alpha, eps, beta))}"
+            )
+    print("right: the weights of eight rows out of 100 are those of the package's buffer, with six settings")
+
+
+def hint_on(given: Any, priorities: Any, drawn: Any, setting: tuple[float, float, float]) -> str:
+    """Return a hint on the mistake with which these weights could have been computed."""
+    alpha, eps, beta = setting
+    masses = (priorities + eps) ** alpha
+    added_late = priorities**alpha + eps
+    mistakes = {
+        "Divide by the largest weight": masses.sum() / (len(masses) * masses[drawn]),
+        "Take the smallest mass of the whole buffer, not of the batch": masses[drawn].min() / masses[drawn],
+        "Add eps before the power": added_late.min() / added_late[drawn],
+        "These are not the masses, (priority + eps) ** alpha": priorities.min() / priorities[drawn],
+    }
+    for hint, mistaken in mistakes.items():
+        if np.allclose(given, mistaken**beta):
+            return hint
+    return "The row with the smallest mass in the buffer has weight 1, and all others have less"
+
+
+class CountedList(list[float]):
+    """A list that counts how many of its elements are read."""
+
+    reads = 0
+
+    def __getitem__(self, place: Any) -> Any:
+        """Return an element, and count it."""
+        self.reads += 1
+        return super().__getitem__(place)
+
+
+def check_search(search: Callable[..., Any]) -> None:
+    """Check a function `(running_sums, query)` that finds the first sum above the query by binary search."""
+    rng = np.random.default_rng(0)
+    for size in (1, 2, 3, 8, 100, 1000):
+        masses = rng.integers(0, 4, size).astype(np.float64) * (rng.random(size) < 0.6)
+        masses[rng.integers(size)] = 3.0
+        sums, reads = masses.cumsum(), 0
+        for query in [*np.arange(int(sums[-1])).tolist(), *(rng.random(50) * sums[-1]).tolist()]:
+            listed = CountedList(sums.tolist())
+            given, owner = search(listed, float(query)), int(np.searchsorted(sums, query, side="right"))
+            reads = max(reads, listed.reads)
+            if given is None:
+                raise NotYet("my_search must return a position")
+            if given != owner:
+                raise NotYet(
+                    f"{size} running sums: the query {query:.6g} finds position {given}, whose sum is "
+                    f"{sums[given] if 0 <= given < size else 'missing'}, not position {owner}, whose sum, "
+                    f"{sums[owner]:g}, is the first one greater than the query"
+                )
+        if size == 1000 and (reads == 0 or reads > 12):
+            raise NotYet(
+                f"the positions are right, but the search reads up to {reads or 'all'} of 1,000 sums; "
+                "halving the range each time needs about 10"
+            )
+    print("right: the first sum above each query, with about 10 of 1,000 sums read")
 
 
 class Memory:

@@ -1,4 +1,9 @@
-"""Solutions to the exercises of chapter 00."""
+"""Solutions of chapter 00: the update and the exercises."""
+
+from replay_tutorial.steps.learning.online_q_learning import OnlineQLearning
+
+# The update: the class that the chapter shows.
+MyQLearning = OnlineQLearning
 
 # 1. The targets are 1 + 0.9 · 6 = 6.4, 1 (terminated), and 1 + 0.9 · 0 = 1.
 my_td_errors = [6.4 - 5.0, 1.0 - 5.0, 1.0 - 2.0]

@@ -1,15 +1,96 @@
-"""Exercises of chapter 00: TD errors by hand, targets of a batch, and a loop that stores wrong rows."""
+"""Chapter 00: the check of an update, and the exercises: TD errors, targets of a batch, a loop with a bug."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
-from replay_tutorial.teaching.exercises import NotYet
+from replay_tutorial.steps.learning.online_q_learning import OnlineQLearning
+from replay_tutorial.teaching.exercises import CheckFailed, Hints, NotYet
+
+update_hints = Hints(
+    "The target needs one number from a network: the larger of the two values that self.target predicts for "
+    "next_obs. After a fall there is no future.",
+    "`future = 0.0 if terminated else float(self.target(torch.from_numpy(next_obs)).max())`, and the target "
+    "is the tensor `torch.tensor(rew + 0.99 * future)`. It is a constant: use `with torch.no_grad():`.",
+    "The prediction is `self.network(torch.from_numpy(obs))[act]`. It must stay a tensor, because the "
+    "gradient is computed through it.",
+    "An update in PyTorch has three lines: `self.optimizer.zero_grad()`, `loss.backward()`, "
+    "`self.optimizer.step()`. Without the first, the gradients of all updates so far are added up.",
+    "Return target minus prediction as a float: `float(target - prediction.detach())`.",
+)
 
 GAMMA = 0.9
 # (predicted value, reward, values of the next state, terminated)
 ROWS = ((5.0, 1.0, (4.0, 6.0), False), (5.0, 1.0, (4.0, 6.0), True), (2.0, 1.0, (0.0, 0.0), False))
+
+
+def check_update(kind: type[OnlineQLearning]) -> None:
+    """Check the method `learn` of an agent: the TD errors it returns, and the parameters after each update.
+
+    Raises:
+        CheckFailed: If a TD error is wrong, or if an update is not one step of Adam along the gradient.
+    """
+    agent, oracle = kind(seed=0), OnlineQLearning(seed=0)
+    rng = np.random.default_rng(0)
+    with torch.no_grad():  # the target network must differ from the network
+        for ours, theirs in zip(oracle.target.parameters(), agent.target.parameters(), strict=True):
+            ours += torch.from_numpy(rng.normal(scale=0.1, size=tuple(ours.shape)).astype(np.float32))
+            theirs.copy_(ours)
+    for number in range(8):
+        obs, next_obs = rng.normal(size=(2, 4)).astype(np.float32)
+        act, rew, terminated = number % 2, 1.0 + number, number % 3 == 1
+        where = f"update {number + 1}, action {act}, {'' if terminated else 'not '}terminated"
+        value = oracle.network(torch.from_numpy(obs))[act]
+        with torch.no_grad():
+            future = 0.99 * float(oracle.target(torch.from_numpy(next_obs)).max())
+        error = rew + future * (not terminated) - float(value.detach())
+        before = parameters_of(agent.network)
+        given = agent.learn(obs, act, rew, next_obs, terminated)
+        check_returned(given, error, rew + future - float(value.detach()), where)
+        if not torch.equal(parameters_of(agent.target), parameters_of(oracle.target)):
+            raise CheckFailed(f"{where}: the target network has changed; only self.network learns")
+        # The gradient of the loss is -δ ∇Q(s, a), with the TD error δ clipped to [-10, 10].
+        parameters = list(oracle.network.parameters())
+        for parameter, slope in zip(parameters, torch.autograd.grad(value, parameters), strict=True):
+            parameter.grad = -float(np.clip(error, -10.0, 10.0)) * slope
+        oracle.optimizer.step()
+        wanted = parameters_of(oracle.network)
+        check_change(parameters_of(agent.network) - before, wanted - before, where)
+        with torch.no_grad():  # so that differences of rounding don't accumulate
+            for ours, theirs in zip(parameters, agent.network.parameters(), strict=True):
+                theirs.copy_(ours)
+    print("right: eight updates, of both actions, with and without termination")
+
+
+def parameters_of(network: torch.nn.Module) -> torch.Tensor:
+    """Return a copy of all parameters of a network as one vector."""
+    return torch.nn.utils.parameters_to_vector(network.parameters()).detach().clone()
+
+
+def check_returned(given: Any, error: float, with_future: float, where: str) -> None:
+    """Raise CheckFailed if `learn` has not returned the TD error."""
+    if not isinstance(given, float):
+        raise CheckFailed(f"{where}: learn() must return the TD error, a float, not {given!r}")
+    if abs(given - error) > 1e-3:
+        hint = "it is target minus prediction, with the target from self.target"
+        if abs(given + error) < 1e-3:
+            hint = "target minus prediction, not the other way round"
+        elif abs(given - with_future) < 1e-3:
+            hint = "after a fall there is no future"
+        raise CheckFailed(f"{where}: learn() returned {given:.3f}, but the TD error is {error:.3f}; {hint}")
+
+
+def check_change(given: torch.Tensor, wanted: torch.Tensor, where: str) -> None:
+    """Raise CheckFailed if the parameters of the network have not changed as they should."""
+    if not given.any():
+        raise CheckFailed(f"{where}: the network has not changed; has the optimizer taken its step?")
+    if (given - wanted).abs().mean() > 0.05 * wanted.abs().mean():
+        hint = "does the gradient contain those of earlier updates, or does it flow through the wrong action?"
+        if torch.dot(given, wanted) < 0:
+            hint = "it moves away from the target"
+        raise CheckFailed(f"{where}: the network has changed, but not towards the target alone; {hint}")
 
 
 def check_td_errors(given: Sequence[Any]) -> None:

@@ -13,6 +13,7 @@ from replay_tutorial.steps.learning.n_step_list import Step, n_step
 from replay_tutorial.steps.learning.n_step_stream import NStepStream
 from replay_tutorial.teaching.exercises import CheckFailed
 from replay_tutorial.teaching.exercises_episodes import check_n_step_stream
+from replay_tutorial.teaching.exercises_why_replay import check_update
 
 GAMMA = 0.9
 
@@ -104,6 +105,52 @@ class NeverForgets(NStepStream):
 def test_the_check_finds_a_wrong_stream(kind: type[NStepStream], message: str) -> None:
     with pytest.raises(CheckFailed, match=message):
         check_n_step_stream(kind)
+
+
+def faulty(fault: str) -> type[online_q_learning.OnlineQLearning]:
+    """An agent whose update has one fault, or none."""
+
+    class Faulty(online_q_learning.OnlineQLearning):
+        def learn(self, obs: Any, act: int, rew: float, next_obs: Any, terminated: bool) -> float:
+            bootstrap = self.network if fault == "own network" else self.target
+            last = terminated and fault != "bootstraps after the end"
+            future = 0.0 if last else float(bootstrap(torch.from_numpy(next_obs)).max().detach())
+            goal = torch.tensor(rew + 0.99 * future)
+            value = self.network(torch.from_numpy(obs))[1 - act if fault == "other action" else act]
+            loss = torch.nn.functional.huber_loss(value, goal, delta=10.0)
+            if fault == "ascends":
+                loss = -loss
+            if fault != "keeps gradients":
+                self.optimizer.zero_grad()
+            loss.backward()
+            if fault != "takes no step":
+                self.optimizer.step()
+            error = float(goal - value.detach())
+            return -error if fault == "sign" else error
+
+    return Faulty
+
+
+@pytest.mark.parametrize("kind", [online_q_learning.OnlineQLearning, faulty("none")])
+def test_a_right_update_passes_its_check(kind: Any) -> None:
+    check_update(kind)
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("own network", "with the target from self.target"),
+        ("bootstraps after the end", "after a fall there is no future"),
+        ("other action", "target minus prediction"),
+        ("ascends", "away from the target"),
+        ("keeps gradients", "earlier updates"),
+        ("takes no step", "taken its step"),
+        ("sign", "the other way round"),
+    ],
+)
+def test_the_check_finds_a_wrong_update(fault: str, message: str) -> None:
+    with pytest.raises(CheckFailed, match=message):
+        check_update(faulty(fault))
 
 
 def parameters(network: torch.nn.Module) -> torch.Tensor:

@@ -81,8 +81,11 @@ def compare(guess: Any, measured: float, unit: str = "") -> None:
     if guess is ...:
         print(f"{text}  (no guess entered)")
         return
-    times = max(guess, measured) / max(min(guess, measured), 1e-12)
-    verdict = "good guess" if times < 1.5 else f"off by a factor of {figure(times)}"
+    if min(guess, measured) <= 0:  # such as a difference, which has no ratio to the guess
+        verdict = f"off by {figure(abs(guess - measured))}"
+    else:
+        times = max(guess, measured) / min(guess, measured)
+        verdict = "good guess" if times < 1.5 else f"off by a factor of {figure(times)}"
     print(f"your guess: {figure(guess)} {unit}".rstrip() + f", {text}: {verdict}")
 
 

@@ -1,12 +1,138 @@
-"""Checks of the exercises of chapter 05: late updates, stratified queries, and an update with a bug."""
+"""Checks of chapter 05: the reader's prioritized buffer, late updates, stratified queries, and a bug.
+
+In a stratified batch of n draws, a row with the probability P owns n P segments, of which only the first and
+the last may be shared with its neighbours. So the number of its draws differs from n P by less than 2.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from replay_tutorial.steps.prioritized import PlainSumTree
-from replay_tutorial.teaching.exercises import NotYet
+from replay_tutorial.teaching.chi_square import fairness
+from replay_tutorial.teaching.exercises import CheckFailed, Hints, NotYet
+
+ALPHA, EPS, BETA = 0.7, 0.01, 0.5
+DRAWS = 4000
+
+buffer_hints = Hints(
+    "add: the rows first, first + 1, ... go to slots = np.arange(first, first + count) % size; the tree's "
+    "leaves of the same slots receive the masses, (priority + eps) ** alpha.",
+    "sample: queries = (np.arange(batch_size) + rng.random(batch_size)) / batch_size * tree.total; tree.find "
+    "returns their slots and masses.",
+    "sample: the index of the row in a slot is the largest one below next_index whose remainder is the slot: "
+    "slot + (next_index - 1 - slot) // size * size.",
+    "sample: the smallest mass of all rows is tree.minima[sum_tree.ROOT]; weights are as in chapter 03.",
+    "update_priorities: reject bad priorities first; then kept = indexes >= next_index - size, and only "
+    "indexes[kept] and priorities[kept] may change the tree and the largest priority.",
+)
+
+
+def check_prioritized(kind: Callable[..., Any]) -> None:
+    """Check a prioritized buffer against a dictionary with the priority of each row.
+
+    Args:
+        kind: A class with the arguments `size, env_dict, *, alpha, eps, seed` and the methods `add`, `sample`
+            and `update_priorities`, like `PrioritizedReplayBuffer`.
+
+    Raises:
+        CheckFailed: On the first difference.
+    """
+    for size in (5, 8, 50):
+        rng = np.random.default_rng(size)
+        buffer = kind(size, {"rew": {"shape": ()}}, alpha=ALPHA, eps=EPS, seed=0)
+        known: dict[int, float] = {}
+        largest, stale = 1.0, 0
+        for turn in range(40):
+            count, first = int(rng.integers(1, size // 2 + 1)), len(known)
+            rewards = np.arange(first, first + count, dtype=np.float64)  # each row contains its own index
+            priorities = rng.exponential(3.0, count) if turn % 3 == 1 else None
+            index = buffer.add(rew=rewards, priorities=priorities)
+            expect(index == first, f"size {size}: add returned {index!r}, but the first new row is {first}")
+            added = [largest] * count if priorities is None else priorities.tolist()
+            known.update(zip(range(first, first + count), added, strict=True))
+            largest = max(largest, *added)
+            oldest = max(len(known) - size, 0)
+            indexes = rng.integers(max(oldest - size, 0), len(known), 6)
+            late = rng.exponential(3.0, 6)
+            buffer.update_priorities(indexes, late)
+            stale += int((indexes < oldest).sum())
+            for row, priority in zip(indexes.tolist(), late.tolist(), strict=True):
+                if row >= oldest:
+                    known[row], largest = priority, max(largest, priority)
+            where = f"size {size}, {len(known)} rows added"
+            expect(
+                buffer.stale_updates == stale,
+                f"{where}: stale_updates is {buffer.stale_updates}, not {stale}",
+            )
+            if turn % 5 == 4 or turn == 0:
+                expect_batch(buffer.sample(DRAWS, beta=BETA), known, oldest, where)
+        oldest = max(len(known) - size, 0)
+        expect_rejected(buffer, known, oldest, f"size {size}")
+        drawn = [int(buffer.sample(1)["indexes"][0]) - oldest for _ in range(2000)]
+        fair = fairness(np.bincount(drawn, minlength=size), masses_of(known, oldest))
+        expect(fair.is_fair, f"size {size}: 2,000 batches of one row are not in proportion to the masses")
+    print("right: rows, indexes, weights and draws agree with a dictionary of priorities, also after")
+    print("wrap-around, with repeated and late updates, and after rejected ones")
+
+
+def masses_of(known: dict[int, float], oldest: int) -> npt.NDArray[np.float64]:
+    """Return the masses of the stored rows, the oldest first."""
+    return (np.array([known[index] for index in range(oldest, len(known))]) + EPS) ** ALPHA
+
+
+def expect_batch(batch: Any, known: dict[int, float], oldest: int, where: str) -> None:
+    """Raise CheckFailed unless a batch has stored rows only, drawn in proportion to their masses."""
+    for name in ("rew", "indexes", "weights"):
+        expect(np.shape(batch[name]) == (DRAWS,), f"{where}: {name} has shape {np.shape(batch[name])}")
+    indexes = np.asarray(batch["indexes"])
+    beyond = indexes[(indexes < oldest) | (indexes >= len(known))]
+    expect(
+        not len(beyond),
+        f"{where}: sample returned index {beyond[:1].sum()}; rows {oldest} to {len(known) - 1} are stored",
+    )
+    wrong = np.flatnonzero(np.asarray(batch["rew"]) != indexes)[:1]
+    expect(
+        not len(wrong),
+        f"{where}: the row with index {indexes[wrong].sum()} has the contents of another row. Does the index "
+        "belong to the row in that slot?",
+    )
+    masses = masses_of(known, oldest)
+    expected = DRAWS * masses / masses.sum()
+    counts = np.bincount(indexes - oldest, minlength=len(masses))
+    row = int(np.argmax(np.abs(counts - expected)))
+    expect(
+        abs(counts[row] - expected[row]) < 2.001,
+        f"{where}: row {oldest + row} with priority {known[oldest + row]:.3f} was drawn {counts[row]} times "
+        f"in a batch of {DRAWS:,}, not {expected[row]:.1f} times. The difference must be less than 2: is "
+        "there one query in each segment, and does the row have the mass (priority + eps) ** alpha?",
+    )
+    weights = (masses.min() / masses[indexes - oldest]) ** BETA
+    far = int(np.argmax(np.abs(np.asarray(batch["weights"]) - weights)))
+    expect(
+        np.allclose(batch["weights"], weights, rtol=1e-4),
+        f"{where}: row {indexes[far]} has the weight {batch['weights'][far]:.4f}, not {weights[far]:.4f}. "
+        "The row with the smallest mass in the buffer has weight 1",
+    )
+
+
+def expect_rejected(buffer: Any, known: dict[int, float], oldest: int, where: str) -> None:
+    """Raise CheckFailed unless bad priorities raise ValueError and change nothing."""
+    for bad in (float("nan"), -1.0):
+        try:
+            buffer.update_priorities(np.array([len(known) - 1, len(known) - 2]), np.array([1000.0, bad]))
+        except ValueError:
+            expect_batch(buffer.sample(DRAWS, beta=BETA), known, oldest, f"{where}, after a rejected update")
+        else:
+            raise CheckFailed(f"{where}: update_priorities accepted the priority {bad}; raise ValueError")
+
+
+def expect(condition: Any, message: str) -> None:
+    """Raise CheckFailed unless the condition holds."""
+    if not condition:
+        raise CheckFailed(message)
 
 
 def check_late(dropped: Sequence[Any], priority_of_8: Any) -> None:

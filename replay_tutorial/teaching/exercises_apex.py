@@ -1,16 +1,87 @@
-"""Checks of the exercises of chapter 07: the limiter's error, the epsilons of actors, n-step windows."""
+"""Checks of chapter 07: a limiter, its error, the epsilons of actors, n-step windows."""
 
+import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from replay_tutorial.teaching.exercises import NotYet
+from replay_tutorial.teaching.exercises import Hints, NotYet
 
 # The first exercise: actors, rows per chunk, samples per insert, error buffer.
 ACTORS, ROWS, RATIO, BAND = 4, 32, 4, 512
 
 Steps = list[tuple[int, float]]  # (environment, reward), in order of arrival
+
+limiter_hints = Hints(
+    "Write the error first: (inserts - min_size) * samples_per_insert - samples.",
+    "Inserting count rows raises it by count * samples_per_insert. Sampling count rows lowers it by count.",
+    "Up to min_size rows: inserts + count <= min_size is enough to admit an insert.",
+    "A sample needs two conditions: inserts >= min_size, and error - count >= -error_buffer.",
+    "deadline = time.monotonic() + timeout; check, return False after the deadline, else sleep for 1 ms.",
+)
+
+
+def check_limiter(kind: Callable[..., Any]) -> None:
+    """Check a class of limiters `kind(samples_per_insert, min_size, error_buffer)`.
+
+    Its methods are those of `SamplesPerInsert`. Without a timeout left, each decision is compared with the
+    equation; then another thread releases a call that waits.
+    """
+    rng, decisions = np.random.default_rng(0), 0
+    for ratio, start, band in (
+        (4.0, 1, 1_000.0),
+        (2.0, 200, 1_000.0),
+        (8.0, 100, 800.0),
+        (0.5, 10, 20.0),
+        (1.0, 50, 64.0),
+    ):
+        limiter, inserts, samples = kind(ratio, start, band), 0, 0
+        for turn in range(600):
+            inserting = rng.random() < (0.8 if turn // 100 % 2 == 0 else 0.2)
+            count = int(rng.integers(1, 1 + int(min(32, band // ratio if inserting else band))))
+            error = (inserts - start) * ratio - samples
+            if inserting:
+                right = inserts + count <= start or error + count * ratio <= band
+                given = limiter.await_can_insert(count, timeout=0.0)
+            else:
+                right = inserts >= start and error - count >= -band
+                given = limiter.await_can_sample(count, timeout=0.0)
+            if given is None or bool(given) != right:
+                raise NotYet(
+                    f"samples_per_insert {ratio:g}, min_size {start}, error_buffer {band:g}: after {inserts} "
+                    f"inserts and {samples} samples the error is {error:g}. May {count} rows be "
+                    f"{'inserted' if inserting else 'sampled'}? Expected {right}, not {given}"
+                )
+            decisions += 1
+            if right and inserting:
+                inserts += count
+                limiter.inserted(count)
+            elif right:
+                samples += count
+                limiter.sampled(count)
+    check_waiting(kind)
+    print(
+        f"right: {decisions:,} decisions, and calls that wait until a timeout or until another thread counts"
+    )
+
+
+def check_waiting(kind: Callable[..., Any]) -> None:
+    """Check that calls wait for the other side, but not beyond their timeout."""
+    for what, other in (("await_can_insert", "sampled"), ("await_can_sample", "inserted")):
+        limiter = kind(1.0, 1, 10.0)
+        limiter.inserted(11 if what == "await_can_insert" else 1)
+        if what == "await_can_sample":
+            limiter.sampled(10)
+        begin = time.monotonic()
+        if getattr(limiter, what)(5, timeout=0.05) or time.monotonic() - begin < 0.05:
+            raise NotYet(f"{what}(5, timeout=0.05) should wait for 0.05 s and return False")
+        thread = threading.Timer(0.1, getattr(limiter, other), args=(5,))
+        thread.start()
+        if not getattr(limiter, what)(5, timeout=20.0):
+            raise NotYet(f"{what} returned False, although another thread counted rows before its timeout")
+        thread.join()
 
 
 def check_error(error: Any) -> None:

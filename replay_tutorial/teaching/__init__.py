@@ -17,6 +17,7 @@ MODULE_OF = {
     "check_written": "exercises",
     "compare": "exercises",
     "draw_checks": "drawings",
+    "draw_layouts": "drawings",
     "draw_masses": "drawings",
     "draw_ring": "drawings",
     "draw_roles": "drawings",

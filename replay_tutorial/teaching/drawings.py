@@ -33,6 +33,31 @@ def draw_ring(capacity: int, added: int, drawn: Collection[int] = ()) -> Drawing
     return drawing
 
 
+def draw_layouts(names: Sequence[str], capacity: int, slot: int) -> Drawing:
+    """Draw where the values of one row lie in memory: in an array per field, and in an array of records.
+
+    Args:
+        names: Names of the fields.
+        capacity: Number of slots.
+        slot: Slot to highlight.
+    """
+    count, wide, high = len(names), 11, 18  # width and height of a value in pixels
+    title = f"The values of a row lie in {count} arrays, or in one array of records, side by side."
+    drawing = Drawing(110 + (wide * count + 6) * capacity, 22 * count + 62, title)
+    for field, name in enumerate(names):
+        y = 8 + 22 * field
+        drawing.text(92, y + 13, name, size=11, at="end")
+        for place in range(capacity):
+            drawing.box(100 + wide * place, y, wide, high, lit=place == slot)
+    drawing.text(108 + wide * capacity, 22 * count / 2 + 12, "one array per field", size=12, at="start")
+    y = 22 * count + 24
+    drawing.text(92, y + 13, "records", size=11, at="end")
+    for value in range(count * capacity):
+        place = value // count
+        drawing.box(100 + wide * value + 6 * place, y, wide, high, lit=place == slot)
+    return drawing
+
+
 def draw_tree(
     levels: Sequence[Sequence[float]], path: Collection[int] = (), query: float | None = None
 ) -> Drawing:

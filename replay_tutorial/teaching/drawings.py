@@ -169,25 +169,28 @@ def draw_way(*lit: str) -> Drawing:
 
 
 def draw_windows(rewards: Sequence[float], n: int, lit: int | None = None) -> Drawing:
-    """Draw the steps of an episode and, below them, the steps that each n-step row sums.
+    """Draw the steps of an episode and, below them, the span of each n-step row, with obs → next_obs and R.
 
     Args:
         rewards: Reward of each step, up to the end of the episode.
-        n: Maximum number of steps of a row.
+        n: Maximum number of steps of a row; at most 10.
         lit: Row to highlight.
     """
     count = len(rewards)
     title = f"Rows of up to {n} steps in an episode of {count} steps; the last rows are shorter."
-    drawing = Drawing(SLOT * count + 190, 62 + 20 * count, title)
+    drawing = Drawing(SLOT * count + 300, 62 + 20 * count, title)
     drawing.text(62, 30, "reward", at="end")
+    drawing.text(70 + SLOT * count, 30, "obs → next_obs: R", size=12, at="start")
     for step, reward in enumerate(rewards):
         drawing.box(70 + SLOT * step, 8, SLOT - 6, HEIGHT, f"{reward:g}")
     for row in range(count):
         steps, y = min(n, count - row), 52 + 20 * row
         drawing.text(62, y + 11, f"row {row}", size=11, at="end", lit=row == lit)
         drawing.box(70 + SLOT * row, y, SLOT * steps - 6, 14, lit=row == lit)
-        word = "step" if steps == 1 else "steps"
-        drawing.text(70 + SLOT * count, y + 11, f"{steps} {word}", size=11, at="start", lit=row == lit)
+        powers = ["", "γ", *("γ" + "⁰¹²³⁴⁵⁶⁷⁸⁹"[power] for power in range(2, 10))]
+        parts = [f"{rewards[row + step]:g}{powers[step]}" for step in range(steps)]
+        text = f"{row} → {row + steps}: {' + '.join(parts)}"
+        drawing.text(70 + SLOT * count, y + 11, text, size=11, at="start", lit=row == lit)
     return drawing
 
 

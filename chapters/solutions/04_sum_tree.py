@@ -59,13 +59,16 @@ def my_set_minimum(minima, slot, mass):
         minima[node] = min(minima[2 * node], minima[2 * node + 1])
 
 
-def my_find(nodes, query):
-    """3. With `>`, a query equal to the left sum went left, to a slot that doesn't own it or has no mass."""
-    leaf_count = len(nodes) // 2
-    node = 1
-    while node < leaf_count:
-        node *= 2
-        if query >= nodes[node]:
-            query -= nodes[node]
-            node += 1
-    return node - leaf_count
+def my_range_sum(nodes, first, last):
+    """3. `high` is the end of the range, which is excluded: one more than the leaf of the last slot."""
+    low, high = first + len(nodes) // 2, last + 1 + len(nodes) // 2
+    total = 0.0
+    while low < high:
+        if low % 2 == 1:
+            total += nodes[low]
+            low += 1
+        if high % 2 == 1:
+            high -= 1
+            total += nodes[high]
+        low, high = low // 2, high // 2
+    return total

@@ -1,4 +1,4 @@
-"""Checks of chapter 04: the reader's sum tree, a path by hand, a tree of minima, and a descent with a bug."""
+"""Checks of chapter 04: the reader's sum tree, a path by hand, a tree of minima, and a range sum."""
 
 import itertools
 import math
@@ -132,27 +132,17 @@ def check_minimum(set_minimum: Callable[..., Any]) -> None:
     print("right: also if the smallest mass is overwritten, and if all masses are 0")
 
 
-def check_find(find: Callable[..., Any]) -> None:
-    """Check a function `find(nodes, query)` that descends a sum tree and returns a slot."""
-    trees = [
-        (8, list(MASSES)),
-        (8, [0.0, 0.0, 2.0, 2.0, 0.0, 2.0, 0.0, 2.0]),
-        (4, [1.0] * 4),
-        (2, [0.0, 3.0]),
-    ]
-    for leaf_count, masses in trees:
+def check_range_sum(range_sum: Callable[..., Any]) -> None:
+    """Check a function `(nodes, first, last)` that adds the masses of slots first to last, both included."""
+    for leaf_count, masses in [(8, list(MASSES)), (4, [1.0, 2.0, 4.0, 8.0]), (2, [0.0, 3.0]), (1, [5.0])]:
         tree = PlainSumTree(leaf_count)
         tree.set(range(leaf_count), masses)
-        # one entry per 0.5 of mass
-        owners = [slot for slot, mass in enumerate(masses) for _ in range(round(2 * mass))]
-        for half, owner in enumerate(owners):
-            slot = find(list(tree.nodes), half / 2)
-            if slot != owner:
-                at_all = "has mass 0" if masses[slot] == 0 else "does not own this point"
+        for first, last in itertools.combinations_with_replacement(range(leaf_count), 2):
+            given, expected = range_sum(list(tree.nodes), first, last), sum(masses[first : last + 1])
+            if given != expected:
                 raise NotYet(
-                    f"masses {', '.join(f'{mass:g}' for mass in masses)}: the query {half / 2:g} finds slot "
-                    f"{slot}, which {at_all}, instead of slot {owner}. Which way must a query go that equals "
-                    "the left sum?"
+                    f"masses {', '.join(f'{mass:g}' for mass in masses)}: slots {first} to {last} sum to "
+                    f"{expected:g}, not {given:g}. Which slot is missing, or is one too many?"
                 )
-    print("right: only a query less than the left sum goes left. A query equal to the total still ends at an")
-    print("empty leaf, which is why `find_one` has its last loop.")
+    print("right: both ends are included. A sampler that draws its queries below the wrong sum of all stored")
+    print("rows never draws the last one.")

@@ -71,9 +71,7 @@ def check_prioritized(kind: Callable[..., Any]) -> None:
                 expect_batch(buffer.sample(DRAWS, beta=BETA), known, oldest, where)
         oldest = max(len(known) - size, 0)
         expect_rejected(buffer, known, oldest, f"size {size}")
-        drawn = [int(buffer.sample(1)["indexes"][0]) - oldest for _ in range(2000)]
-        fair = fairness(np.bincount(drawn, minlength=size), masses_of(known, oldest))
-        expect(fair.is_fair, f"size {size}: 2,000 batches of one row are not in proportion to the masses")
+        expect_independent(buffer, known, oldest, size)
     print("right: rows, indexes, weights and draws agree with a dictionary of priorities, also after")
     print("wrap-around, with repeated and late updates, and after rejected ones")
 
@@ -115,6 +113,22 @@ def expect_batch(batch: Any, known: dict[int, float], oldest: int, where: str) -
         np.allclose(batch["weights"], weights, rtol=1e-4),
         f"{where}: row {indexes[far]} has the weight {batch['weights'][far]:.4f}, not {weights[far]:.4f}. "
         "The row with the smallest mass in the buffer has weight 1",
+    )
+
+
+def expect_independent(buffer: Any, known: dict[int, float], oldest: int, size: int) -> None:
+    """Raise CheckFailed unless the two rows of small batches are drawn independently, each from its half."""
+    slots = np.arange(oldest, len(known)) % size
+    masses = masses_of(known, oldest)[np.argsort(slots)]
+    ends = np.append(0.0, masses.cumsum() / masses.sum())
+    halves = [np.diff(ends.clip(low, low + 0.5)) * 2 for low in (0.0, 0.5)]
+    pairs = np.array([np.sort(np.asarray(buffer.sample(2)["indexes"]) % size) for _ in range(2000)])
+    counts = np.zeros((size, size))
+    np.add.at(counts, (pairs[:, 0], pairs[:, 1]), 1)
+    expect(
+        fairness(counts.ravel(), np.outer(*halves).ravel()).is_fair,
+        f"size {size}: in 2,000 batches of two rows, these are not drawn independently at random. "
+        "Does each segment have a random number of its own?",
     )
 
 

@@ -1,14 +1,19 @@
 """What chapters 03 to 05 rest on: the learner of one value, a ladder without a ceiling, the hints of exercises."""
 
 import math
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 import pytest
 
+from replay_tutorial import PrioritizedReplayBuffer
 from replay_tutorial.measuring.timing import Spread
-from replay_tutorial.steps.prioritized import LevelByLevel, LinearScan
-from replay_tutorial.teaching.exercises import NotYet
-from replay_tutorial.teaching.exercises_sum_tree import check_minimum, check_path
+from replay_tutorial.steps.prioritized import LevelByLevel, LinearScan, PlainSumTree
+from replay_tutorial.teaching.exercises import CheckFailed, NotYet, check_written
+from replay_tutorial.teaching.exercises_prioritized import check_prioritized
+from replay_tutorial.teaching.exercises_priorities import check_weights
+from replay_tutorial.teaching.exercises_sum_tree import check_minimum, check_path, check_set
 from replay_tutorial.teaching.ladder import Ladder, Rung
 from replay_tutorial.teaching.one_value import learn_value
 
@@ -33,10 +38,90 @@ def test_without_a_known_row_beta_1_is_best() -> None:
     assert found["beta 1"].mean() < found["annealed"].mean() < found["beta 0"].mean()
 
 
-def test_with_a_known_row_annealing_is_best() -> None:
-    found = distances(known_rows=1)
-    for figure in (np.mean, lambda curve: curve[-1]):
-        assert figure(found["annealed"]) < 0.8 * figure(found["beta 1"]) < figure(found["beta 0"])
+def test_with_a_known_row_beta_1_ends_closest_and_smaller_betas_stop_where_the_chapter_says() -> None:
+    curves = {
+        (first, last): learn_value(
+            OUTCOMES, first_beta=first, last_beta=last, known_rows=1, runs=100, updates=10_000
+        )
+        for first, last in [(0.0, 0.0), (0.7, 0.7), (0.4, 1.0), (1.0, 1.0)]
+    }
+    ends = [abs(curve[-1] - 1) for curve in curves.values()]
+    assert ends == sorted(ends, reverse=True)
+    assert 1400 < np.argmax(curves[0.7, 0.7] > 1) < 1550
+    for beta in (0.0, 0.7):
+        assert curves[beta, beta][-500:].mean() == pytest.approx(8 / (1 + 7 ** (1 / (2 - beta))), abs=0.05)
+
+
+def test_the_package_and_the_first_tree_pass_the_checks_of_the_skeletons() -> None:
+    check_prioritized(PrioritizedReplayBuffer)
+    check_set(PlainSumTree)
+
+
+class WithDifferences(PlainSumTree):
+    """Adds the difference to each node above a leaf."""
+
+    def set(self, slots: Iterable[int], masses: Iterable[float]) -> None:
+        for slot, mass in zip(slots, masses, strict=True):
+            node = self.leaf_count + slot
+            difference = mass - self.nodes[node]
+            while node > 0:
+                self.nodes[node] += difference
+                node //= 2
+
+
+class BatchNormalized(PrioritizedReplayBuffer):
+    """Divides the weights by the largest in the batch."""
+
+    def sample(self, batch_size: int, beta: float = 0.4, **options: Any) -> Any:
+        return super().sample(batch_size, beta, normalize="batch")
+
+
+class DrawnSingly(PrioritizedReplayBuffer):
+    """Draws each row independently, from the whole line."""
+
+    def sample(self, batch_size: int, beta: float = 0.4, **options: Any) -> Any:
+        parts = [super(DrawnSingly, self).sample(1, beta, **options) for _ in range(batch_size)]
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def by_the_batch(priorities: Any, drawn: Any, alpha: float, eps: float, beta: float) -> Any:
+    masses = (priorities[drawn] + eps) ** alpha
+    return (masses.min() / masses) ** beta
+
+
+def by_priorities(priorities: Any, drawn: Any, alpha: float, eps: float, beta: float) -> Any:
+    return (priorities.min() / priorities[drawn]) ** beta
+
+
+def passes(kind: Any) -> None:
+    """A check that accepts everything."""
+
+
+@pytest.mark.parametrize(
+    ("check", "wrong", "hint"),
+    [
+        (check_set, WithDifferences, "difference"),
+        (check_prioritized, BatchNormalized, "weight"),
+        (check_prioritized, DrawnSingly, "one query in each segment"),
+        (check_weights, by_the_batch, "buffer, not of the batch"),
+        (check_weights, by_priorities, "not the masses"),
+    ],
+)
+def test_a_wrong_answer_fails_with_its_hint(check: Callable[[Any], None], wrong: Any, hint: str) -> None:
+    with pytest.raises(CheckFailed, match=hint):
+        check(wrong)
+
+
+def test_a_skeleton_that_inherits_from_an_empty_one_is_still_empty() -> None:
+    class Empty:
+        def set(self) -> None: ...
+
+    class Filled(Empty):
+        def find(self) -> int:
+            return 1
+
+    with pytest.raises(NotYet, match=r"Empty\.set is still empty"):
+        check_written(passes, Filled)
 
 
 def test_a_ladder_without_a_ceiling_has_no_column_for_it() -> None:

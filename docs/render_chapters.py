@@ -70,6 +70,7 @@ async def render(source: Path, slots: asyncio.Semaphore, notebooks: bool) -> str
     without_traceback(notebook)
     text, _ = MarkdownExporter().from_notebook_node(notebook)
     text = re.sub(r"\((\d\d_\w+)\.ipynb", r"(\1.md", text)  # links to other chapters
+    text = text.replace("](../docs/", "](../")  # links to pages of the site
     link = f"[Download this chapter as a notebook]({source.stem}.ipynb)"
     text = re.sub(r"^# .*$", lambda heading: f"{heading[0]}\n\n{link}", text, count=1, flags=re.MULTILINE)
     (PAGES / source.name).write_text(text, encoding="utf-8")

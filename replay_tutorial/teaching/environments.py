@@ -15,23 +15,27 @@ from numpy.typing import NDArray
 
 
 class Corridor(gymnasium.Env[NDArray[np.float32], np.int64]):
-    """A corridor of eleven positions: start in the middle and reach the exit at the right end."""
+    """Eleven positions from -5 to 5: start at 0 and reach the exit at 5. Each step costs 1."""
 
-    observation_space: ClassVar[Any] = gymnasium.spaces.Box(-5.0, 5.0, (1,), np.float32)
-    action_space: ClassVar[Any] = gymnasium.spaces.Discrete(2)
+    observation_space: ClassVar[Any] = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)  # position / 5
+    action_space: ClassVar[Any] = gymnasium.spaces.Discrete(2)  # 0: left, 1: right
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[np.float32], dict[str, Any]]:
-        """Start an episode in the middle."""
+        """Start an episode at 0."""
         super().reset(seed=seed)
-        self.place = np.zeros(1, np.float32)
-        return self.place, {}
+        self.position = 0
+        return self.observe(), {}
 
     def step(self, action: np.int64) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
-        """Move one position right (1) or left (0); the reward is -1."""
-        self.place = np.clip(self.place + (1 if action == 1 else -1), -5, 5).astype(np.float32)
-        return self.place, -1.0, bool(self.place[0] == 5), False, {}
+        """Move by one position; at -5, a move to the left changes nothing."""
+        self.position = max(-5, self.position + (1 if action == 1 else -1))
+        return self.observe(), -1.0, self.position == 5, False, {}
+
+    def observe(self) -> NDArray[np.float32]:
+        """Return the scaled position, a new array."""
+        return np.array([self.position / 5], np.float32)
 
 
 gymnasium.register("Corridor-v0", f"{__name__}:Corridor", max_episode_steps=50)

@@ -1,17 +1,63 @@
-"""Checks of the exercises of chapter 08: diagnoses from curves, a number of updates, an incomplete state."""
+"""Checks of chapter 08: an environment, diagnoses from curves, a number of updates, an incomplete state."""
 
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import gymnasium
 import numpy as np
+from gymnasium.utils.env_checker import check_env
 from numpy.typing import NDArray
 
-from replay_tutorial.teaching.exercises import NotYet
+from replay_tutorial.teaching.exercises import Hints, NotYet
+
+corridor_hints = Hints(
+    "Call super().reset(seed=seed) first, and keep the position as an int in self.position.",
+    "Both methods return an observation, so write a third one: np.array([self.position / 5], np.float32).",
+    "Move with max(-5, self.position + 1) or max(-5, self.position - 1).",
+    "step returns (observation, -1.0, self.position == 5, False, {}).",
+)
+WALKS = {
+    "right": (1,) * 5,
+    "left and right": (0, 1, 0, 0, 1, 1, 1, 1, 1, 1, 1),
+    "left": (0,) * 60 + (1,) * 10,
+}
+
+
+def check_corridor(kind: Callable[[], Any]) -> None:
+    """Check an environment by gymnasium's own check, and by walks whose results are known."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # advice on rendering and registration
+            check_env(kind(), skip_render_check=True)
+    except (AssertionError, gymnasium.error.Error) as error:
+        raise NotYet(f"gymnasium's check_env says: {type(error).__name__}: {error}") from None
+    env = kind()
+    for name, actions in WALKS.items():
+        seen = [env.reset(seed=0)[0]]
+        positions = [0]
+        for step, action in enumerate(actions):
+            obs, reward, terminated, truncated, _ = env.step(np.int64(action))
+            seen.append(obs)
+            positions.append(max(-5, positions[-1] + (1 if action else -1)))
+            where = f"walk {name!r}, step {step + 1}, position {positions[-1]}"
+            if reward != -1:
+                raise NotYet(f"{where}: the reward should be -1, not {reward}")
+            if terminated != (positions[-1] == 5):
+                raise NotYet(f"{where}: terminated should be {positions[-1] == 5}, not {terminated}")
+            if truncated:
+                raise NotYet(f"{where}: truncated should be False: the registration sets the time limit")
+            if abs(float(obs[0]) - positions[-1] / 5) > 1e-6:
+                raise NotYet(f"{where}: the observation should be {positions[-1] / 5:g}, not {obs[0]:g}")
+        if not np.allclose([float(obs[0]) for obs in seen], np.array(positions) / 5):
+            raise NotYet(f"walk {name!r}: a later step changed an observation that was returned: copy it")
+    print("right: gymnasium's check, and walks to the exit and against the wall")
+
 
 # name of a faulty run in the exercise → (its fault, the symptom)
 PATIENTS = {
     "A": ("target never renewed", "its Q-values never rise, although it is trained"),
-    "B": ("steps too large", "its evaluations jump, and the same low number recurs"),
+    "B": ("steps too large", "its evaluations jump, while its Q-values stay low"),
     "C": ("learner starved", "its rows are rarely sampled"),
 }
 

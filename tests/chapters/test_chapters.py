@@ -43,8 +43,12 @@ def test_a_chapter_defines_only_what_is_the_readers_own(path: Path) -> None:
     for source in code_of(path):
         for node in ast.walk(ast.parse(source)):
             if isinstance(node, ast.FunctionDef | ast.ClassDef):
-                inside = isinstance(node, ast.FunctionDef) and source.splitlines()[node.lineno - 1].startswith(" ")
-                assert inside or node.name.startswith(("my_", "My", "Broken")), f"{node.name}: show it, don't copy it"
+                inside = isinstance(node, ast.FunctionDef) and source.splitlines()[
+                    node.lineno - 1
+                ].startswith(" ")
+                assert inside or node.name.startswith(("my_", "My", "Broken")), (
+                    f"{node.name}: show it, don't copy it"
+                )
             if isinstance(node, ast.Assign):
                 names = {getattr(target, "id", "") for target in node.targets}
                 assert not names & set(replay_tutorial.__all__)

@@ -322,8 +322,7 @@ def test_run_whose_terminal_is_closed_ends_with_a_checkpoint(tmp_path, ignored):
     process, terminal = os.forkpty()
     if process == 0:
         os.environ["PYTHONPATH"] = str(ROOT)
-        if ignored:
-            signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN if ignored else signal.SIG_DFL)  # nohup's is inherited
         os.execv(sys.executable, [sys.executable, "-m", "replay_tutorial", "train", "CartPole-v1", *flags])
     try:
         deadline = time.monotonic() + POLL_SECONDS

@@ -80,9 +80,9 @@ def resume(arguments: Sequence[str]) -> int:
     """Continue a run from its newest checkpoint, in the same folder."""
     parser = make_parser(resume)
     parser.add_argument("run", type=Path, help="folder of the run")
-    total_steps = "new number of environment steps after which the run ends (default: unchanged)"
+    total_steps = "new total number of environment steps (default: unchanged)"
     parser.add_argument("--total-steps", type=at_least(1), help=total_steps)
-    goal = "new target for the mean return; inf is never reached (default: unchanged)"
+    goal = "new target for the mean return; inf trains until --total-steps (default: unchanged)"
     parser.add_argument("--solved-at", type=target, help=goal)
     parser.add_argument("--device", help="device on which the learner trains (default: unchanged)")
     parser.add_argument("--no-progress", action="store_true", help="hide the progress bar")
@@ -193,7 +193,7 @@ def play(arguments: Sequence[str]) -> int:
         played = play_episode(policy, environment, options.seed, output, options.steps)
     except (OSError, ValueError) as error:
         exit_with_error("play", error)
-    cut = "" if played.ended else " (cut by --steps)"
+    cut = "" if played.ended else " (truncated by --steps)"
     print(f"{output}: return {played.total:.1f} in {played.steps:,} steps{cut}")
     return 0
 
@@ -295,7 +295,7 @@ def at_least(minimum: int) -> Callable[[str], int]:
 
     def number(text: str) -> int:
         if int(text) < minimum:
-            raise argparse.ArgumentTypeError(f"{text} is too small; it must be at least {minimum}")
+            raise argparse.ArgumentTypeError(f"must be at least {minimum}, not {text}")
         return int(text)
 
     return number
@@ -305,7 +305,7 @@ def target(text: str) -> float:
     """Argparse type: a float that is not NaN."""
     number = float(text)
     if math.isnan(number):
-        raise argparse.ArgumentTypeError(f"{text} is not a target; it must be a number, or inf or -inf")
+        raise argparse.ArgumentTypeError(f"must be a number, inf or -inf, not {text}")
     return number
 
 

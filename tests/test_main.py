@@ -206,10 +206,10 @@ def test_flags_change_the_preset_of_the_environment(monkeypatch, tmp_path, capsy
         (["train", "--seed", "-1"], "seed"),
         (["train", "--solved-at", "nan"], "solved_at"),
         (["train", "--no-such-flag"], "no-such-flag"),
-        (["resume", "RUN", "--total-steps", "0"], "--total-steps: 0 is too small; it must be at least 1"),
-        (["resume", "RUN", "--solved-at", "nan"], "nan is not a target; it must be a number"),
-        (["evaluate", "RUN", "--seed", "-1"], "-1 is too small; it must be at least 0"),
-        (["play", "RUN", "--seed", "-1"], "-1 is too small; it must be at least 0"),
+        (["resume", "RUN", "--total-steps", "0"], "--total-steps: must be at least 1, not 0"),
+        (["resume", "RUN", "--solved-at", "nan"], "must be a number, inf or -inf, not nan"),
+        (["evaluate", "RUN", "--seed", "-1"], "must be at least 0, not -1"),
+        (["play", "RUN", "--seed", "-1"], "must be at least 0, not -1"),
         (["plot", "RUN/config.json"], "RUN/config.json is not the folder of a run: it has no progress.csv."),
         (["plot", "RUN/checkpoints"], "RUN/checkpoints is not the folder of a run: it has no progress.csv."),
         (["plot", "RUN", "--output", "x.xyz"], r"plot: .*xyz.*png.*svg.*\n"),
@@ -248,7 +248,7 @@ def test_run_that_cannot_be_made_is_refused_in_a_line_and_leaves_nothing_behind(
 
 def test_runs_in_a_file_are_refused_in_a_line(tmp_path):
     (tmp_path / "runs").touch()
-    with pytest.raises(SystemExit, match=r"^train: .*It is not a folder; pass another --runs: '.*runs'$"):
+    with pytest.raises(SystemExit, match=r"^train: .*Not a folder; pass another path to --runs: '.*runs'$"):
         main(["train", "CartPole-v1", "--runs", str(tmp_path / "runs")])
 
 
@@ -301,7 +301,7 @@ def test_picture_that_does_not_fit_on_the_disk_is_told_in_a_line(command, name, 
 
 def test_play_writes_a_picture_into_the_runs_folder(run, capsys):
     assert main(["play", str(run), "--steps", "3"]) == 0
-    assert "return 3.0 in 3 steps (cut by --steps)" in capsys.readouterr().out
+    assert "return 3.0 in 3 steps (truncated by --steps)" in capsys.readouterr().out
     assert (run / "play.gif").read_bytes().startswith(b"GIF89a")
 
 

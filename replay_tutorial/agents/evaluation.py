@@ -100,7 +100,9 @@ def evaluate(
     if num_envs < 1:
         raise ValueError(f"num_envs must be at least 1, not {num_envs}.")
     if len(seeds) == 0:
-        raise ValueError("seeds must have at least 1 seed, because evaluate runs one episode per seed.")
+        raise ValueError(
+            "seeds is empty; pass at least one seed, because evaluate runs one episode per seed."
+        )
     returns, steps = np.zeros(len(seeds)), np.zeros(len(seeds), np.int64)  # [episodes]
     waiting, cut = iter(range(len(seeds))), 0
     playing: list[tuple[int, Environment, Any]] = []  # episode, environment, observation

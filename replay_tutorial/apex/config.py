@@ -24,17 +24,17 @@ class Config:
     environment: Annotated[str, tyro.conf.Positional] = "CartPole-v1"
     """ID of the gymnasium environment; module:Name-v0 imports the module first."""
     agent: Literal["dqn", "dpg"] | None = None
-    """dqn for Discrete actions, dpg for Box actions; None selects the agent that fits the environment."""
+    """dqn for Discrete actions, dpg for Box actions; None selects it by the action space."""
     actors: int = 2
     """Number of actor processes. 0 runs everything in one process, in a fixed, reproducible order."""
     environments_per_actor: int = 4
-    """Environments that each actor steps together, with one forward pass for all of them."""
+    """Number of environments that each actor steps together, with one forward pass for all of them."""
     seed: int = 0
     """Seed of all random numbers of the run."""
     total_steps: int = 400_000
-    """Environment steps after which the run ends, unless it is solved earlier."""
+    """Number of environment steps after which the run ends, unless the environment is solved earlier."""
     solved_at: float | None = None
-    """Stop when the lower bound of the mean return reaches this; None uses gymnasium's threshold, if any."""
+    """Mean return at which training stops, if its lower bound reaches it; None uses gymnasium's threshold."""
 
     hidden_sizes: tuple[int, ...] = (128, 128)
     """Width of each hidden layer of the Q-network or critic; for images, of each head of the Q-network."""
@@ -43,7 +43,7 @@ class Config:
     n_step: int = 3
     """Number of rewards in an n-step return; each update carries a reward back n steps (3 in the paper)."""
     gamma: float = 0.99
-    """Discount factor per step; with 0.99, a reward 100 steps ahead counts about a third."""
+    """Discount factor per step; with 0.99, a reward 100 steps ahead is multiplied by 0.37."""
     optimizer: Literal["adam", "rmsprop"] = "adam"
     """DQN: adam learns faster in short runs; rmsprop (centered) is the paper's optimizer."""
     learning_rate: float = 2e-3
@@ -57,48 +57,48 @@ class Config:
     action_gradient: float = 1.0
     """DPG: the gradient of Q with respect to the action is clipped to ± this (the paper's value)."""
     batch_size: int = 64
-    """Rows per update; with small networks, larger batches take longer and hardly help."""
+    """Number of rows per update; with small networks, larger batches take longer and hardly help."""
     target_interval: int = 50
-    """Updates between two copies of the online network into the target network."""
+    """Number of updates between copies of the online network to the target network."""
 
     capacity: int = 50_000
-    """Maximum number of rows in the replay; the oldest are overwritten."""
+    """Maximum number of rows in the replay buffer; when it is full, the oldest rows are overwritten."""
     alpha: float = 0.6
     """Exponent of the priorities: 0 samples uniformly, 1 in proportion to priority (0.6 in the paper)."""
     beta: float = 0.4
     """Exponent of the importance weights: 0 corrects no bias, 1 all of it (0.4 in the paper)."""
     replay_start: int = 1_000
-    """Rows in the replay before the first update."""
+    """Number of rows that must be in the replay buffer before the first update."""
     samples_per_insert: float = 4.0
-    """Mean number of times a row is sampled; learner and actors wait for each other to keep this ratio."""
+    """Mean number of times a row is sampled; the learner and the actors wait for each other to keep it."""
     slack: int = 500
-    """Rows by which the actors may be ahead of or behind the learner before one side waits."""
+    """Number of rows that the actors may be ahead of or behind the learner before either side waits."""
 
     epsilon_base: float = 0.4
     """ε of the most exploratory environment (the paper's value)."""
     epsilon_exponent: float = 7.0
-    """The least exploratory environment has ε = epsilon_base ** (1 + this) (the paper's value)."""
+    """The least exploratory environment has ε = epsilon_base ** (1 + epsilon_exponent)."""
     noise: float = 0.3
     """DPG: standard deviation of the noise on actions in [-1, 1] (the paper's value)."""
     send_interval: int = 12
-    """Steps per environment between two sends to the replay; 12 steps × 4 is about the paper's 50 rows."""
+    """Steps of each environment between sends to the replay buffer; with 4, about the paper's 50 rows."""
     publish_interval: int = 25
-    """Updates between two publications of new parameters to the actors."""
+    """Number of updates after which the learner publishes new parameters to the actors."""
 
     evaluation_interval: int = 250
-    """Updates between two evaluations of the online network."""
+    """Number of updates between evaluations of the online network."""
     evaluation_episodes: int = 20
-    """Greedy episodes per evaluation."""
+    """Number of greedy episodes per evaluation."""
     confirmation_episodes: int = 100
-    """Additional greedy episodes for a policy that may be the best so far."""
+    """Number of additional greedy episodes for a policy that may be the best so far."""
     final_episodes: int = 100
-    """Greedy episodes of the final evaluation, with seeds that were not used to select the policy."""
+    """Number of greedy episodes in the final evaluation, with seeds not used for selection."""
     evaluation_environments: int = 8
-    """Environments that an evaluation steps together; each plays one episode after another."""
+    """Number of environments that an evaluation steps together."""
     evaluation_step_limit: int = 27_000
-    """Maximum steps per evaluated episode; without a time limit, a policy can get stuck."""
+    """Maximum number of steps of an evaluated episode, because a policy can get stuck."""
     record_interval: int = 100
-    """Updates between two records in progress.csv and TensorBoard."""
+    """Number of updates between records in progress.csv and TensorBoard."""
     runs: Path = Path("runs")
     """Folder in which the run's own folder is created."""
     progress: bool = True
@@ -106,19 +106,19 @@ class Config:
     checkpoint_seconds: float = 120.0
     """Seconds between two checkpoints; a crash loses the progress since the last one."""
     checkpoint_replay: bool = True
-    """Save the replay in checkpoints; otherwise a resumed run first collects replay_start new rows."""
+    """Save the replay buffer in checkpoints; if not, a resumed run first collects replay_start new rows."""
     checkpoint_steps: int = 20_000
-    """With 0 actors: environment steps between two checkpoints, so that runs don't depend on time."""
+    """With 0 actors, environment steps between checkpoints; checkpoint_seconds is ignored."""
     restart_limit: int = 5
     """The run ends when an actor dies this many times in a row, each time within a minute of its start. On a
-    cluster, this applies only if no other actor runs well; the loss of a whole host is never counted.
+    cluster, this applies only if no other actor is healthy; the loss of a whole host is never counted.
     """
     device: str = "cpu"
     """Device on which the learner trains: cpu, cuda, cuda:1, ...; auto uses a GPU if there is one."""
     threads: int = 1
-    """Number of PyTorch threads per process; more help only with large networks and spare cores."""
+    """Number of PyTorch threads per process; more threads help only with large networks and spare cores."""
     prefetch: int | None = None
-    """Batches that a thread prepares while the learner trains; None: 4 on a GPU, else 0 (0 with 0 actors)."""
+    """Number of batches prepared by a thread; None means 4 on a GPU and 0 otherwise or with 0 actors."""
 
     def __post_init__(self) -> None:
         """Raise ValueError if a setting is out of range, before anything is started."""
@@ -144,13 +144,13 @@ class Config:
         for name in ("hidden_sizes", "policy_hidden_sizes"):
             value = getattr(self, name)
             if not value or min(value) < 1:
-                raise ValueError(f"{name} is {value}; it must hold at least one width, each at least 1.")
+                raise ValueError(f"{name} is {value}; it must contain at least one width, each at least 1.")
         for name, maximum in MAXIMUM.items():
             if (value := getattr(self, name)) > maximum:
                 raise ValueError(f"{name} is {value}; it must be at most {maximum:,}.")
         if self.replay_start > self.capacity:
             raise ValueError(
-                f"replay_start is {self.replay_start}, but the replay holds only {self.capacity} rows: "
+                f"replay_start is {self.replay_start}, but capacity is only {self.capacity} rows, so "
                 "learning would never start. Raise capacity, or lower replay_start."
             )
 

@@ -21,10 +21,10 @@ from replay_tutorial.apex.config import Config, preset
 PROGRAM = "python -m replay_tutorial train"
 DESCRIPTION = (
     "Train Ape-X, then evaluate the selected policy and plot the learning curve. "
-    "--config FILE reads settings from a TOML file, with the option names below but _ instead of -; options "
-    "override the file. --cluster ADDRESS runs the actors on a Ray cluster: auto, host:port, or local to "
-    "start one here. With it, --gateways N sets the number of processes that receive the actors' rows, and "
-    "--cpus-per-actor the share of a core per actor."
+    "--config FILE reads settings from a TOML file; its keys are the option names below, with _ instead "
+    "of -. Options override the file. --cluster ADDRESS runs the actors on a Ray cluster: auto, host:port, "
+    "or local to start one on this machine. --gateways N then sets the number of processes that receive the "
+    "actors' rows, and --cpus-per-actor sets the share of a core per actor."
 )
 
 
@@ -71,7 +71,7 @@ def parse_settings(contents: Mapping[str, Any]) -> dict[str, Any]:
     hints = get_type_hints(Config)
     if unknown := sorted(contents.keys() - hints.keys()):
         raise ValueError(
-            f"unknown settings: {', '.join(unknown)}; perhaps from a newer version. `train --help` lists all"
+            f"unknown settings: {', '.join(unknown)}. They may belong to a newer version; see `train --help`"
         )
     read: dict[str, Any] = {}
     for name, value in contents.items():

@@ -31,7 +31,7 @@ def agent_name(config: Config, spaces: Spaces) -> Literal["dqn", "dpg"]:
         raise UnsupportedEnvironment(
             f"agent is {config.agent}, but {config.environment} has "
             f"{'Box' if spaces.is_continuous else 'Discrete'} actions, which require {fitting}. "
-            "Omit --agent to select the agent that fits."
+            "Omit --agent to select it automatically."
         )
     return fitting
 

@@ -38,18 +38,20 @@ class CaseSet:
 
 FLOATS = f"{' + '.join(map(str, FIELDS.values()))} float32 ({'/'.join(FIELDS)})"
 ROWS = (
-    f"Rows of {FLOATS}. The ceiling is the simplest NumPy call that moves the same bytes: no drawing, no "
-    "tree, no checks. Our `sample` returns the fields as views of one array of records; cpprb copies each "
-    "field to a separate array. In the row `each field copied`, ours copies them too."
+    f"Rows of {FLOATS}. The ceiling is the simplest NumPy call that moves the same bytes, without random "
+    "numbers, a tree or checks. Our `sample` returns the fields as views of one array of records; cpprb "
+    "copies each field to a separate array. In the row `each field copied`, our buffer also copies each "
+    "field."
 )
 INPUTS = (
     "Prioritized buffers where the library has them. cpprb has no nested fields, so it stores nested values "
     "under joined names. The ceiling assigns the fields of a record without checks."
 )
 PICTURES = (
-    "Uniform buffers of transitions with two stacks of 4 × 84 × 84 uint8. Only ours supports `out=` and "
-    "threads; these rows compare them with the others' plain `sample`. The ceiling copies the same number of "
-    "bytes with NumPy into reused memory. Stable-Baselines3, tianshou and TorchRL store stacks channel-first."
+    "Uniform buffers of transitions with two stacks of 4 × 84 × 84 uint8. Only our buffer supports `out=` "
+    "and threads; these rows compare it with the others' plain `sample`. The ceiling copies the same number "
+    "of bytes with NumPy into reused memory. Stable-Baselines3, tianshou and TorchRL store stacks "
+    "channel-first."
 )
 KERNELS = f"Rows of {FLOATS}. The ceiling is the kernels after the slash, called with prepared arguments."
 SETS = {

@@ -230,7 +230,7 @@ def main(argv: Sequence[str]) -> int:
     parser = new_parser("cluster", "Measure the throughput of the cluster engine on this machine.")
     add_count(parser, "--rounds", 5, "number of rounds")
     add_count(parser, "--seconds", 10, "seconds per figure and round")
-    add_count(parser, "--warm-up", 4, "seconds of warm-up of a run")
+    add_count(parser, "--warm-up", 4, "seconds of warm-up before a training run is measured")
     add_outputs(parser, "cluster")
     arguments = parser.parse_args(argv)
     connect(LOCAL, preset("CartPole-v1").actors)

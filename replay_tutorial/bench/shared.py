@@ -144,7 +144,7 @@ def slot(
         if ours.poll(seconds + patience):
             return ours.recv()
     except EOFError:
-        print("the process of a route ended with an error; the slot counts as hung", file=sys.stderr)
+        print("the process of a route ended with an error; this measurement counts as hung", file=sys.stderr)
     finally:
         kill_process_group(process)
     return float("nan"), float("nan")
@@ -207,8 +207,10 @@ def main(argv: Sequence[str]) -> int:
     """
     parser = new_parser("shared", "Measure shared buffers while explorer processes add rows.")
     add_count(parser, "--capacity", 2**20, "rows in the buffer")
-    add_count(parser, "--rounds", 3, "slots per route")
-    parser.add_argument("--seconds", type=float, default=2.0, help="length of a slot (default: %(default)s)")
+    add_count(parser, "--rounds", 3, "measurements per route")
+    parser.add_argument(
+        "--seconds", type=float, default=2.0, help="length of a measurement in seconds (default: %(default)s)"
+    )
     parser.add_argument(
         "--rate",
         type=float,

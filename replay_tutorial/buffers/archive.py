@@ -127,7 +127,7 @@ class Reader:
         info = self._container.getinfo(f"{name}.npy")
         header = stored_size(info) - math.prod(shape) * dtype.itemsize
         if not 0 < header <= MAX_HEADER:  # NumPy reads a header of any size before it checks its own limit
-            raise Damaged(f"{name} is not {dtype}{list(shape)}, as this buffer requires")
+            raise Damaged(f"{name} does not contain {dtype}{list(shape)}, which this buffer requires")
         member = self._container.open(info)
         with suppress(Exception):  # NumPy raises many kinds of errors for an invalid header
             version = np.lib.format.read_magic(member)
@@ -135,7 +135,7 @@ class Reader:
             if (version, found, member.tell()) == ((2, 0), (shape, False, dtype), header):
                 return member
         member.close()
-        raise Damaged(f"{name} is not {dtype}{list(shape)}, as this buffer requires")
+        raise Damaged(f"{name} does not contain {dtype}{list(shape)}, which this buffer requires")
 
 
 def check_directory(container: zipfile.ZipFile) -> None:
@@ -161,7 +161,7 @@ def open_archive(
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
-        text = "There is no such file to load"
+        text = "No such file"
         raise FileNotFoundError(errno.ENOENT, text, str(path)) from None
     if not stat.S_ISREG(mode):  # opening a pipe would block
         raise OSError(errno.EINVAL, "Not a regular file", str(path))
@@ -198,14 +198,14 @@ def counters_of(state: Any, path: object, layout: Mapping[str, Any]) -> dict[str
         )
     theirs = checked_dict(known["layout"], "the layout")
     differences = [
-        f"{key} is {theirs.get(key)!r} in the file, {layout.get(key)!r} here"
+        f"{key} is {theirs.get(key)!r} in the file and {layout.get(key)!r} here"
         for key in sorted({*theirs, *layout})
         if theirs.get(key) != layout.get(key)
     ]
     if differences:
         raise ValueError(
-            f"{path} has another layout: {'; '.join(differences)}. Load it into a buffer or server that was "
-            "constructed with the same arguments."
+            f"{path} has a different layout: {'; '.join(differences)}. Load it into a buffer or server that "
+            "was constructed with the same arguments as the one that saved it."
         )
     return checked_dict(known["counters"], "counters")
 
@@ -221,7 +221,7 @@ def checked_parts(counters: Mapping[str, Any], name: str, count: int) -> list[di
     """Return a list of `count` dicts of counters, such as one per frame log."""
     parts: Any = counters[name]
     if type(parts) is not list or len(parts) != count:  # pyright: ignore[reportUnknownArgumentType]
-        raise Damaged(f"{name} is {parts!r:.60}, not a list of {count}")
+        raise Damaged(f"{name} is {parts!r:.60}, not a list of {count} dicts")
     return [checked_dict(part, name) for part in parts]  # pyright: ignore[reportUnknownVariableType]
 
 

@@ -25,11 +25,11 @@ def check_keywords(kind: str, keywords: Mapping[str, Any]) -> None:
         if wrong.lower().replace("_", "") in ("nstep", "nsteps"):
             hint = ' Did you mean Nstep={"size": 3, "rew": "rew", "next": "next_obs"}?'
             if kind.startswith("MP"):
-                hint = " Did you mean the class NStep, with which an actor computes n-step returns?"
+                hint = " Did you mean the class NStep, which computes n-step returns in an actor?"
         raise TypeError(f"{kind} got an unexpected keyword argument {wrong!r}; see help({kind}).{hint}")
     if keywords.get("mmap_prefix") is not None:
         raise ValueError(
-            f"{kind} has no mmap_prefix. To store rows in a file, use MPReplayBuffer or "
+            f"{kind} does not support mmap_prefix. To store rows in a file, use MPReplayBuffer or "
             "MPPrioritizedReplayBuffer with path=..."
         )
 

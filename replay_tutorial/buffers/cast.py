@@ -60,7 +60,7 @@ def check_finite(name: str, value: Any) -> None:
     if not finite.all():
         wrong = array[~finite].flat[0]
         part = wrong.imag if np.isfinite(wrong.real) else wrong.real
-        raise ValueError(f"{name!r} holds {part}, which check_finite=True doesn't allow.")
+        raise ValueError(f"{name!r} contains {part}, which check_finite=True doesn't allow.")
 
 
 def cast(name: str, array: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:

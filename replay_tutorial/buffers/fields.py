@@ -121,7 +121,7 @@ def field_names(names: str | Iterable[str] | None) -> tuple[str, ...]:
         if not isinstance(name, str):
             raise TypeError(f"A field name must be a string, not {name!r:.60}.")
     if len(set(read)) < len(read):
-        raise ValueError(f"A field name is repeated in {list(read)}; name each field once.")
+        raise ValueError(f"A field name is repeated in {list(read)}; pass each name once.")
     return read
 
 
@@ -241,9 +241,9 @@ class Fields:
                 length = len(column)
             elif len(column) != length:
                 raise ValueError(
-                    f"All fields must hold the same number of transitions; {name!r} holds {len(column)}, the "
-                    f"fields before it {length}. env_dict declares the shapes of one transition of one "
-                    "environment."
+                    f"All fields must contain the same number of transitions; {name!r} contains "
+                    f"{len(column)}, but the fields before it contain {length}. The shapes in env_dict are "
+                    "those of one transition of one environment."
                 )
         if not length:
             raise ValueError("The batch is empty; add at least one transition.")

@@ -230,6 +230,6 @@ def stack_axes(fields: Fields, stack_compress: StackCompress) -> dict[str, int]:
             )
         axis = specified.get(name, 0 if shape[0] < shape[-1] else len(shape) - 1)
         if not -len(shape) <= axis < len(shape):
-            raise ValueError(f"stack_compress: {name!r} has the shape {shape} and so has no axis {axis}.")
+            raise ValueError(f"stack_compress: {name!r} has the shape {shape}, which has no axis {axis}.")
         axes[name] = axis % len(shape)
     return axes

@@ -123,7 +123,7 @@ class FrameLog:
         """Raise Damaged if a frame number is not in the log."""
         first, end = self._ends
         if not ((ids >= first) & (ids < end)).all():
-            raise Damaged(f"a row refers to a frame that is not in {first} to {end - 1}")
+            raise Damaged(f"a row refers to a frame outside the range from {first} to {end - 1}")
 
     def _segments(self, oldest_frame: int) -> list[Bytes]:
         """Return the frames, oldest first, as two views, uint8[n, frame_bytes], split at the wrap-around."""

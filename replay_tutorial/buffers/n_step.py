@@ -87,7 +87,7 @@ def parse_settings(settings: Mapping[str, Any], fields: Fields) -> NStepSettings
         raise ValueError(
             "Nstep requires the field 'terminated' or 'done'; without it, targets would bootstrap from "
             f"terminal states. The fields are {list(fields.fields)}. Declare "
-            '"terminated": {"dtype": bool}, and add False if episodes never terminate.'
+            '"terminated": {"dtype": bool}, and store False if episodes never terminate.'
         )
     if "discount" in fields.fields:
         raise ValueError("Nstep adds the field 'discount' itself; remove it from env_dict.")

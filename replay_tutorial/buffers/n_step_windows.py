@@ -381,8 +381,8 @@ class NStep:
         count, columns = self._fields.to_columns(fields)
         if count != environments:
             raise ValueError(
-                f"add_step requires one step of each environment: {environments}, not {count}. Pass one or "
-                "several consecutive steps of one environment to add(environment, …)."
+                f"add_step expects {environments} steps, one of each environment, not {count}. To add "
+                "consecutive steps of one environment, use add(environment, …)."
             )
         rows, stepped = self._fields.to_rows(count, columns), np.arange(count)
         if skip is not None:
@@ -439,7 +439,7 @@ class NStep:
         ]
         fit += [len(rows) <= most for rows in state] if all(fit) else []
         if len(state) != self._windows.environments or not all(fit):
-            raise ValueError("The state is from an NStep with other fields, window size or environments.")
+            raise ValueError("The state was saved by an NStep with different fields, size or environments.")
         windows = self._windows.cleared()
         for environment, pending in enumerate(state):
             windows.restore(pending.astype(self._fields.dtype), environment)
@@ -453,7 +453,7 @@ class NStep:
     def _check(self, environment: int) -> None:
         if not 0 <= checked_integer("environment", environment) < self._windows.environments:
             raise IndexError(
-                f"There is no environment {environment}; they are 0 to {self._windows.environments - 1}."
+                f"environment must be between 0 and {self._windows.environments - 1}, not {environment}."
             )
 
     def _apply(self, batch: Batch | None, change: Assignment) -> Batch | None:

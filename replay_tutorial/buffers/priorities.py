@@ -219,7 +219,9 @@ class Prioritization:
         if status == BAD_PRIORITY:
             return self.priority_error(given)
         wrong = indexes[(indexes < 0) | (indexes >= next_index)][0]
-        return IndexError(f"No row has had the index {wrong}; the indexes so far are 0 to {next_index - 1}.")
+        return IndexError(
+            f"No row with index {wrong} has been added; the indexes so far are 0 to {next_index - 1}."
+        )
 
     def check_loaded(self, masses: Floats, max_given: float) -> None:
         """Raise Damaged if the masses or the maximum priority in a file are out of range."""

@@ -138,7 +138,9 @@ def find_problems(hosts: list[Host], actors: int, free: float, options: ClusterO
     for host in hosts:
         others = [f"{what} {host.installed[what]}" for what in here if host.installed[what] != here[what]]
         if others:
-            problems.append(f"{host.name} has {', '.join(others)}. Install the same versions there as here.")
+            problems.append(
+                f"{host.name} has {', '.join(others)}. Install the same versions as on this host."
+            )
     room = sum(actors_that_fit(options, host.cpus, host.memory) for host in hosts)
     if actors > min(room, actors_that_fit(options, free, math.inf)):
         problems.append(

@@ -115,7 +115,8 @@ class ChunkFormat:
         """Return observations assembled from their frames, [rows, ...]."""
         if len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(frames):
             raise ValueError(
-                f"rows refer to frames {numbers.min()} to {numbers.max()}, but the chunk has {len(frames)}."
+                f"rows refer to frames {numbers.min()} to {numbers.max()}, "
+                f"but the chunk has {len(frames)} frames."
             )
         room = self._room.get(name)
         if room is None or len(room) < len(numbers):  # allocating for each chunk would dominate the cost

@@ -115,4 +115,4 @@ def format_hosts(hosts: "list[Host]") -> Iterator[str]:
     for host in hosts:
         if host.head and not host.error:
             lost, cut = detection_seconds(host.environment)
-            yield f"health checks: a lost host is detected after {lost:g} s, a cut cable after {cut:g} s"
+            yield f"health checks: a lost host is detected after {lost:g} s, and a cut cable after {cut:g} s"

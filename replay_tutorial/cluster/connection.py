@@ -25,7 +25,7 @@ STARTUP_TIMED_OUT = "timed out during startup"  # Ray's error for a host that di
 # Require a token, and listen on 127.0.0.1 only. By default Ray listens on all networks; despite its name, the
 # second variable is the only setting that prevents this.
 PRIVATE_ENVIRONMENT = {"RAY_AUTH_MODE": "token", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
-NO_TOKEN = "anybody who can reach this cluster can run code on it."
+NO_TOKEN = "anyone who can reach this cluster can run code on it."
 TOKEN_INSTRUCTIONS = (
     "run `ray get-auth-token --generate` on one host, copy its ~/.ray/auth_token to all others, and start "
     "Ray on each host with `RAY_AUTH_MODE=token ray start ...`"
@@ -56,7 +56,9 @@ def connect(address: str, cpus: float) -> bool:
         ClusterUnavailable: If there is no such cluster, or it can't be used.
     """
     if sys.platform != "linux":
-        raise ClusterUnavailable(f"--cluster needs Linux; this is {sys.platform}. Omit it to run here.")
+        raise ClusterUnavailable(
+            f"--cluster requires Linux, not {sys.platform}. Omit it to run on this machine only."
+        )
     if (loaded := sys.modules.get("ray")) is not None and loaded.is_initialized():
         return False
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "error", "address": address}
@@ -191,15 +193,15 @@ def failure_reason(error: Exception) -> str:
     text = str(error)
     if "no authentication token was found" in text:
         return (
-            "RAY_AUTH_MODE is token, and this host has no token. Copy ~/.ray/auth_token from the cluster's "
-            f"head. If that has none either, {TOKEN_INSTRUCTIONS}."
+            "RAY_AUTH_MODE is token, but this host has no token. Copy ~/.ray/auth_token from the cluster's "
+            f"head. If the head has no token either, {TOKEN_INSTRUCTIONS}."
         )
     # If the token is missing or wrong, Ray may report only that it failed to connect, after 20 seconds.
     refused = "AuthenticationError" in type(error).__name__
     if refused or "Failed to connect" in text:
         fault = "" if refused else "no working Ray listens there, or "
         if os.environ.get("RAY_AUTH_MODE") != "token":
-            fault += "it requires a token, and this host has none."
+            fault += "it requires a token, but this host has none."
         else:
             fault += "its token differs from that of this host, which `ray get-auth-token` shows."
         return (

@@ -51,7 +51,9 @@ class ClusterEngine(Engine):
             MemoryError: As for `Engine.make_context`.
         """
         if config.actors == 0:
-            raise ClusterUnavailable("actors is 0, and such a run can't use a cluster. Omit --cluster.")
+            raise ClusterUnavailable(
+                "actors is 0, but a cluster requires at least one actor. Omit --cluster."
+            )
         start_fork_server()  # while Ray starts
         self.connected |= connect(self.options.address, config.actors * self.options.cpus_per_actor)
 

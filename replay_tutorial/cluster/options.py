@@ -18,9 +18,9 @@ class ClusterOptions:
     """Where the actors run, and how."""
 
     address: str
-    """A Ray cluster: auto for the one that this host belongs to, host:port, or local to start one here."""
+    """Ray cluster: auto (the cluster of this host), host:port, or local (starts one on this machine)."""
     gateways: int = 1
-    """Processes on the learner's host that receive rows; one receives 45,000 small rows a second."""
+    """Number of processes on the learner's host that receive rows; each receives 45,000 small rows/s."""
     cpus_per_actor: float = 1.0
     """Share of a core per actor; below 1, several actors share a core."""
 

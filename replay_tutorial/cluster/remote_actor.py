@@ -49,8 +49,8 @@ def play(task: ActorTask, gateways: Sequence[Any]) -> None:
     """
     if digest_of_sources() != task.sources:
         raise SourcesDiffer(
-            f"{socket.gethostname()} has another version of replay_tutorial than the learner's host. Install "
-            "the same version on all hosts."
+            f"{socket.gethostname()} has a different version of replay_tutorial from the learner's host. "
+            "Install the same version on all hosts."
         )
     place = f"{socket.gethostname()} {ray.util.get_node_ip_address()}"
     call(gateways[task.number % len(gateways)].record_start, task.number, task.restart_count, place)

@@ -69,14 +69,14 @@ class RemoteRole:
         """Return a line about how the task ended, or None if it has not ended.
 
         Raises:
-            ProcessDied: If the actor's code failed, or it has died too often and no other actor runs well.
+            ProcessDied: If the actor's code failed, or it has died too often and no other actor is healthy.
         """
         if self.end is None or not self.end.done():
             return None
         error, self.end, self.pending_since = self.end.exception(), None, None
         if isinstance(error, CODE_ERRORS):
             raise ProcessDied(f"{self.restart_policy.name} failed: \n\n{COLOURS.sub('', str(error))}")
-        cause = f"died: {str(error).strip() or type(error).__name__}" if error else "ended by itself"
+        cause = f"died: {str(error).strip() or type(error).__name__}" if error else "ended unexpectedly"
         if isinstance(error, NodeDiedError):
             self.restart_policy.restart_at_once()
         else:
@@ -226,7 +226,7 @@ class ClusterWorkers(Workers):
         self._check_silence(received, now)
 
     def _check_silence(self, received: list[Message], now: float) -> None:
-        """Print once which actors have no room or are silent; raise if no actor has reported for long."""
+        """Print once which actors have no room or are silent; raise if no actor has reported for too long."""
         silence = now - self._last_report
         if silence >= GIVE_UP_SECONDS:
             raise ProcessDied(f"no actor has reported for {silence:.0f} s")

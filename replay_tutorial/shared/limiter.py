@@ -169,8 +169,8 @@ class SamplesPerInsert:
     def _check(self, count: int, samples: float) -> None:
         if samples > self.error_buffer:
             raise ValueError(
-                f"{count} rows at once change the error by {samples}, more than error_buffer = "
-                f"{self.error_buffer}, which could block both sides forever. Pass fewer rows, or enlarge "
+                f"A call with count={count} changes the error by {samples}. This exceeds error_buffer = "
+                f"{self.error_buffer}, so both sides could block forever. Pass a lower count, or increase "
                 "error_buffer."
             )
 

@@ -92,7 +92,7 @@ class SharedArrays:
             ours = self.layout
             self._open(self.path)
             if self.layout != ours:
-                raise ValueError(f"{path} holds another layout: {self.layout} in the file, {ours} here.")
+                raise ValueError(f"{path} has a different layout: {self.layout} in the file and {ours} here.")
             return
         text = self._header()
         check_free_space(self._size, None)
@@ -197,7 +197,7 @@ class SharedArrays:
         if self.path is not None and (size := os.fstat(self._handle).st_size) < self._size:
             raise ValueError(
                 f"{self.path} is truncated: it has {size:,} of {self._size:,} bytes. Restore it from a "
-                "backup, or delete it to start with an empty one."
+                "backup, or delete it to start with an empty buffer."
             )
         # The block is unmapped when the last array that views it is deleted.
         tag = () if self._handle >= 0 or sys.platform != "win32" else (self._tag,)
@@ -244,8 +244,8 @@ def link_into_place(finished: Path, path: Path) -> None:
         pass
     except OSError as error:
         raise OSError(
-            f"Cannot create {path} ({error}). Its file system must support hard links, or two processes "
-            "could each create a file of their own. Pass a path on another disk."
+            f"Cannot create {path} ({error}). Its file system must support hard links; without them, two "
+            "processes could each create a separate file. Pass a path on another disk."
         ) from error
 
 
@@ -277,7 +277,7 @@ def parse_header(text: bytes, path: str | PathLike[str]) -> dict[str, Any]:
     if type(read) is not dict or read.get("format") != FORMAT:  # pyright: ignore[reportUnknownMemberType]
         raise ValueError(
             f"{path} does not hold shared arrays of this version, or its creation was interrupted. "
-            "Delete it to start with an empty one."
+            "Delete it to start with an empty buffer."
         )
     return read  # pyright: ignore[reportUnknownVariableType]
 

@@ -110,9 +110,9 @@ class MPReplayBuffer(Handle):
         check_keywords(type(self).__name__, cpprb_kwargs)
         if Nstep is not None and Nstep is not False:
             raise ValueError(
-                f"{type(self).__name__} does not support Nstep: a window belongs to one stream of steps, "
-                "and many processes add here. Fold the steps in each actor with NStep, then add the rows, "
-                "with next_obs."
+                f"{type(self).__name__} does not support Nstep, because an n-step window belongs to one "
+                "stream of steps and many processes add to this buffer. Compute n-step rows in each actor "
+                "with NStep, then add them, including next_obs."
             )
         if not 1.0 <= frames_per_transition < math.inf:
             raise ValueError(
@@ -122,8 +122,7 @@ class MPReplayBuffer(Handle):
         fields = with_next(Fields(env_dict, default_dtype), field_names(next_of))
         if taken := self._reserved_names & fields.fields.keys():
             raise ValueError(
-                f"env_dict declares {sorted(taken)}, names that a prioritized buffer reserves. Rename these "
-                "fields."
+                f"The field names {sorted(taken)} are reserved in a prioritized buffer; rename the fields."
             )
         layouts = frame_layouts(fields, field_names(next_of), stack_compress)
         description = describe(type(self).__name__, capacity, fields, layouts, float(frames_per_transition))

@@ -173,7 +173,7 @@ class WriterRegistry:
             if swap(self._table, number, holder, me):
                 add_to_counter(self._table, NOBODY, 1)
                 return number
-        raise RuntimeError(f"{OWNER_COUNT - 1} living processes use this buffer, which is the maximum.")
+        raise RuntimeError(f"{OWNER_COUNT - 1} live processes use this buffer, which is the maximum.")
 
     def _release_all(self, number: int) -> None:
         for stamps in self._stamps:

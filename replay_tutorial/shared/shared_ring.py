@@ -276,7 +276,8 @@ class SharedRing:
         """Raise ValueError if no row has been added."""
         if self.next_index == self.cleared_before:
             raise ValueError(
-                f"sample({batch_size}) needs at least 1 stored transition; the buffer is empty. Use wait_for."
+                f"sample({batch_size}) requires at least 1 stored transition; the buffer is empty. "
+                "Call wait_for."
             )
         if self.stored == 0:
             stamps = self.stamps.copy()  # read once: all rows of a tiny ring may be held for a moment
@@ -287,10 +288,10 @@ class SharedRing:
         """Return the exception that explains why no row could be drawn."""
         if len(self.published_slots()) == 0:
             return ValueError(
-                f"sample({batch_size}) needs at least 1 stored transition; no added row is complete."
+                f"sample({batch_size}) requires at least 1 stored transition; no added row is complete."
             )
         return RuntimeError(
-            f"Writers overwrite rows so fast that {MAX_DRAWS} draws could not read one; enlarge the buffer."
+            f"Writers overwrite rows so fast that {MAX_DRAWS} draws read no row; increase the capacity."
         )
 
     def indexes(self, slots: Integers) -> Integers:

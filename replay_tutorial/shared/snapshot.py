@@ -83,7 +83,7 @@ def reserve_indexes(rings: Sequence[tuple[SharedRing, Snapshot]]) -> None:
     # If a process adds after this check, a swap fails.
     if used or not all(swap(ring.counters, NEXT_INDEX, 0, s.counters["next_index"]) for ring, s in rings):
         added = [*used, rings[0][0].next_index][0]
-        raise ValueError(f"load needs a new buffer, but {added} rows have been added to this one.")
+        raise ValueError(f"load requires a new buffer, but {added} rows have been added to this one.")
 
 
 def restore(ring: SharedRing, snapshot: Snapshot, masses: Floats | None = None) -> None:

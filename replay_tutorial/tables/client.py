@@ -136,7 +136,7 @@ class Client(ExplainsReverbNames):
         lengths = {len(column_slice.values) for column_slice in slices}
         if len(lengths) != 1 or 0 in lengths:
             raise ValueError(
-                f"All columns must have the same number of values, at least one, not {sorted(lengths)}."
+                f"All columns must have the same number of values, at least one; they have {sorted(lengths)}."
             )
         return slices
 

@@ -106,7 +106,7 @@ def build_config(
     with config_errors("save_every"):
         if not (0.0 <= save_every < math.inf) or (save_every and not save):
             raise ValueError(
-                f"must be finite and at least 0 seconds, and requires `save` if positive, not {save_every}."
+                f"must be finite and at least 0 seconds, not {save_every}; if positive, set `save` too."
             )
     with config_errors("default_dtype"):
         dtype = np.dtype(default_dtype)

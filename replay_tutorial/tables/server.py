@@ -106,7 +106,7 @@ class Server(ExplainsReverbNames):
         names = [table.name for table in tables]
         if not names or len(set(names)) < len(names):
             raise ValueError(
-                f"A server needs at least one table, and their names must be unique, not {names}."
+                f"A server must have at least one table, and their names must be unique, not {names}."
             )
         self._tables = {table.name: TableState(table, self._cells, self._rng) for table in tables}
         self._writers = WeakSet[WriterState]()

@@ -103,8 +103,8 @@ def test_agent_learns_from_either_kind_of_sample(prefetch):
 @pytest.mark.parametrize(
     ("device", "gpus", "reason"),
     [
-        ("cuda", 0, "device is cuda, but torch finds none"),
-        ("cuda:7", 2, "device is cuda:7, but torch finds only 2"),
+        ("cuda", 0, "device is cuda, but torch finds no GPU"),
+        ("cuda:7", 2, "device is cuda:7, but torch finds only 2 GPU"),
         ("cuda:2", 2, "numbered from 0"),
         ("cuda:", 2, "it must be cpu"),
         ("gpu", 2, "device is gpu; it must be cpu, cuda, cuda:1"),

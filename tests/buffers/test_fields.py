@@ -495,9 +495,9 @@ def test_nan_and_infinity_are_refused_if_that_is_asked_for(name, bad, count):
         values = finite_values(checked, count)
         values[field] = np.array(values[field], np.complex128 if field == "spin" else np.float64)
         values[field].flat[-1] = complex(1, bad) if field == "spin" else bad
-        with pytest.raises(ValueError, match=f"'{field}' holds -?(nan|inf), which check_finite"):
+        with pytest.raises(ValueError, match=f"'{field}' contains -?(nan|inf), which check_finite"):
             checked.add(**values)
-        with pytest.raises(ValueError, match=f"'{field}' holds"):
+        with pytest.raises(ValueError, match=f"'{field}' contains"):
             checked.add(**{**values, field: values[field].tolist()})
         assert len(checked) == checked.get_next_index() == checked.get_current_episode_len() == 0
         plain.add(**values)  # by default they are values like others
@@ -513,7 +513,7 @@ def test_copies_attached_and_loaded_buffers_check_what_the_first_one_does(name, 
     buffer.save(tmp_path / "saved")
     loaded = FINITE[name](check_finite=True)
     loaded.load(tmp_path / "saved")
-    with pytest.raises(ValueError, match="check_finite is True in the file, False here"):
+    with pytest.raises(ValueError, match="check_finite is True in the file and False here"):
         FINITE[name]().load(tmp_path / "saved")
     others = [loaded, copy.deepcopy(buffer)]
     if isinstance(buffer, MPReplayBuffer):

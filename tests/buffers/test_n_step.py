@@ -327,7 +327,7 @@ class TestNStep:
         ("skip", "change", "error"),
         [
             (None, {"obs": np.arange(3)}, "same number"),
-            (None, {}, "one step of each environment: 4, not 3"),
+            (None, {}, "4 steps, one of each environment, not 3"),
             ([0, 1, 0, 0], {}, "bool"),
             ([True], {}, "shape"),
             ([[True] * 4], {}, "shape"),

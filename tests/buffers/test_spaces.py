@@ -151,7 +151,7 @@ def test_spaces_of_a_whole_vector_environment_are_told_by_the_first_step():
     obs, _ = envs.reset(seed=0)
     act = envs.action_space.sample()
     next_obs, rew, terminated, truncated, _ = envs.step(act)
-    with pytest.raises(ValueError, match=r"'rew' holds 8, .* 1\. env_dict .* of one environment"):
+    with pytest.raises(ValueError, match=r"'rew' contains 8, .* 1\. .*env_dict .* of one environment"):
         buffer.add(obs=obs, act=act, rew=rew, next_obs=next_obs, terminated=terminated, truncated=truncated)
     envs.close()
 

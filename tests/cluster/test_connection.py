@@ -80,7 +80,7 @@ def test_a_run_on_a_cluster_without_a_token_is_warned_with_both_commands(monkeyp
     monkeypatch.setattr(connection, "check_reachable", lambda address: address)
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     connect("auto", 0)
-    assert "anybody who can reach this cluster can run code on it" in caplog.text
+    assert "anyone who can reach this cluster can run code on it" in caplog.text
     assert "`ray get-auth-token --generate`" in caplog.text
     assert "`RAY_AUTH_MODE=token ray start ...`" in caplog.text
 

@@ -131,7 +131,7 @@ def run_in(folder):
     ("patch", "reason"),
     [
         (None, r"(?s)actor \d failed:.*small_environments.py.*the pole is broken"),
-        (("digest_of_sources", lambda: "others"), "has another version of replay_tutorial than the"),
+        (("digest_of_sources", lambda: "others"), "has a different version of replay_tutorial from the"),
         (("HEAD_TIMEOUT_SECONDS", 0.0), "the head of the cluster has not responded"),
         (("RemoteGateway.pack", lambda _: b"nothing of ours"), r"(?s)a gateway failed:.*incorrect header"),
     ],
@@ -244,8 +244,8 @@ CHECK = "import os, sys; {}; from replay_tutorial.__main__ import main; sys.exit
 FORGET = "del os.environ['RAY_AUTH_TOKEN_PATH']"
 REFUSED = {  # what a client does first → the reason, perhaps on several lines
     FORGET: (
-        r"can't be used: RAY_AUTH_MODE is token, and this host has no token\. Copy ~/\.ray/auth_token "
-        r"from the cluster's head\. If that has none either, run `ray get-auth-.*"
+        r"can't be used: RAY_AUTH_MODE is token, but this host has no token\. Copy ~/\.ray/auth_token "
+        r"from the cluster's head\. If the head has no token either, run `ray get-auth-.*"
     ),
     f"{FORGET}, os.environ['RAY_AUTH_MODE']": (
         "can't be used: no working Ray listens there, or it requires a token, and this host.*"

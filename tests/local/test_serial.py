@@ -215,7 +215,7 @@ def test_environment_without_a_time_limit_is_mentioned_at_the_start(tmp_path, ca
     train(short(tmp_path, "small_environments:Endless-v0", **changes))
     (line,) = [line for line in capsys.readouterr().out.splitlines() if "time limit" in line]
     assert line.startswith(
-        "small_environments:Endless-v0 has no time limit; evaluated episodes are cut after 30 ste"
+        "small_environments:Endless-v0 has no time limit; evaluated episodes are truncated after 30 ste"
     )
     train(short(tmp_path, total_steps=310))
     assert "time limit" not in capsys.readouterr().out
@@ -267,7 +267,7 @@ def test_run_whose_checkpoint_holds_no_row_fills_its_replay_anew(tmp_path, capsy
     (file.parent / "manifest.json").write_text(json.dumps({**manifest, file.name: checksum_of(file)}))
     capsys.readouterr()
     result = resume(stopped.folder, total_steps=2_000, progress=False)
-    assert f"{file} contains no rows: the replay starts empty.\n" in capsys.readouterr().out
+    assert f"{file} contains no rows: the replay buffer starts empty.\n" in capsys.readouterr().out
     owed = (result.steps - stopped.steps - 300) * 4.0 - (result.updates - stopped.updates) * 16
     assert 0 <= owed < 16, "300 rows are collected before the first update"
 
@@ -377,6 +377,6 @@ def test_disk_that_is_full_ends_the_run_with_the_file_and_how_to_go_on(tmp_path,
         train(short(tmp_path))
     (run,) = tmp_path.iterdir()
     assert error.value.__notes__ == [
-        f"{run} has no checkpoint yet and can't be resumed; its records are kept there."
+        f"{run} has no checkpoint yet and can't be resumed; its log files are kept in that folder."
     ]
     assert not [path.name for path in run.rglob("*") if "unfinished" in path.name or ".part" in path.name]

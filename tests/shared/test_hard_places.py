@@ -181,19 +181,19 @@ def test_state_that_is_none_is_refused_by_the_windows():
     step = {"obs": {}, "rew": {"shape": ()}, "next_obs": {}, "done": {}}
     window = NStep(step, {"size": 2, "rew": "rew", "next": "next_obs"})
     for state in ([None], [], [3], [np.zeros(1)]):
-        with pytest.raises(ValueError, match="other fields, window size or environments"):
+        with pytest.raises(ValueError, match="different fields, size or environments"):
             window.restore(state)
 
 
 @pytest.mark.parametrize("kind", [ReplayBuffer, MPReplayBuffer])
 def test_name_given_twice_is_refused(kind):
     images = {"obs": {"shape": (6, 6)}, "next_obs": {"shape": (6, 6)}}
-    with pytest.raises(ValueError, match="name each field once"):
+    with pytest.raises(ValueError, match="pass each name once"):
         kind(8, images, next_of=["obs", "obs"])
     with pytest.raises(ValueError, match="the next observation of another"):
         kind(8, images, next_of=["obs", "next_obs"])
     assert not kind(8, images, Nstep=False).is_Nstep()
-    with pytest.raises(ValueError, match="name each field once"):
+    with pytest.raises(ValueError, match="pass each name once"):
         ReplayBuffer(8, FIELDS, Nstep={"size": 2, "rew": ["rew", "rew"]})
 
 

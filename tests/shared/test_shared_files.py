@@ -156,7 +156,7 @@ def test_other_fields_alpha_or_kind_on_one_path_are_refused_and_the_rows_stay(tm
         lambda: MPPrioritizedReplayBuffer(65, row_fields(), path=path),
         lambda: MPReplayBuffer(64, row_fields(), path=path),
     ):
-        with pytest.raises(ValueError, match="holds another layout"):
+        with pytest.raises(ValueError, match="different layout"):
             make()
     assert Path(path).read_bytes() == before
     assert_whole(buffer.sample(4))

@@ -474,7 +474,7 @@ def test_a_file_of_another_layout_is_refused(buffer_class, tmp_path):
     orphaned = filled(buffer_class, rows=0)
     # of a writer that was killed before it added its row
     orphaned._mapped.frames.rings[0].number([stacks([9], [0], [0], 6)])
-    with pytest.raises(ValueError, match="load needs a new buffer"):
+    with pytest.raises(ValueError, match="load requires a new buffer"):
         orphaned.load(tmp_path / "buffer")
     assert orphaned.get_next_index() == len(orphaned) == 0, "nothing has changed"
 

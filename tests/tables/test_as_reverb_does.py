@@ -357,7 +357,7 @@ def test_a_file_of_other_tables_is_refused_and_changes_nothing(others: list[Tabl
     client.save(tmp_path / "file")
     insert(other, 2, others[0].name)
     before = other.info()
-    with pytest.raises(ValueError, match="another layout"):
+    with pytest.raises(ValueError, match="different layout"):
         other.load(tmp_path / "file")
     assert other.info() == before
 

@@ -264,7 +264,7 @@ def test_a_proof_is_good_for_one_role_address_and_connection(
 ) -> None:
     with serving(small_server(), tmp_path) as endpoint:
         stranger = Reflects(tmp_path, endpoint.address if relayed else None)
-        with pytest.raises(AuthenticationError, match="another key, or a process without the key"):
+        with pytest.raises(AuthenticationError, match="different key, or a process without the key"):
             RemoteServer(stranger.address, timeout=0.0)
         stranger.join(10)
         until(lambda: not endpoint._threads)

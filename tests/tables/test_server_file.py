@@ -169,7 +169,7 @@ def test_a_file_of_another_server_is_refused(tmp_path: Path) -> None:
         Server([*tables()[:4], Table.queue("s", 200)], COLUMNS, 600),
     ]
     for other in others:
-        with pytest.raises(ValueError, match="another layout"):
+        with pytest.raises(ValueError, match="different layout"):
             other.load(tmp_path / "file")
 
 
@@ -190,7 +190,7 @@ def test_a_server_with_a_selector_of_one_s_own_can_be_loaded(tmp_path: Path) -> 
     one.save(tmp_path / "file")
     other.load(tmp_path / "file")
     assert other.sample("t", 1).data["b"].tolist() == [2]
-    with pytest.raises(ValueError, match="another layout"):
+    with pytest.raises(ValueError, match="different layout"):
         of(Fifo()).load(tmp_path / "file")
 
 

@@ -102,7 +102,7 @@ def save_checkpoint(
     except OSError as error:
         shutil.rmtree(unfinished, ignore_errors=True)  # it may have filled the disk
         kept = [path.name for _, path in complete_checkpoints(folder)]
-        newest = f"the newest one is {kept[-1]}" if kept else "there is none yet"
+        newest = f"the newest checkpoint is {kept[-1]}" if kept else "the run has no checkpoint yet"
         return Saved(step, f"{with_path(error, checkpoints)}; {newest}")
     return Saved(step, None)
 
@@ -240,7 +240,7 @@ def newest_checkpoint(folder: Path) -> Checkpoint:
             checkpoint = load_checkpoint(path)
             has_replay = checkpoint.has_replay and contains_rows(path / ROWS)
             if checkpoint.has_replay and not has_replay and checkpoint.step > 0:
-                reasons.append(f"{path / ROWS} contains no rows: the replay starts empty.")
+                reasons.append(f"{path / ROWS} contains no rows: the replay buffer starts empty.")
             return checkpoint._replace(has_replay=has_replay, damaged=tuple(reasons))
         except DamagedCheckpoint as error:
             reasons.append(str(error))
@@ -272,7 +272,7 @@ def restore_learner(checkpoint: Checkpoint, agent: Agent, replay: Replay) -> Pub
             f"To resume from {older[-1]}, rename that folder to {checkpoint.path.name}.unusable. Don't "
             "delete it: another version of this package may be able to read it."
             if older
-            else "It is the only checkpoint. Restore another one from a backup, or start a new run."
+            else "It is the only checkpoint. Restore another from a backup, or start a new run."
         )
         raise DamagedCheckpoint(f"{checkpoint.path} can't be used: {error} {remedy}") from error
     return checkpoint.published

@@ -142,7 +142,9 @@ def receive_until_end(setup: RunSetup, workers: Workers, recorder: Recorder, sto
                 return "solved"
         if workers.restarts > recorder.restarts:
             recorder.restarts = workers.restarts
-            recorder.print_line(f"an actor was killed and has been restarted; {workers.restarts} so far")
+            recorder.print_line(
+                f"an actor was killed and has been restarted; number of restarts: {workers.restarts}"
+            )
         recorder.update_progress(counters.steps)
         if counters.steps >= total_steps:
             return "budget spent"

@@ -31,7 +31,7 @@ def read_json(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise DamagedFile(f"{path} is damaged: it is not valid JSON ({error}).") from None
     if not isinstance(contents, dict):
-        raise DamagedFile(f"{path} is damaged: it holds a {type(contents).__name__}, not an object.")
+        raise DamagedFile(f"{path} is damaged: it contains a {type(contents).__name__}, not an object.")
     return cast(dict[str, Any], contents)
 
 
@@ -48,12 +48,12 @@ def read_table(path: Path) -> tuple[list[str], list[list[str]]]:
         with path.open(newline="", encoding="utf-8") as file:
             text = file.read()
         if "\0" in text:
-            raise ValueError("it holds zero bytes")
+            raise ValueError("it contains null bytes")
         whole = text[: text.rfind("\n") + 1] or text
         header, *rows = [row for row in csv.reader(io.StringIO(whole, newline="")) if row] or [[]]
         for number, row in enumerate(rows, start=1):
             if len(row) < len(header):
-                raise ValueError(f"row {number} has {len(row)} of {len(header)} columns")
+                raise ValueError(f"row {number} has {len(row)} columns instead of {len(header)}")
     except (ValueError, csv.Error) as error:
         raise DamagedFile(f"{path} is damaged ({first_line(error)}). {CSV_REMEDY}") from None
     return header, rows

@@ -47,8 +47,8 @@ def play(policy: Policy, environment: str, seed: int, output: Path, max_steps: i
     """
     if output.suffix.lower() != ".gif":
         raise ValueError(
-            f"{output}: only GIFs can be written. Use a name that ends in .gif, and convert it with "
-            "`ffmpeg -i play.gif play.mp4`."
+            f"{output}: only GIFs can be written. Use a name that ends in .gif, and convert the file "
+            "with `ffmpeg -i play.gif play.mp4`."
         )
     # SDL's dummy drivers need neither a display nor a sound device.
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")

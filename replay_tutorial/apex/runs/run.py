@@ -158,7 +158,7 @@ def train_and_evaluate(setup: RunSetup, engine: Engine) -> Result:
             if not setup.context.spaces.time_limit:
                 limit = f"{config.evaluation_step_limit:,} steps (--evaluation-step-limit)"
                 recorder.print_line(
-                    f"{config.environment} has no time limit; evaluated episodes are cut after {limit}"
+                    f"{config.environment} has no time limit; evaluated episodes are truncated after {limit}"
                 )
             if setup.checkpoint is not None:
                 for reason in setup.checkpoint.damaged:
@@ -201,5 +201,5 @@ def resume_hint(run: Path) -> str:
     """Return a sentence on how to resume a run that ended early."""
     checkpoints = complete_checkpoints(run)
     if not checkpoints:
-        return f"{run} has no checkpoint yet and can't be resumed; its records are kept there."
+        return f"{run} has no checkpoint yet and can't be resumed; its log files are kept in that folder."
     return f"The newest checkpoint is {checkpoints[-1][1]}. To resume: python -m replay_tutorial resume {run}"

@@ -198,7 +198,7 @@ class RunFolder:
 def make_folder(place: Path, name: str) -> Path:
     """Create a folder; append a number to its name if another process has just created it."""
     if place.exists() and not place.is_dir():
-        raise NotADirectoryError(errno.ENOTDIR, "It is not a folder; pass another --runs", str(place))
+        raise NotADirectoryError(errno.ENOTDIR, "Not a folder; pass another path to --runs", str(place))
     place.mkdir(parents=True, exist_ok=True)
     path, attempts = place / name, count(2)
     while True:

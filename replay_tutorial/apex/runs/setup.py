@@ -139,11 +139,11 @@ def refuse_if_done(
         raise NothingToDo(
             f"{run} is solved: the mean return of the policy of step {best.step:,} exceeds {target:g} by at "
             f"least three standard errors ({best.confirmation}). To continue, raise the target with "
-            "--solved-at (inf: train until --total-steps)."
+            "--solved-at (inf trains until --total-steps)."
         )
     if step >= config.total_steps:
         raise NothingToDo(
-            f"{run} has made {step:,} steps, and total_steps is {config.total_steps:,}. To continue, raise "
+            f"{run} has run {step:,} steps, and total_steps is {config.total_steps:,}. To continue, raise "
             "--total-steps."
         )
 
@@ -171,7 +171,7 @@ def check_device(config: Config) -> None:
     if number is None:
         raise UnusableDevice(f"device is {name}; it must be cpu, cuda, cuda:1, ... or auto.")
     if int(number[1] or 0) >= there:
-        found = f"only {there}, numbered from 0" if there else "none"
+        found = f"only {there} GPU(s), numbered from 0" if there else "no GPU"
         raise UnusableDevice(
             f"device is {name}, but torch finds {found}. --device auto uses a GPU only if there is one."
         )

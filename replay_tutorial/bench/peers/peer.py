@@ -2,7 +2,7 @@
 
 A peer creates a buffer from an example transition and returns each operation as a workload, a function
 without arguments that only calls the library. All peers store the same rows. The ceiling is the simplest
-NumPy call that moves the same bytes: no drawing, no tree, no checks.
+NumPy call that moves the same bytes, without random numbers, a tree or checks.
 """
 
 import itertools

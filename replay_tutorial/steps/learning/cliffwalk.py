@@ -98,7 +98,7 @@ def updates_needed(states: int, alpha: float | None, seed: int, limit: int = 10*
         error += (table[state][action] - truth[state][action]) ** 2 - before**2
         if error < enough and (error := squared_error(table, truth)) < enough:
             return update
-    raise RuntimeError(f"{limit} updates weren't enough for {states} states with alpha {alpha}.")
+    raise RuntimeError(f"{states} states with alpha {alpha} require more than {limit} updates.")
 
 
 def squared_error(table: list[list[float]], truth: list[list[float]]) -> float:

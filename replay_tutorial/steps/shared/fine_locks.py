@@ -67,7 +67,7 @@ class FineLocks:
         """Draw rows uniformly, with replacement: for each field an array [batch_size, *shape]."""
         stored, ring = min(self.added.value, self.capacity), self.rows
         if stored == 0:
-            raise ValueError(f"sample({batch_size}) needs at least 1 row; the buffer is empty.")
+            raise ValueError(f"sample({batch_size}) requires at least 1 row; the buffer is empty.")
         batch, done = np.empty(batch_size, self.record), 0
         while done < batch_size:
             slot = int(self.rng.integers(stored))

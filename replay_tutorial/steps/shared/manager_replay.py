@@ -38,7 +38,9 @@ class Keeper:
         """Draw rows: an array for each field."""
         with self.lock:
             if not self.memory:
-                raise ValueError(f"sample({batch_size}) needs at least 1 row; none has come yet.")
+                raise ValueError(
+                    f"sample({batch_size}) requires at least 1 row; no rows have been added yet."
+                )
             places = self.rng.integers(len(self.memory), size=batch_size)
             rows = [self.memory[place] for place in places.tolist()]
         return [np.stack(column) for column in zip(*rows, strict=True)]

@@ -55,7 +55,7 @@ class OneLock:
         with self.lock:
             stored = min(self.added.value, self.capacity)
             if stored == 0:
-                raise ValueError(f"sample({batch_size}) needs at least 1 row; the buffer is empty.")
+                raise ValueError(f"sample({batch_size}) requires at least 1 row; the buffer is empty.")
             batch = self.rows[self.rng.integers(stored, size=batch_size)]
         return {name: batch[name] for name in self.record.names or ()}
 

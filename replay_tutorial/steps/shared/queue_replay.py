@@ -48,7 +48,7 @@ class QueueReplay:
                 break
             self.memory.extend(zip(*self.waiting.get(), strict=True))
         if not self.memory:
-            raise ValueError(f"sample({batch_size}) needs at least 1 row; none has come yet.")
+            raise ValueError(f"sample({batch_size}) requires at least 1 row; no rows have been added yet.")
         places = self.rng.integers(len(self.memory), size=batch_size)
         columns = zip(*(self.memory[place] for place in places.tolist()), strict=True)
         return {name: np.stack(column) for name, column in zip(self.dtypes, columns, strict=True)}

@@ -96,7 +96,7 @@ class StampedRows:
         next_index, stamps, rows = self.arrays
         stored = min(int(next_index[0]), self.capacity)
         if stored == 0:
-            raise ValueError(f"sample({batch_size}) needs at least 1 row; the buffer is empty.")
+            raise ValueError(f"sample({batch_size}) requires at least 1 row; the buffer is empty.")
         batch, missing = np.empty((batch_size, rows.shape[1])), np.arange(batch_size)
         while len(missing):  # rows that changed during the copy are drawn again
             copies = np.empty((len(missing), rows.shape[1]))

@@ -157,7 +157,7 @@ class Cells:
         full: int = allocate_cells(cells, self.allocator_tuple)
         if full >= 0:
             raise CapacityError(
-                f"The column {self.fields[full].name!r} is full: {self.capacity:,} cells, of which "
+                f"The column {self.fields[full].name!r} is full: of its {self.capacity:,} cells, "
                 f"{self.free_count(full)} are free. Create the server with a higher capacity, or its tables "
                 "with a lower max_size."
             )

@@ -157,7 +157,7 @@ def parts_of(signature: Any) -> Parts:
                 "length."
             )
     if not parts:
-        raise ValueError("A signature needs at least one part.")
+        raise ValueError("A signature must declare at least one part.")
     return parts
 
 

@@ -133,8 +133,8 @@ class WriterState:
             return np.array([list(map(getitem, cells_by_part, row)) for row in named], np.int32)
         except KeyError as error:
             raise ValueError(
-                f"An item references step {error} in a column for which the server has no value: it was not "
-                f"sent, or keep_from released it. Steps from {self.first_kept_step} on are kept."
+                f"An item references step {error} of a column, but the server has no value for it: the value "
+                f"was not sent, or keep_from released it. Steps from {self.first_kept_step} on are kept."
             ) from None
 
     def release_before(self, keep_from: int) -> None:

@@ -79,7 +79,7 @@ def trajectory_length(sample: Sample) -> int:
     if sample.squeezed or len(set(lengths.values())) > 1:
         raise ValueError(
             "A TimestepDataset requires parts with a time axis and equal lengths; the parts "
-            f"{sorted(sample.squeezed)} have no time axis, and the lengths of the others are {lengths}."
+            f"{sorted(sample.squeezed)} have no time axis, and the other parts have the lengths {lengths}."
         )
     return min(lengths.values())
 

@@ -115,8 +115,7 @@ def pack(name: str, values: Iterable[Any]) -> bytes:
     size = sum(memoryview(piece).nbytes for piece in pieces)
     if size > MAX_CALL_BYTES and name in CALLS:
         raise ValueError(
-            f"The call has {size:,} bytes and is too long; the limit is {MAX_CALL_BYTES:,}. Send less data "
-            "in one call."
+            f"The call has {size:,} bytes; the limit is {MAX_CALL_BYTES:,}. Send less data in one call."
         )
     return b"".join([HEAD.pack(len(text), size), *pieces])
 

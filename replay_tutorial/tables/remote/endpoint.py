@@ -105,7 +105,7 @@ class Endpoint:
                     raise RuntimeError(f"the limit of {MAX_CONNECTIONS} connections is reached")
                 thread.start()
             except RuntimeError as error:  # also raised if the system can't start another thread
-                log.warning("Refused a connection: %s", error)
+                log.warning("Rejected a connection: %s", error)
                 del self._threads[connection]
                 connection.close()
 
@@ -133,7 +133,7 @@ class Endpoint:
             with suppress(OSError):
                 connection.send(error_frame(error))
         except AuthenticationError as error:
-            log.warning("Refused a connection without the key: %s", error)
+            log.warning("Rejected a connection without the key: %s", error)
         except (OSError, EOFError, CallerGone):
             pass  # the client has disconnected
         finally:

@@ -123,8 +123,8 @@ class RemoteServer:
             outcome, values = unpack(*connection.receive(), RESULT_TYPES[HELLO])
         except AuthenticationError as error:
             raise AuthenticationError(
-                f"The server at {self.address} has another key, or a process without the key listens "
-                f"there: {error}."
+                f"The server at {self.address} has a different key, or a process without the key "
+                f"listens there: {error}."
             ) from None
         except (OSError, EOFError) as error:
             self._check_open()

@@ -277,5 +277,5 @@ def read_key() -> bytes:
 def checked_key(key: bytes, remedy: str) -> bytes:
     """Return a key after checking that it is long enough not to be guessed."""
     if len(key) < MIN_KEY_BYTES:
-        raise ValueError(f"The key has {len(key)} bytes; it needs at least {MIN_KEY_BYTES}: {remedy}.")
+        raise ValueError(f"The key has {len(key)} bytes; it must have at least {MIN_KEY_BYTES}: {remedy}.")
     return key

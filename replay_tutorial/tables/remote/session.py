@@ -100,7 +100,7 @@ def checked_message(message: Message, writer: WriterState, cells: Cells) -> Mess
     if (last := writer.message) is not None and message.number == last.number:
         return last
     if message.number < 1 or (last is not None and message.number < last.number):
-        raise ValueError(f"Message {message.number} of a writer arrived after a later one.")
+        raise ValueError(f"Message {message.number} of a writer arrived out of order.")
     if last is not None and not last.is_finished:
         raise ValueError(f"Message {last.number} is not finished. Send it again until it is.")
     if not 0 <= message.keep_from <= MAX_STEPS:
@@ -170,4 +170,6 @@ def check_layout(layout: Layout, width: int, cells: Cells) -> None:
             raise ValueError(f"The part {part.name!r} has {part.length} values; it must have 1 to {most}.")
     names = [part.name for part in layout]
     if not names or len(set(names)) < len(names):
-        raise ValueError(f"A trajectory needs at least one part, and names must be unique, not {names}.")
+        raise ValueError(
+            f"A trajectory must have at least one part, and their names must be unique, not {names}."
+        )

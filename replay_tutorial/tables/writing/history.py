@@ -126,7 +126,7 @@ class ColumnHistory:
             return
         if not steps:
             raise IndexError(
-                f"The index selects no step of {self.name!r}; each part of a trajectory needs at least one."
+                f"The index selects no step of {self.name!r}; each part must have at least one step."
             )
         first, oldest, end = self.history.first, self.history.oldest, self.history.end
         missing = next(step for step in steps if step not in self.values)
@@ -137,7 +137,7 @@ class ColumnHistory:
                 else f"step {missing - first} does not exist"
             )
             raise IndexError(
-                f"{self.name!r} has {end - first} steps, and {problem}. Indices are not clipped; append more "
+                f"{self.name!r} has {end - first} steps, but {problem}. Indices are not clipped; append more "
                 "steps first."
             )
         if missing < oldest:
@@ -234,7 +234,7 @@ class History(dict[str, ColumnHistory]):
     def _check_for(self, names: tuple[str, ...]) -> tuple[Fields, list[ColumnHistory]]:
         """Return the `Fields` and the column histories for steps with these columns."""
         if not names:
-            raise ValueError("A step needs a value in at least one column.")
+            raise ValueError("A step must have a value in at least one column.")
         if names not in self._checks:
             columns = [self[name] for name in names]
             self._checks[names] = Fields({name: self._env_dict[name] for name in names}), columns

@@ -145,7 +145,7 @@ class PatternState:
     def __init__(self, pattern: Pattern, history: History) -> None:
         """Bind a pattern to a history."""
         if not pattern.trajectory:
-            raise ValueError(f"The pattern for {pattern.table!r} has no parts; it needs at least one.")
+            raise ValueError(f"The pattern for {pattern.table!r} has no parts; it must have at least one.")
         self.pattern = pattern
         self._history = history
         self._parts = [(name, history[past.column], past) for name, past in pattern.trajectory.items()]
@@ -199,7 +199,7 @@ class StructuredWriter(TrajectoryWriter):
         """
         if not patterns:
             raise ValueError(
-                "A StructuredWriter needs at least one pattern, otherwise it would create no items."
+                "A StructuredWriter requires at least one pattern; without patterns it creates no items."
             )
         reach = [-min(past.offsets) for pattern in patterns for past in pattern.trajectory.values()]
         super().__init__(server, max(reach, default=1), max_in_flight_items)

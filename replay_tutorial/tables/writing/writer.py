@@ -268,7 +268,7 @@ class TrajectoryWriter(ExplainsReverbNames):
             layout.append(Part(name, cells.column.name, len(cells.steps), cells.squeezed))
             steps += cells.steps
         if not steps:
-            raise ValueError("A trajectory needs at least one part.")
+            raise ValueError("A trajectory must have at least one part.")
         item = PendingItem(table, None if priority is None else float(priority), tuple(layout), steps)
         for cells in trajectory.values():
             cells.column.stage(cells.steps)

@@ -225,7 +225,7 @@ def test_disk_that_is_full_is_told_and_the_checkpoint_before_stays(tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert saved.error is not None and "too large" in saved.error
-    assert f"'{tmp_path / 'checkpoints'}'; the newest one is 0001_step_50" in saved.error
+    assert f"'{tmp_path / 'checkpoints'}'; the newest checkpoint is 0001_step_50" in saved.error
     assert names(tmp_path) == ["0001_step_50"]
     assert newest_checkpoint(tmp_path).update == 3
     assert len(list((tmp_path / "checkpoints").iterdir())) == 1  # what was begun makes room again

@@ -93,7 +93,7 @@ def test_policy_that_is_none_is_told(tmp_path, contents):
         ("{", "not valid JSON"),
         ("", "not valid JSON"),
         ("[" * 10**6, "not valid JSON"),
-        ("[]", "holds a list"),
+        ("[]", "contains a list"),
         ("{}", "has no settings"),
         ('{"config": 3}', "has no settings"),
         ('{"config": {}, "resumed": 3}', '"resumed" is 3, not a list'),

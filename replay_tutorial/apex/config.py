@@ -118,7 +118,7 @@ class Config:
     threads: int = 1
     """Number of PyTorch threads per process; more threads help only with large networks and spare cores."""
     prefetch: int | None = None
-    """Number of batches prepared by a thread; None means 4 on a GPU and 0 otherwise or with 0 actors."""
+    """Number of batches prepared by a thread; None means 4 on a GPU, and 0 on a CPU or with 0 actors."""
 
     def __post_init__(self) -> None:
         """Raise ValueError if a setting is out of range, before anything is started."""

@@ -111,7 +111,7 @@ def lines_of(rows: Sequence[Row], names: Sequence[str]) -> list[str]:
     timed = [name for name in names if name not in LEARNING]
     others = [name for name in timed if name not in (OURS, CEILING)]
     heads = ["operation", *(f"{name}, µs" for name in timed)]
-    heads += [*(f"times faster than {name}" for name in others), "of the ceiling"]
+    heads += [*(f"speed relative to {name}" for name in others), "of the ceiling"]
 
     def cells(row: Row) -> list[str]:
         times = [spread_text(row.microseconds.get(name)) for name in timed]
@@ -125,7 +125,7 @@ def lines_of(rows: Sequence[Row], names: Sequence[str]) -> list[str]:
     lines = table(heads, [cells(row) for row in rows])
     if beside := [name for name in names if name in LEARNING]:
         rest = [[row.operation, *(bold_where_slower(row, name) for name in beside)] for row in rows]
-        lines += ["", *table(["operation", *(f"times faster than {name}" for name in beside)], rest)]
+        lines += ["", *table(["operation", *(f"speed relative to {name}" for name in beside)], rest)]
     return lines
 
 

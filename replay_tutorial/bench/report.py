@@ -82,7 +82,7 @@ def short_table(records: Sequence[Mapping[str, Any]]) -> str:
         ]
         return [row["operation"], figure(times[OURS]["median"]), *theirs, f"{ratios[CEILING]['median']:.0%}"]
 
-    heads = ("operation", f"{OURS}, µs", "cpprb, µs", "times faster than cpprb", "of the ceiling")
+    heads = ("operation", f"{OURS}, µs", "cpprb, µs", "speed relative to cpprb", "of the ceiling")
     lines = table(heads, [cells(rows[name]) for name in SHORT_ROWS if name in rows])
     first, *others = records
     days = " and ".join(dict.fromkeys(record["date"] for record in others))

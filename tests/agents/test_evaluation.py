@@ -79,7 +79,7 @@ def test_summary_of_an_evaluation():
 
 
 def test_evaluation_without_seeds_is_refused():
-    with pytest.raises(ValueError, match="at least 1 seed"):
+    with pytest.raises(ValueError, match="at least one seed"):
         evaluate(leaning_policy, "CartPole-v1", [])
 
 

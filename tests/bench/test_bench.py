@@ -83,12 +83,12 @@ def test_table_is_empty_where_a_library_cannot_and_bold_where_ours_is_slower():
 
     rows = [row("add", tianshou=2.0, TorchRL=0.5, cpprb=3.0), row("sample", TorchRL=4.0)]
     assert buffers.lines_of(rows, ["ours", "cpprb", "tianshou", "TorchRL", "ceiling"]) == [
-        "| operation | ours, µs | cpprb, µs | ceiling, µs | times faster than cpprb | of the ceiling |",
+        "| operation | ours, µs | cpprb, µs | ceiling, µs | speed relative to cpprb | of the ceiling |",
         "| --- | ---: | ---: | ---: | ---: | ---: |",
         "| add |  |  |  | 3.00 (3.00, 3.00) | 50% |",
         "| sample |  |  |  |  | 50% |",
         "",
-        "| operation | times faster than tianshou | times faster than TorchRL |",
+        "| operation | speed relative to tianshou | speed relative to TorchRL |",
         "| --- | ---: | ---: |",
         "| add | 2.00 (2.00, 2.00) | **0.500 (0.500, 0.500)** |",
         "| sample |  | 4.00 (4.00, 4.00) |",

@@ -9,7 +9,7 @@ from replay_tutorial.bench import buffers, cases
 from replay_tutorial.bench.peers import lineup
 from replay_tutorial.measuring import timing
 
-HEAD = "times faster than cpprb"
+HEAD = "speed relative to cpprb"
 OPERATIONS = [
     "sample 512, uniform",
     "sample 512 + update 512, prioritized",

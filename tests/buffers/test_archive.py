@@ -262,7 +262,7 @@ def test_array_of_another_dtype_or_order_is_refused(ours, other, tmp_path):
     buffer = configured("plain", rows=30)
     path = saved(buffer, tmp_path)
     repacked(path, lambda members: {**members, "rows.npy": members["rows.npy"].replace(ours, other, 1)})
-    with pytest.raises(ValueError, match="rows is not uint8"):
+    with pytest.raises(ValueError, match="rows does not contain uint8"):
         buffer.load(path)
 
 

@@ -95,7 +95,7 @@ def test_run_goes_on_without_an_actor_a_gateway_and_a_node(engine, nodes, tmp_pa
         os.kill(min(processes_named("ray::RemoteGateway")), signal.SIGKILL)
         deaths.append("gateway")
         updates = int(records(run_in(tmp_path))[-1]["update"])
-        wait_for(lambda: int(records(run_in(tmp_path))[-1]["update"]) > updates + 200)
+        wait_for(lambda: int(records(run_in(tmp_path))[-1]["update"]) > updates + 100)
         nodes.remove_node(nodes.list_all_nodes()[-1], allow_graceful=False)
         deaths.append("node")
 
@@ -107,8 +107,8 @@ def test_run_goes_on_without_an_actor_a_gateway_and_a_node(engine, nodes, tmp_pa
 
     killer = threading.Thread(target=let_die)
     killer.start()
-    # The first look comes after all these deaths.
-    changes = {"total_steps": 400_000, "hidden_sizes": (128, 128), "evaluation_interval": 2_500}
+    # The first evaluation may end the run as solved; it comes after all these deaths, also on a busy machine.
+    changes = {"total_steps": 400_000, "hidden_sizes": (128, 128), "evaluation_interval": 4_000}
     config = short(tmp_path, solved_at=150.0, confirmation_episodes=50, **changes)
     result = train(config, engine)
     killer.join()
@@ -248,7 +248,7 @@ REFUSED = {  # what a client does first → the reason, perhaps on several lines
         r"from the cluster's head\. If the head has no token either, run `ray get-auth-.*"
     ),
     f"{FORGET}, os.environ['RAY_AUTH_MODE']": (
-        "can't be used: no working Ray listens there, or it requires a token, and this host.*"
+        "can't be used: no working Ray listens there, or it requires a token, but this host has none.*"
     ),
     "open(os.environ['HOME'] + '/other', 'w').write('fedcba98' * 8); "
     "os.environ['RAY_AUTH_TOKEN_PATH'] = os.environ['HOME'] + '/other'": (

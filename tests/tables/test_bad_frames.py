@@ -520,7 +520,7 @@ def test_a_key_that_can_be_guessed_is_refused(tmp_path: Path) -> None:
 def test_the_key_decides_who_may_call(key: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(small_server(), tmp_path) as endpoint:
         monkeypatch.setenv("REPLAY_TUTORIAL_KEY", KEY + "!")
-        with pytest.raises(AuthenticationError, match="another key"):
+        with pytest.raises(AuthenticationError, match="different key"):
             RemoteServer(endpoint.address)
         monkeypatch.setenv("REPLAY_TUTORIAL_KEY", "short")
         with pytest.raises(ValueError, match="at least 16"):

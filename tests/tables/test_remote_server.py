@@ -634,6 +634,6 @@ def test_more_than_a_call_may_hold_is_refused_before_it_is_sent(
     there: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("replay_tutorial.tables.remote.codec.MAX_CALL_BYTES", 500)
-    with pytest.raises(ValueError, match="too long"):
+    with pytest.raises(ValueError, match="the limit is"):
         send(there.server, filling(50))
     assert there.server.info()["replay"].size == 0

@@ -169,7 +169,7 @@ def test_a_full_column_is_refused_and_changes_nothing() -> None:
     for _ in range(4):
         client.insert(STEP, {"t": 1.0})
     before = state(client.server)
-    with pytest.raises(CapacityError, match="'obs' is full: 4 cells"):
+    with pytest.raises(CapacityError, match="'obs' is full: of its 4 cells, 0 are free"):
         client.insert(STEP, {"t": 1.0})
     assert repr(state(client.server)) == repr(before)
     client.mutate_priorities("t", deletes=[0])

@@ -105,7 +105,7 @@ def test_a_file_describes_what_a_program_would(tmp_path: Path) -> None:
         ("capacity = 1000", "capacity = 0", "capacity must be between"),
         ("seed = 3", "save_every = -1", "save_every: must be finite and at least 0"),
         ("seed = 3", "save_every = inf", "save_every: must be finite and at least 0"),
-        ('seed = 3\nsave = "tables.npz"', "save_every = 1", "save_every: .* requires `save`"),
+        ('seed = 3\nsave = "tables.npz"', "save_every = 1", "save_every: .* set `save` too"),
         ("127.0.0.1:0", "127.0.0.1:65536", "the port must be between 0 and 65535"),
         ("capacity = 1000", "capacity = 1000\ncapacities = 1", "argument 'capacities'"),
         ("seed = 3", "seed = 0.5", "ints for entropy not 0.5"),

@@ -132,9 +132,9 @@ def test_every_setting_comes_back_as_it_was_from_json_that_everybody_reads(tmp_p
         ("step,other\n1,2\n", "no column 'mean'"),
         ("step,mean\n1,x\n", "not a number"),
         ("step,mean\n1,2\nx,\n", "a cell of row 2 is not a number"),
-        ("step,mean\n1,2\n2\n3,4\n", "row 2 has 1 of 2 columns"),
-        ("step,mean\n\0\0\0\0\0\0\n3,4\n", "zero bytes"),
-        ("step,mean\n1,2\n\0\0\0", "zero bytes"),  # blocks that the disk never got
+        ("step,mean\n1,2\n2\n3,4\n", "row 2 has 1 columns instead of 2"),
+        ("step,mean\n\0\0\0\0\0\0\n3,4\n", "null bytes"),
+        ("step,mean\n1,2\n\0\0\0", "null bytes"),  # blocks that the disk never got
         ("step,mean\n\x80\xff\n", "UnicodeDecodeError"),
         ("half of a header", "no column 'step', 'mean'"),
     ],

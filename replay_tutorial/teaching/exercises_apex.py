@@ -153,7 +153,7 @@ def check_sums(sums: Callable[..., Any]) -> None:
                 if (environment, reward) != right:
                     raise NotYet(
                         f"{count} environments, n = {n}: ({environment}, {reward:g}) should be {right}. All "
-                        f"rewards of environment {environment} are {10**environment}: where does the rest come from?"
+                        f"rewards of environment {environment} are {10**environment}. Where is the rest from?"
                     )
             if len(given) != len(wanted):
                 raise NotYet(

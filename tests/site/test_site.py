@@ -196,7 +196,7 @@ BOTH = {"obs": STACK, "next_obs": STACK, **REST}
 @pytest.mark.parametrize(
     ("how", "env_dict", "options"),
     [
-        ("plain", BOTH, {}),
+        ("none", BOTH, {}),
         ('`next_of="obs"`', {"obs": STACK, **REST}, {"next_of": "obs"}),
         ('`stack_compress=["obs", "next_obs"]`', BOTH, {"stack_compress": ["obs", "next_obs"]}),
         (

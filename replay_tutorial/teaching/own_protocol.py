@@ -11,8 +11,7 @@ become visible. All other operations of a writer are those of `protocol_model`.
 from collections.abc import Sequence
 
 from replay_tutorial.teaching.protocol_explorer import Report, explore
-from replay_tutorial.teaching.protocol_model import Model
-from replay_tutorial.teaching.protocol_states import (
+from replay_tutorial.teaching.protocol_model import (
     FIRST,
     HOLD,
     PUBLISH,
@@ -20,6 +19,7 @@ from replay_tutorial.teaching.protocol_states import (
     WORD_1,
     WORD_2,
     Configuration,
+    Model,
 )
 
 WRITER = ("hold", "fence", "words", "fence", "publish")

@@ -7,8 +7,7 @@ it.
 from typing import NamedTuple
 
 from replay_tutorial.shared.protocol import index_of, is_held
-from replay_tutorial.teaching.protocol_model import Model, Violation
-from replay_tutorial.teaching.protocol_states import (
+from replay_tutorial.teaching.protocol_model import (
     DEAD,
     DONE,
     FIRST,
@@ -20,7 +19,9 @@ from replay_tutorial.teaching.protocol_states import (
     STORE,
     SWAP,
     TEST_HOLDER,
+    Model,
     State,
+    Violation,
 )
 
 # The operations of a writer on the slot of its row.

@@ -36,15 +36,16 @@ from replay_tutorial.shared.protocol import (
 from replay_tutorial.shared.registry import WRITER_SPECS, WriterRegistry
 from replay_tutorial.shared.shared_ring import NEXT_INDEX, SharedRing, ring_specs
 from replay_tutorial.teaching.protocol_explorer import explore
-from replay_tutorial.teaching.protocol_model import MUTATIONS, Model
-from replay_tutorial.teaching.protocol_states import (
+from replay_tutorial.teaching.protocol_model import (
     DEAD,
     DONE,
+    MUTATIONS,
     NOTHING,
     READ_STAMP,
     RESERVE,
     TEST_HOLDER,
     Configuration,
+    Model,
     State,
     Writer,
     may_be_read,

@@ -76,10 +76,16 @@ def in_sequence(*works: Workload | None) -> Workload | None:
 
 def adding(kind: Kind, count: int | None, priorities: Float32Array | None = None) -> MakeWorkload:
     """Return a function that builds a workload: `add` of `count` random rows, or of one unbatched row."""
-    rows = random_rows(np.random.default_rng(2), count)
-    if count is None:
-        return on_rows(kind, lambda buffer: buffer.adding(rows, priorities))
-    return on_rows(kind, lambda buffer: buffer.extending(rows, priorities))
+    rows: Values = random_rows(np.random.default_rng(2), count)
+    if priorities is not None:
+        rows = {**rows, "priorities": priorities}
+
+    def add(buffer: Buffer) -> Workload | None:
+        if priorities is not None and not buffer.takes_priorities:
+            return None
+        return buffer.adding(rows) if count is None else buffer.extending(rows)
+
+    return on_rows(kind, add)
 
 
 def sampling(kind: Kind, size: int) -> MakeWorkload:

@@ -11,16 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from replay_tutorial.bench.peers.peer import (
-    BETA,
-    FIELDS,
-    Buffer,
-    Float32Array,
-    Kind,
-    Values,
-    each,
-    endless_priorities,
-)
+from replay_tutorial.bench.peers.peer import BETA, FIELDS, Buffer, Kind, Values, each, endless_priorities
 from replay_tutorial.measuring.timing import Workload
 
 
@@ -54,7 +45,7 @@ class StableBaselines3(Buffer):
         act, count = box(example["act"]), kind.environments
         self.buffer = make(kind.capacity, space, act, device="cpu", n_envs=count, **options)
 
-    def adding(self, values: Values, priorities: Float32Array | None = None) -> Workload | None:
+    def adding(self, values: Values) -> Workload | None:
         if isinstance(values["act"], list):
             return None
         count, buffer = self.kind.environments, self.buffer
@@ -67,7 +58,7 @@ class StableBaselines3(Buffer):
         infos: list[dict[str, Any]] = [{} for _ in range(count)]
         return lambda: buffer.add(obs, following, act, rew, done, infos)
 
-    def extending(self, values: Values, priorities: Float32Array | None = None) -> Workload | None:
+    def extending(self, values: Values) -> Workload | None:
         if isinstance(values["obs"], dict):
             return None
         obs, following, act = (values[name][:, np.newaxis] for name in ("obs", "next_obs", "act"))
@@ -92,9 +83,7 @@ class Tianshou(Buffer):
         name = "Prioritized" * kind.prioritized + "Vector" * bool(count) + "ReplayBuffer"
         self.buffer = getattr(self.data, name)(kind.capacity, *count, **options)
 
-    def adding(self, values: Values, priorities: Float32Array | None = None) -> Workload | None:
-        if priorities is not None:
-            return None
+    def adding(self, values: Values) -> Workload:
         count, make, add = self.kind.environments, self.data.Batch, self.buffer.add
         done, no = ends_of(values, count), np.zeros(count, bool)
         step = {
@@ -108,9 +97,7 @@ class Tianshou(Buffer):
         }
         return lambda: add(make(step))
 
-    def extending(self, values: Values, priorities: Float32Array | None = None) -> Workload | None:
-        if priorities is not None:
-            return None
+    def extending(self, values: Values) -> Workload:
         count, make, update = count_of(values), self.data.ReplayBuffer.from_data, self.buffer.update
         rew, done, no = np.ravel(values["rew"]), ends_of(values, count), np.zeros(count, bool)
         obs, act, following = (
@@ -119,14 +106,14 @@ class Tianshou(Buffer):
         )
         return lambda: update(make(obs, act, rew, done, no, done, following))
 
-    def updating(self, batch_size: int) -> Workload | None:
+    def updating(self, batch_size: int) -> Workload:
         priorities, buffer = endless_priorities(batch_size), self.buffer
 
         def sample_and_update() -> None:
             _, indexes = buffer.sample(batch_size)
             buffer.update_weight(indexes, next(priorities))
 
-        return sample_and_update if self.kind.prioritized else None
+        return sample_and_update
 
 
 class TorchRL(Buffer):
@@ -155,21 +142,19 @@ class TorchRL(Buffer):
             reason = str(error).partition(".")[0]
             raise ImportError(f"no prioritized buffer, {reason}") from error
 
-    def adding(self, values: Values, priorities: Float32Array | None = None) -> Workload | None:
+    def adding(self, values: Values) -> Workload:
         make, add = self.make, self.buffer.add
         if self.kind.environments > 1:
             return self.extending(values)
-        return None if priorities is not None else lambda: add(make(values, batch_size=[]))
+        return lambda: add(make(values, batch_size=[]))
 
-    def extending(self, values: Values, priorities: Float32Array | None = None) -> Workload | None:
-        if priorities is not None:
-            return None
+    def extending(self, values: Values) -> Workload:
         make, extend, shape = self.make, self.buffer.extend, [count_of(values)]
         if getattr(values["obs"], "dtype", None) == np.float64:
             return lambda: extend(make(values, batch_size=shape).float())
         return lambda: extend(make(values, batch_size=shape))
 
-    def updating(self, batch_size: int) -> Workload | None:
+    def updating(self, batch_size: int) -> Workload:
         priorities, buffer = endless_priorities(batch_size), self.buffer
 
         def sample_and_update() -> None:
@@ -177,7 +162,7 @@ class TorchRL(Buffer):
             batch.set("td_error", next(priorities))
             buffer.update_tensordict_priority(batch)
 
-        return sample_and_update if self.kind.prioritized else None
+        return sample_and_update
 
 
 class Flashbax(Buffer):
@@ -215,19 +200,19 @@ class Flashbax(Buffer):
 
         return self.jax.jit(sample)
 
-    def adding(self, values: Values, priorities: Float32Array | None = None) -> Workload | None:
+    def adding(self, values: Values) -> Workload:
         batch = {name: np.reshape(value, (1, -1)) for name, value in values.items()}
-        return self.extending(batch, priorities)
+        return self.extending(batch)
 
-    def extending(self, values: Values, priorities: Float32Array | None = None) -> Workload | None:
+    def extending(self, values: Values) -> Workload:
         add, wait = self.add, self.jax.block_until_ready
 
         def add_and_wait() -> None:
             self.buffer = wait(add(self.buffer, values))
 
-        return add_and_wait if priorities is None else None
+        return add_and_wait
 
-    def sampling(self, batch_size: int) -> Workload | None:
+    def sampling(self, batch_size: int) -> Workload:
         sample, wait = self.compiled_sample(self.functions(batch_size)), self.jax.block_until_ready
 
         def sample_and_wait() -> Any:
@@ -236,9 +221,7 @@ class Flashbax(Buffer):
 
         return sample_and_wait
 
-    def updating(self, batch_size: int) -> Workload | None:
-        if not self.kind.prioritized:
-            return None
+    def updating(self, batch_size: int) -> Workload:
         functions, priorities = self.functions(batch_size), endless_priorities(batch_size)
         sample = self.compiled_sample(functions)
         update, wait = self.jax.jit(functions.set_priorities, donate_argnums=0), self.jax.block_until_ready

@@ -45,12 +45,13 @@ class Buffer(Protocol):
 
     buffer: Any
     kind: Kind
+    takes_priorities = False  # whether the values of `adding` and `extending` may contain "priorities"
 
-    def adding(self, values: Values, priorities: Float32Array | None = None) -> Workload | None:
+    def adding(self, values: Values) -> Workload | None:
         """Return a workload that adds one transition, or one of each environment."""
         ...
 
-    def extending(self, values: Values, priorities: Float32Array | None = None) -> Workload | None:
+    def extending(self, values: Values) -> Workload | None:
         """Return a workload that adds a batch of consecutive transitions of one environment."""
         ...
 
@@ -59,7 +60,7 @@ class Buffer(Protocol):
         return lambda: self.buffer.sample(batch_size)
 
     def updating(self, batch_size: int) -> Workload | None:
-        """Return a workload that samples a batch and updates its priorities."""
+        """Return a workload that samples a batch and updates its priorities; the buffer is prioritized."""
         return None
 
     def fill(self, values: Values) -> None:
@@ -109,6 +110,8 @@ def endless_priorities(batch_size: int) -> Iterator[Float32Array]:
 class CpprbLike(Buffer):
     """Our buffer or cpprb's, which have the same API."""
 
+    takes_priorities = True
+
     def __init__(self, module: Any, example: Values, kind: Kind) -> None:
         """Create the buffer; cpprb has no nested fields, so nested values get joined names."""
         self.kind, self.flatten = kind, module.__name__ == "cpprb"
@@ -125,28 +128,25 @@ class CpprbLike(Buffer):
         options |= {"alpha": kind.alpha} if kind.prioritized else {}
         self.buffer = getattr(module, name)(kind.capacity, env_dict, **options)
 
-    def adding(self, values: Values, priorities: Float32Array | None = None) -> Workload:
-        add = self.buffer.add
-        if set(values) == set(FIELDS) and not any(isinstance(value, dict) for value in values.values()):
-            obs, act, next_obs, rew, done = (values[field] for field in FIELDS)
-            # Written out, because **values would cost both libraries the same and reduce the ratio.
-            if priorities is None:
+    def adding(self, values: Values) -> Workload:
+        add, given = self.buffer.add, flat(values) if self.flatten else dict(values)
+        if set(FIELDS) <= set(given) and not any(isinstance(value, dict) for value in given.values()):
+            obs, act, next_obs, rew, done = (given[field] for field in FIELDS)
+            # Written out, because **given would cost both libraries the same and reduce the ratio.
+            if "priorities" not in given:
                 return lambda: add(obs=obs, act=act, next_obs=next_obs, rew=rew, done=done)
+            priorities = given["priorities"]
             return lambda: add(obs=obs, act=act, next_obs=next_obs, rew=rew, done=done, priorities=priorities)
-        given = flat(values) if self.flatten else dict(values)
-        given |= {} if priorities is None else {"priorities": priorities}
         return lambda: add(**given)
 
-    def extending(self, values: Values, priorities: Float32Array | None = None) -> Workload:
-        return self.adding(values, priorities)
+    def extending(self, values: Values) -> Workload:
+        return self.adding(values)
 
     def sampling(self, batch_size: int) -> Workload:
         sample, beta = self.buffer.sample, {"beta": BETA} if self.kind.prioritized else {}
         return partial(sample, batch_size, **beta)
 
-    def updating(self, batch_size: int) -> Workload | None:
-        if not self.kind.prioritized:
-            return None
+    def updating(self, batch_size: int) -> Workload:
         sample, update = self.buffer.sample, self.buffer.update_priorities
         priorities = endless_priorities(batch_size)
 
@@ -161,11 +161,13 @@ class CpprbLike(Buffer):
             super().fill(values)
         else:
             masses = np.random.default_rng(0).exponential(size=len(values["rew"])).astype(np.float32)
-            self.extending(values, masses if self.kind.prioritized else None)()
+            self.extending({**values, "priorities": masses} if self.kind.prioritized else values)()
 
 
 class Ceiling(Buffer):
     """The ceiling: the simplest NumPy calls that move the same bytes, on one array of records."""
+
+    takes_priorities = True
 
     def __init__(self, module: Any, example: Values, kind: Kind) -> None:
         """Create the array, records[capacity], with a field for each value."""
@@ -175,7 +177,7 @@ class Ceiling(Buffer):
         self.kind, self.filled = kind, 0
         self.written = [name for name in columns if name != "next_obs" or "next_of" not in kind.once]
 
-    def adding(self, values: Values, priorities: Float32Array | None = None) -> Workload:
+    def adding(self, values: Values) -> Workload:
         """Return a workload that assigns one record; a large record or a batch is assigned field by field."""
         records, given = self.buffer, flat(values)
         if self.kind.environments > 1:
@@ -189,7 +191,7 @@ class Ceiling(Buffer):
 
         return write_one
 
-    def extending(self, values: Values, priorities: Float32Array | None = None) -> Workload:
+    def extending(self, values: Values) -> Workload:
         count, given = len(values["rew"]), flat(values)
         starts = itertools.cycle(range(0, self.kind.capacity - count + 1, count))
         columns = [(self.buffer[name], given[name]) for name in self.written]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.bench.peers.peer import BETA, Buffer, Float32Array, Kind, Values
+from replay_tutorial.bench.peers.peer import BETA, FIELDS, Buffer, Float32Array, Kind, Values
 from replay_tutorial.measuring.timing import Workload
 
 Transition = tuple[Any, ...]
@@ -40,11 +40,11 @@ class Deque(Buffer):
         """Create an empty deque."""
         self.buffer = deque[Transition](maxlen=kind.capacity)
 
-    def adding(self, values: Values, priorities: Float32Array | None = None) -> Workload:
+    def adding(self, values: Values) -> Workload:
         fields, append = list(values.values()), self.buffer.append
         return lambda: append(tuple(fields))  # creating the tuple is timed, too
 
-    def extending(self, values: Values, priorities: Float32Array | None = None) -> Workload:
+    def extending(self, values: Values) -> Workload:
         rows, append = [list(row) for row in split_batch(values)], self.buffer.append
 
         def add() -> None:
@@ -66,6 +66,8 @@ class TreeMemory(Buffer):
     The parent of node i is (i - 1) // 2; an update adds the change to every ancestor. New rows have no
     default priority, so `add` requires an error.
     """
+
+    takes_priorities = True
 
     def __init__(self, module: Any, example: Values, kind: Kind) -> None:
         """Create an empty memory."""
@@ -112,13 +114,13 @@ class TreeMemory(Buffer):
         weights = (self.capacity * np.array(masses) / tree[0]) ** -BETA
         return stack_fields(transitions), nodes, weights / weights.max()
 
-    def adding(self, values: Values, priorities: Float32Array | None = None) -> Workload:
-        fields, error = list(values.values()), 1.0 if priorities is None else float(priorities[0])
+    def adding(self, values: Values) -> Workload:
+        fields, error = [values[name] for name in FIELDS], float(values.get("priorities", [1.0])[0])
         return lambda: self.add(error, tuple(fields))
 
-    def extending(self, values: Values, priorities: Float32Array | None = None) -> Workload:
-        rows = [list(row) for row in split_batch(values)]
-        errors = [1.0] * len(rows) if priorities is None else priorities.tolist()
+    def extending(self, values: Values) -> Workload:
+        rows = [list(row) for row in split_batch({name: values[name] for name in FIELDS})]
+        errors = np.asarray(values.get("priorities", np.ones(len(rows)))).tolist()
 
         def add() -> None:
             for error, row in zip(errors, rows, strict=True):

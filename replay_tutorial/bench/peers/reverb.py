@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from replay_tutorial.bench.peers.helper import HelperProcess
-from replay_tutorial.bench.peers.peer import FIELDS, Buffer, Float32Array, Kind, Values
+from replay_tutorial.bench.peers.peer import FIELDS, Buffer, Kind, Values
 from replay_tutorial.measuring.timing import Workload
 
 MAX_ROWS = 2**16
@@ -39,11 +39,11 @@ class Reverb(Buffer):
         rows = {"capacity": kind.capacity, "alpha": alpha, "fields": FIELDS}
         self.helper = HelperProcess(name, {"rows": rows}, reverb=True)
 
-    def adding(self, values: Values, priorities: Float32Array | None = None) -> Workload | None:
-        return self.helper.workload(self.adds) if can_add(values, priorities) else None
+    def adding(self, values: Values) -> Workload | None:
+        return self.helper.workload(self.adds) if can_add(values) else None
 
-    def extending(self, values: Values, priorities: Float32Array | None = None) -> Workload | None:
-        return self.helper.workload(self.adds, len(values["rew"])) if can_add(values, priorities) else None
+    def extending(self, values: Values) -> Workload | None:
+        return self.helper.workload(self.adds, len(values["rew"])) if can_add(values) else None
 
     def sampling(self, batch_size: int) -> Workload:
         return self.helper.workload(self.samples, batch_size)
@@ -56,7 +56,7 @@ class Reverb(Buffer):
         self.helper.close()
 
 
-def can_add(values: Values, priorities: Float32Array | None) -> bool:
-    """Return whether the helper can add these rows: it supports only `FIELDS`, with priority 1."""
+def can_add(values: Values) -> bool:
+    """Return whether the helper can add these rows: it supports only `FIELDS`."""
     lengths = {name: np.shape(value)[-1:] for name, value in values.items()}
-    return priorities is None and lengths == {name: (length,) for name, length in FIELDS.items()}
+    return lengths == {name: (length,) for name, length in FIELDS.items()}

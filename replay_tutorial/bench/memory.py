@@ -140,31 +140,24 @@ def rows_that_fit(layout: Layout, rows: int, free: int | None) -> int:
     return rows
 
 
-def run(libraries: Sequence[str], rows: int) -> Iterator[LayoutMemory | str]:
-    """Measure the layouts in order; yield a string with the reason for each that can't be measured."""
-    for number, layout in enumerate(LAYOUTS):
-        if layout.library not in libraries:
-            continue
-        if importlib.util.find_spec(PEERS[layout.library].package) is None:
-            yield f"{layout.library}, {layout.name}: not installed"
-            continue
-        fitting = rows_that_fit(layout, rows, free_memory())
-        try:
-            taken = run_fresh(FILL, [str(number), str(fitting)], timeout=TIMEOUT)
-        except RuntimeError as error:
-            yield f"{layout.library}, {layout.name}: {error}"
-        else:
-            yield LayoutMemory(layout.library, layout.name, fitting, taken["growth"] / fitting, taken["peak"])
+def measure(number: int, rows: int) -> LayoutMemory:
+    """Measure a layout in a new process.
+
+    Raises:
+        RuntimeError: If the library isn't installed, or the process fails.
+    """
+    layout = LAYOUTS[number]
+    if importlib.util.find_spec(PEERS[layout.library].package) is None:
+        raise RuntimeError("not installed")
+    fitting = rows_that_fit(layout, rows, free_memory())
+    taken = run_fresh(FILL, [str(number), str(fitting)], timeout=TIMEOUT)
+    return LayoutMemory(layout.library, layout.name, fitting, taken["growth"] / fitting, taken["peak"])
 
 
 def main(argv: Sequence[str]) -> int:
     """Run the benchmark; return 1 if it can't run on this system or can't write the table, else 0."""
     parser = new_parser("memory", "Measure the memory per transition for several buffer layouts.")
     add_count(parser, "--rows", 20_000, "transitions per layout")
-    libraries = list(dict.fromkeys(layout.library for layout in LAYOUTS))
-    parser.add_argument(
-        "--libraries", nargs="+", choices=libraries, default=libraries, help="libraries (default: all)"
-    )
     add_outputs(parser, "memory")
     arguments = parser.parse_args(argv)
     if not peak_memory():
@@ -172,14 +165,14 @@ def main(argv: Sequence[str]) -> int:
         return 1
     measured: list[LayoutMemory] = []
     skipped: list[str] = []
-    for result in run(arguments.libraries, arguments.rows):
-        if isinstance(result, LayoutMemory):
-            measured.append(result)
-            print(" · ".join(result.cells()), flush=True)
-        else:
-            skipped.append(result)
-            print(f"skipped {result}", flush=True)
-    named = (PEERS[library].distributions for library in arguments.libraries)
+    for number, layout in enumerate(LAYOUTS):
+        try:
+            measured.append(measure(number, arguments.rows))
+            print(" · ".join(measured[-1].cells()), flush=True)
+        except RuntimeError as error:
+            skipped.append(f"{layout.library}, {layout.name}: {error}")
+            print(f"skipped {skipped[-1]}", flush=True)
+    named = (PEERS[layout.library].distributions for layout in LAYOUTS)
     provenance = Provenance.of("memory", argv, dict.fromkeys(itertools.chain.from_iterable(named)))
     body = {"rows": arguments.rows, "taken": measured, "skipped": skipped}
     lines = table(HEADS, [layout.cells() for layout in measured], words=2)

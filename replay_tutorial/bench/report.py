@@ -133,8 +133,6 @@ def main(argv: Sequence[str]) -> int:
         metavar="FOLDER",
         help="folder of the pages to update (default: %(default)s)",
     )
-    readme_help = f"another page to update (default: README.md if --output is {OUTPUT})"
-    parser.add_argument("--readme", type=Path, metavar="FILE", help=readme_help)
     full_help = "also run memory, throughput and learning; takes two hours"
     parser.add_argument("--full", action="store_true", help=full_help)
     marks = [step.mark for step in steps_of(full=True)]
@@ -144,8 +142,9 @@ def main(argv: Sequence[str]) -> int:
     output: Path = arguments.output
     if not output.is_dir():
         parser.error(f"--output {output}: no such folder; pass the folder that contains the pages")
-    readme = arguments.readme or (Path("README.md") if output == OUTPUT else None)
-    pages = [*sorted(output.glob("*.md")), *([readme] if readme is not None and readme.is_file() else [])]
+    pages = sorted(output.glob("*.md"))
+    if output == OUTPUT:
+        pages.append(Path("README.md"))
     chosen = steps_of(arguments.full or bool(arguments.only))
     if arguments.only:
         chosen = [step for step in chosen if step.mark in arguments.only]

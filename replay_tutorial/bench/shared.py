@@ -30,7 +30,14 @@ from replay_tutorial.bench.peers.peer import OURS
 from replay_tutorial.bench.routes import BATCH, CHUNK, FIELDS, ROUTES, Route, context, env_dict, random_chunk
 from replay_tutorial.buffers.uniform import ReplayBuffer
 from replay_tutorial.measuring.markdown import spread_text, table
-from replay_tutorial.measuring.output import add_count, add_outputs, new_parser, write_results
+from replay_tutorial.measuring.output import (
+    add_count,
+    add_outputs,
+    add_seconds,
+    new_parser,
+    positive,
+    write_results,
+)
 from replay_tutorial.measuring.provenance import Provenance
 from replay_tutorial.measuring.timing import FloatArray, Spread, measure
 from replay_tutorial.shared.mp_prioritized import MPPrioritizedReplayBuffer
@@ -208,21 +215,11 @@ def main(argv: Sequence[str]) -> int:
     parser = new_parser("shared", "Measure shared buffers while explorer processes add rows.")
     add_count(parser, "--capacity", 2**20, "rows in the buffer")
     add_count(parser, "--rounds", 3, "measurements per route")
-    parser.add_argument(
-        "--seconds", type=float, default=2.0, help="length of a measurement in seconds (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--rate",
-        type=float,
-        default=math.inf,
-        help="maximum rows per second of each explorer (default: unlimited)",
-    )
+    add_seconds(parser, 2.0, "length of a measurement in seconds")
+    rate_help = "maximum rows per second of each explorer (default: unlimited)"
+    parser.add_argument("--rate", type=positive, default=math.inf, help=rate_help)
     add_outputs(parser, "shared, or shared-rate with --rate")
     arguments = parser.parse_args(argv)
-    if not arguments.rate > 0:
-        parser.error(f"--rate {arguments.rate}: must be positive")
-    if not 0 < arguments.seconds < math.inf:
-        parser.error(f"--seconds {arguments.seconds}: must be positive and finite")
     if not hasattr(os, "fork"):
         print("bench shared requires os.fork; run it on Linux or macOS", file=sys.stderr)
         return 1

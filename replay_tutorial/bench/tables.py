@@ -18,7 +18,7 @@ from replay_tutorial.bench.peers.helper import HelperProcess, reverb_python
 from replay_tutorial.bench.peers.peer import OURS
 from replay_tutorial.bench.peers.program import COLUMNS, ITEM_STEPS, LIMIT, LIMITED_BATCH, MAX_SIZE
 from replay_tutorial.measuring.markdown import figure, spread_text, table
-from replay_tutorial.measuring.output import add_count, add_outputs, new_parser, write_results
+from replay_tutorial.measuring.output import add_count, add_outputs, add_seconds, new_parser, write_results
 from replay_tutorial.measuring.provenance import Provenance
 from replay_tutorial.measuring.timing import FloatArray, Spread, measure
 
@@ -188,14 +188,10 @@ def main(argv: Sequence[str]) -> int:
     parser = new_parser("tables", "Compare our tables with Reverb's.")
     add_count(parser, "--rounds", 40, "rounds per call")
     add_count(parser, "--slots", 3, "rounds with threads and with client processes")
-    parser.add_argument(
-        "--seconds", type=float, default=2.0, help="length of each of these rounds (default: %(default)s)"
-    )
+    add_seconds(parser, 2.0, "length of each of these rounds")
     parser.add_argument("--no-peer", action="store_true", help="don't measure Reverb")
     add_outputs(parser, "tables")
     arguments = parser.parse_args(argv)
-    if not 0.0 < arguments.seconds < 3600.0:
-        parser.error(f"--seconds {arguments.seconds}: must be between 0 and 3600")
     if sys.platform == "win32":
         print("bench tables can't run on Windows; run it on Linux or macOS", file=sys.stderr)
         return 1

@@ -6,7 +6,6 @@ limit, so the cores bound both sides; one has the preset's replay ratio, so the 
 Ratios are computed within each round.
 """
 
-import math
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -30,7 +29,7 @@ from replay_tutorial.local.local_engine import roles
 from replay_tutorial.local.shared_context import make_shared_context
 from replay_tutorial.local.supervisor import Supervisor
 from replay_tutorial.measuring.markdown import spread_text, table
-from replay_tutorial.measuring.output import add_count, add_outputs, new_parser, write_results
+from replay_tutorial.measuring.output import add_count, add_outputs, add_seconds, new_parser, write_results
 from replay_tutorial.measuring.provenance import Provenance
 from replay_tutorial.measuring.timing import Spread, Workload
 
@@ -215,14 +214,11 @@ def main(argv: Sequence[str]) -> int:
     actors = "number of actors (default: the preset's); further numbers are measured without a rate limit"
     add_count(parser, "--actors", None, actors, nargs="+")
     add_count(parser, "--rounds", 5, "number of rounds")
-    seconds_help = "length of each measurement in a round (default: %(default)s)"
-    parser.add_argument("--seconds", type=float, default=10.0, help=seconds_help)
+    add_seconds(parser, 10.0, "length of each measurement in a round")
     warm_up_help = "seconds of warm-up before each measurement (default: %(default)s)"
     parser.add_argument("--warm-up", type=float, default=4.0, help=warm_up_help)
     add_outputs(parser, "throughput")
     arguments = parser.parse_args(argv)
-    if not (0.0 < arguments.seconds < math.inf and 0.0 <= arguments.warm_up < math.inf):
-        parser.error("--seconds must be positive, --warm-up must not be negative, and both must be finite")
     configs = settings_of(arguments.environment, arguments.actors)
     with torch_threads(1):
         rounds = measure(configs, arguments.rounds, arguments.warm_up, arguments.seconds)

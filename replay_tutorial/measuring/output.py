@@ -6,6 +6,7 @@ markers, and write all figures to a JSON file (the record).
 
 import argparse
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -48,6 +49,18 @@ def page(text: str) -> Path:
     if not path.is_file():
         raise argparse.ArgumentTypeError(f"there is no file {path}; create it with the table's markers")
     return path
+
+
+def positive(text: str) -> float:
+    """Parse an argument as a positive, finite number."""
+    if not 0 < (value := float(text)) < math.inf:
+        raise argparse.ArgumentTypeError(f"must be positive and finite, not {text}")
+    return value
+
+
+def add_seconds(parser: argparse.ArgumentParser, default: float, text: str) -> None:
+    """Add the option `--seconds`."""
+    parser.add_argument("--seconds", type=positive, default=default, help=f"{text} (default: {default:g})")
 
 
 def add_count(

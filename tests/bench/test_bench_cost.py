@@ -30,7 +30,7 @@ def run(name, folder, *arguments):
 @pytest.mark.skipif(not system_memory.peak_memory(), reason="needs a system that tells a process's memory")
 def test_memory_finds_the_bytes_of_a_transition(tmp_path, monkeypatch):
     monkeypatch.setattr(memory, "LAYOUTS", memory.LAYOUTS[:4])
-    status, whole, _ = run("memory", tmp_path, "--rows", "1000", "--libraries", "ours")
+    status, whole, _ = run("memory", tmp_path, "--rows", "1000")
     assert status == 0
     least = {"plain": 8, "next_of and stack_compress": 1}  # pictures
     taken = {each["layout"]: each for each in whole["taken"]}
@@ -95,15 +95,17 @@ BROKEN = report.Step("memory", ("memory", "--rows", "0"))
 
 def test_report_writes_every_place_of_a_table_and_tells_what_failed(tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(report, "steps_of", lambda full: [BROKEN, SMALL])
-    page, other, readme = tmp_path / "a.md", tmp_path / "b.md", tmp_path / "README.md"
+    monkeypatch.chdir(tmp_path)
+    report.OUTPUT.mkdir(parents=True)
+    page, other, readme = report.OUTPUT / "a.md", report.OUTPUT / "b.md", tmp_path / "README.md"
     page.write_text(marks("ceiling", "memory"))
     other.write_text("nothing here\n")
     readme.write_text("# Title\n" + marks("ceiling"))
-    assert report.main(["--output", str(tmp_path), "--readme", str(readme)]) == 1
+    assert report.main([]) == 1
     assert "| sample 512, uniform / take_rows |" in page.read_text()
     assert report.table_of("ceiling", readme) == report.table_of("ceiling", page)
     assert report.table_of("memory", page) == "old\n", "a benchmark that fails leaves its table"
-    assert (tmp_path / "ceiling.json").is_file()
+    assert (report.OUTPUT / "ceiling.json").is_file()
     assert "memory: exit status 2; its table is unchanged" in capfd.readouterr().err
 
 

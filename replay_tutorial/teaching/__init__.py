@@ -8,7 +8,6 @@ from typing import Any
 
 # Imported on first access, so that a chapter without PyTorch doesn't wait for its import.
 MODULE_OF = {
-    "NotYet": "exercises",
     "chart": "notebook_charts",
     "check_mailbox": "mailbox_check",
     "check_shared": "shared_check",
@@ -27,7 +26,6 @@ MODULE_OF = {
     "draw_way": "drawings",
     "draw_windows": "drawings",
     "explore_protocol": "own_protocol",
-    "fairness": "chi_square",
     "kill_a_writer": "killed_writer",
     "learn_value": "one_value",
     "microseconds": "ladder",

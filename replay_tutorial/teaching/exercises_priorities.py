@@ -93,7 +93,6 @@ class CountedList(list[float]):
     reads = 0
 
     def __getitem__(self, place: Any) -> Any:
-        """Return an element, and count it."""
         self.reads += 1
         return super().__getitem__(place)
 

@@ -46,11 +46,9 @@ class WatchedStamps:
     """A stamp that counts its checks, and that a writer may change after the first check."""
 
     def __init__(self, stamp: int, then: int) -> None:
-        """Set the stamp that the first check returns, and the one that later checks return."""
         self.values, self.checks = (stamp, then), 0
 
     def __getitem__(self, slot: int) -> int:
-        """Return the stamp, and count the check."""
         self.checks += 1
         return self.values[min(self.checks, 2) - 1]
 
@@ -59,7 +57,6 @@ class WatchedRows:
     """One row that records how many checks of its stamp came before it was read."""
 
     def __init__(self, stamps: WatchedStamps) -> None:
-        """Create the row."""
         self.stamps, self.row = stamps, np.full(3, 7.0)
         self.checks_before: int | None = None
 
@@ -102,7 +99,6 @@ class RowsReadBy(StampedRows):
     """A ring with stamps from which this process samples with a given function; other processes only add."""
 
     def __init__(self, read: Callable[..., Any], capacity: int, fields: Mapping[str, Any]) -> None:
-        """Create the ring."""
         super().__init__(capacity, fields)
         self.read_row = read
 

@@ -7,7 +7,6 @@ isn't tested.
 
 import time
 from itertools import count
-from multiprocessing.synchronize import Event
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ import numpy.typing as npt
 
 from replay_tutorial.shared.memory import SharedArrays
 from replay_tutorial.teaching.exercises import CheckFailed
-from replay_tutorial.teaching.writers import START_SECONDS, spawn
+from replay_tutorial.teaching.writers import START_SECONDS, running, spawn
 
 LENGTH = 100_000  # numbers per vector, as in a small network
 
@@ -43,11 +42,9 @@ class OnePlace:
         return None if version == known_version else (version, self.arrays["vector"].copy())
 
 
-def publish(mailbox: Any, length: int, stop: Event) -> None:
-    """Publish vectors of 1, 2, 3, … until `stop` is set: the main function of the publisher."""
+def publish(mailbox: Any, length: int) -> None:
+    """Publish vectors of 1, 2, 3, … until the process is killed: the main function of the publisher."""
     for version in count(1):
-        if stop.is_set():
-            return
         mailbox.publish(np.full(length, version, np.float32))
 
 
@@ -63,14 +60,9 @@ def check_mailbox(kind: Any, seconds: float = 1.0, length: int = LENGTH) -> None
         WrongMailbox: If a vector is torn, or older than its predecessor.
         TimeoutError: If no vector is published.
     """
-    mailbox, stop = kind(length), spawn.Event()
-    publisher = spawn.Process(target=publish, args=(mailbox, length, stop), daemon=True)
-    publisher.start()
-    try:
+    mailbox = kind(length)
+    with running(spawn.Process(target=publish, args=(mailbox, length), daemon=True)):
         pulls, skipped = pull_for(mailbox, seconds)
-    finally:
-        stop.set()
-        publisher.join()
     name = getattr(kind, "__name__", str(kind))
     print(f"{name}: {pulls:,} vectors pulled, all complete; {skipped:,} versions skipped")
 

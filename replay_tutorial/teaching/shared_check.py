@@ -35,7 +35,6 @@ class Torn(WrongShared):
     """
 
     def __init__(self, values: npt.NDArray[np.float64]) -> None:
-        """Describe the row by the numbers of its parts."""
         self.values = values
         numbers, starts = np.unique(values, return_index=True)
         parts = ", ".join(

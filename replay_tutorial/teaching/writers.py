@@ -130,7 +130,6 @@ class Writers:
             raise RuntimeError(f"writer {writer} died with exit code {code}; see its error above") from None
 
     def __exit__(self, *_: object) -> None:
-        """Kill all writers."""
         self.stack.close()
         for orders in self.orders:
             orders.close()

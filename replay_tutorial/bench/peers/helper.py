@@ -51,7 +51,6 @@ class HelperLost(RuntimeError):
     """A helper process ended or doesn't respond, so its peer can't be measured any more."""
 
     def __init__(self, name: str, reason: str) -> None:
-        """Create the error for the peer `name`."""
         super().__init__(reason)
         self.name = name
 

@@ -37,7 +37,6 @@ class Deque(Buffer):
     """`collections.deque(maxlen=capacity)` and `random.sample`, uniform only."""
 
     def __init__(self, module: Any, example: Values, kind: Kind) -> None:
-        """Create an empty deque."""
         self.buffer = deque[Transition](maxlen=kind.capacity)
 
     def adding(self, values: Values) -> Workload:
@@ -70,7 +69,6 @@ class TreeMemory(Buffer):
     takes_priorities = True
 
     def __init__(self, module: Any, example: Values, kind: Kind) -> None:
-        """Create an empty memory."""
         self.capacity, self.alpha, self.write = kind.capacity, kind.alpha, 0
         self.tree = np.zeros(2 * kind.capacity - 1)
         self.data = np.empty(kind.capacity, dtype=object)

@@ -78,7 +78,6 @@ class Writer:
     """Appends steps of one episode, and creates an item with every step except the first."""
 
     def __init__(self, table: Any, steps: list[dict[str, Any]]) -> None:
-        """Start an episode."""
         self.table, self.writer = table, table.trajectory_writer()
         self.steps, self.priorities = itertools.cycle(steps), itertools.cycle(PRIORITIES)
         self.writer.append(next(self.steps))

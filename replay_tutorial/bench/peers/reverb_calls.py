@@ -81,7 +81,6 @@ class ReverbTable:
     queued = flushes = True  # batches are prefetched, and `flush` limits the items in flight
 
     def __init__(self, address: str, name: str, step: dict[str, Any], server: Any = None) -> None:
-        """Connect to a server."""
         self.address, self.name, self.step, self.server = address, name, step, server
         self.client: Any = reverb.Client(address)
 

@@ -10,13 +10,12 @@ from replay_tutorial.teaching.svg import Drawing
 SLOT, HEIGHT = 56, 34  # width and height of a slot in pixels
 
 
-def draw_ring(capacity: int, added: int, drawn: Collection[int] = ()) -> Drawing:
+def draw_ring(capacity: int, added: int) -> Drawing:
     """Draw the slots of a ring, the row in each slot, and the next slot to write.
 
     Args:
         capacity: Number of slots.
         added: Number of rows added; the newest `capacity` are stored.
-        drawn: Slots to highlight.
     """
     title = f"Ring of {capacity} slots after {added} rows; the next row goes to slot {added % capacity}."
     drawing = Drawing(SLOT * capacity + 60, 116, title)
@@ -25,7 +24,7 @@ def draw_ring(capacity: int, added: int, drawn: Collection[int] = ()) -> Drawing
     for slot in range(capacity):
         x = 60 + SLOT * slot
         newest = added - 1 - (added - 1 - slot) % capacity if added else -1
-        drawing.box(x, 38, SLOT - 6, HEIGHT, newest if newest >= 0 else "–", lit=slot in drawn)
+        drawing.box(x, 38, SLOT - 6, HEIGHT, newest if newest >= 0 else "–")
         drawing.text(x + SLOT / 2 - 3, 92, slot, size=11)
     next_slot = 60 + SLOT * (added % capacity) + SLOT / 2 - 3
     drawing.arrow(next_slot, 22, next_slot, 36)

@@ -19,6 +19,12 @@ class NotYet(CheckFailed):
     """An exercise that isn't solved yet; the message states what was expected and found, with a hint."""
 
 
+def expect(condition: Any, message: str) -> None:
+    """Raise CheckFailed unless the condition holds."""
+    if not condition:
+        raise CheckFailed(message)
+
+
 class Hints:
     """Hints for a skeleton; each call prints the next one.
 

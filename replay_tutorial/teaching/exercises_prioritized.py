@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from replay_tutorial.steps.prioritized import PlainSumTree
 from replay_tutorial.teaching.chi_square import fairness
-from replay_tutorial.teaching.exercises import CheckFailed, Hints, NotYet
+from replay_tutorial.teaching.exercises import CheckFailed, Hints, NotYet, expect
 
 ALPHA, EPS, BETA = 0.7, 0.01, 0.5
 DRAWS = 4000
@@ -141,12 +141,6 @@ def expect_rejected(buffer: Any, known: dict[int, float], oldest: int, where: st
             expect_batch(buffer.sample(DRAWS, beta=BETA), known, oldest, f"{where}, after a rejected update")
         else:
             raise CheckFailed(f"{where}: update_priorities accepted the priority {bad}; raise ValueError")
-
-
-def expect(condition: Any, message: str) -> None:
-    """Raise CheckFailed unless the condition holds."""
-    if not condition:
-        raise CheckFailed(message)
 
 
 def check_late(dropped: Sequence[Any], priority_of_8: Any) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from replay_tutorial.steps.uniform import RingOfRecords
-from replay_tutorial.teaching.exercises import Hints, NotYet
-from replay_tutorial.teaching.uniform_check import FIELDS, WrongReplay, check_uniform, row
+from replay_tutorial.teaching.exercises import CheckFailed, Hints, NotYet
+from replay_tutorial.teaching.uniform_check import FIELDS, check_uniform, row
 
 ring_hints = Hints(
     "Nothing is ever moved or removed. `self.added` alone determines where the next row goes, and how many "
@@ -78,7 +78,7 @@ def check_mended(sample: Callable[..., Any]) -> None:
 
     try:
         check_uniform(Mended)
-    except WrongReplay as wrong:
+    except CheckFailed as wrong:
         hint = ". Is it the oldest row or the newest?" if "times" in str(wrong) else ""
         raise NotYet(f"{wrong}{hint}") from None
     except IndexError as error:

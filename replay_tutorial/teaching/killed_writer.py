@@ -41,16 +41,9 @@ class Aftermath(NamedTuple):
         return None in self
 
     def __str__(self) -> str:
-        parts = [
-            f"{name} "
-            + (
-                f"did not return within {self.patience:g} s"
-                if taken is None
-                else f"returned after {taken:.3f} s"
-            )
-            for name, taken in zip(self._fields, self[:2], strict=False)
-        ]
-        return f"{'blocked' if self.is_blocked else 'continues'} ({', '.join(parts)})"
+        late = f"did not return within {self.patience:g} s"
+        add, sample = (late if each is None else f"returned after {each:.3f} s" for each in self[:2])
+        return f"{'blocked' if self.is_blocked else 'continues'} (add {add}, sample {sample})"
 
 
 def add_forever(buffer: Any, orders: Connection) -> None:

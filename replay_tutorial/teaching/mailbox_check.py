@@ -19,10 +19,6 @@ from replay_tutorial.teaching.writers import START_SECONDS, running, spawn
 LENGTH = 100_000  # numbers per vector, as in a small network
 
 
-class WrongMailbox(CheckFailed):
-    """A pulled vector is torn, or older than its predecessor."""
-
-
 class OnePlace:
     """A mailbox with a single vector. A reader can't detect that a writer is changing it."""
 
@@ -57,7 +53,7 @@ def check_mailbox(kind: Any, seconds: float = 1.0, length: int = LENGTH) -> None
         length: Length of the vectors.
 
     Raises:
-        WrongMailbox: If a vector is torn, or older than its predecessor.
+        CheckFailed: If a vector is torn, or older than its predecessor.
         TimeoutError: If no vector is published.
     """
     mailbox = kind(length)
@@ -81,11 +77,11 @@ def pull_for(mailbox: Any, seconds: float) -> tuple[int, int]:
         low, high = float(vector.min()), float(vector.max())
         if low != high:
             share = float(np.mean(vector == high))
-            raise WrongMailbox(
+            raise CheckFailed(
                 f"pull {pulls + 1:,}: {share:.0%} of the vector is {high:.0f}, and the rest is older"
             )
         if low < newest:
-            raise WrongMailbox(f"pull {pulls + 1:,} returned {low:.0f} after {newest:.0f}")
+            raise CheckFailed(f"pull {pulls + 1:,} returned {low:.0f} after {newest:.0f}")
         pulls, skipped = pulls + 1, skipped + (version - known - 1 if known else 0)
         known, newest = version, low
     if not pulls:

@@ -23,11 +23,7 @@ SECONDS = 0.5  # for which both write at the same time, as fast as they can
 PATIENCE = 10.0  # seconds
 
 
-class WrongShared(CheckFailed):
-    """A shared replay buffer is incorrect; the message describes the fault in one line."""
-
-
-class Torn(WrongShared):
+class Torn(CheckFailed):
     """A row that no writer added: its values come from two rows, or from none.
 
     Attributes:
@@ -55,7 +51,7 @@ def check_shared(kind: Callable[..., Any], seconds: float = SECONDS, patience: f
 
     Raises:
         Torn: If a sampled row was not added by a writer.
-        WrongShared: If rows are lost, or kept too long.
+        CheckFailed: If rows are lost, or kept too long.
     """
     buffer = kind(CAPACITY, fields_of(WIDTH))
     with closing(buffer), Writers(buffer, WRITERS, WIDTH) as writers:
@@ -70,7 +66,7 @@ def check_first(buffer: Any, writers: Writers, patience: float) -> None:
     """Let one writer add one row, and check that only this row is drawn."""
     try:
         buffer.sample(SAMPLE)
-        raise WrongShared("`sample` returned rows from an empty buffer; it should raise ValueError")
+        raise CheckFailed("`sample` returned rows from an empty buffer; it should raise ValueError")
     except ValueError:
         writers.start(0, rows=1)
         writers.wait(0)
@@ -117,11 +113,11 @@ def sample_until_done(buffer: Any, writers: Writers, which: Sequence[int]) -> in
 
 
 def wait_for_rows(buffer: Any, numbers: npt.NDArray[np.float64], where: str, patience: float) -> None:
-    """Draw until the buffer contains exactly these rows; raise WrongShared after `patience` seconds."""
+    """Draw until the buffer contains exactly these rows; raise CheckFailed after `patience` seconds."""
     wanted, end = set(numbers.tolist()), time.monotonic() + patience
     while (drawn := draw_all(buffer)) != wanted:
         if time.monotonic() > end:
-            raise WrongShared(
+            raise CheckFailed(
                 f"{where} last, and the capacity is {CAPACITY}; missing rows: {named(wanted - drawn)}, "
                 f"unexpected rows: {named(drawn - wanted)}"
             )

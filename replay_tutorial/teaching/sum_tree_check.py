@@ -13,17 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.teaching.chi_square import Fairness, fairness
-from replay_tutorial.teaching.exercises import CheckFailed
+from replay_tutorial.teaching.exercises import expect
 
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 CAPACITIES = (1, 2, 3, 7, 8, 1000)
 DRAWS = 20_000
-
-
-class WrongSumTree(CheckFailed):
-    """A sum tree failed its check."""
 
 
 class SumTreeLike(Protocol):
@@ -53,7 +49,7 @@ def check_sum_tree(kind: Kind) -> None:
         kind: A class or another callable that takes the capacity and returns a tree.
 
     Raises:
-        WrongSumTree: On the first error.
+        CheckFailed: On the first error.
     """
     for capacity in CAPACITIES:
         check_order(kind, capacity)
@@ -195,12 +191,6 @@ def found(tree: SumTreeLike, queries: Floats, capacity: int) -> tuple[Integers, 
         f"last slot is {capacity - 1}.",
     )
     return slots, masses
-
-
-def expect(condition: Any, message: str) -> None:
-    """Raise WrongSumTree unless the condition holds."""
-    if not condition:
-        raise WrongSumTree(message)
 
 
 def some(numbers: npt.NDArray[Any]) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from replay_tutorial.teaching.chi_square import fairness
-from replay_tutorial.teaching.exercises import CheckFailed
+from replay_tutorial.teaching.exercises import CheckFailed, expect
 
 FIELDS: dict[str, Any] = {
     "obs": {"shape": (2,), "dtype": np.float32},
@@ -20,10 +20,6 @@ FIELDS: dict[str, Any] = {
 }
 CAPACITIES = (1, 2, 3, 7, 8, 1000)
 DRAWS = 200  # expected draws of each row in the test for uniform sampling
-
-
-class WrongReplay(CheckFailed):
-    """A replay buffer failed its check."""
 
 
 def row(number: int) -> dict[str, Any]:
@@ -40,7 +36,7 @@ def check_uniform(kind: Callable[..., Any]) -> None:
             `add(**transition)`, `sample(batch_size)` and `len()`.
 
     Raises:
-        WrongReplay: If a sampled row is not one of the newest `capacity` rows or has a wrong value, if the
+        CheckFailed: If a sampled row is not one of the newest `capacity` rows or has a wrong value, if the
             rows are not sampled equally often, or if the buffer shares memory with the caller's arrays.
     """
     for capacity in CAPACITIES:
@@ -50,50 +46,45 @@ def check_uniform(kind: Callable[..., Any]) -> None:
                 added += 1
                 buffer.add(**row(added))  # starts at row 1, because an empty slot looks like row 0
             where = f"capacity {capacity}, after {added} rows"
-            check_length(buffer, min(added, capacity), where)
+            stored = min(added, capacity)
+            expect(len(buffer) == stored, f"{where}: len() is {len(buffer)}, not {stored}")
             check_batch(buffer.sample(32), max(0, added - capacity) + 1, added, where)
         check_equal(buffer, added - capacity + 1, added, f"capacity {capacity}, after {added} rows")
     check_copies(kind)
     print(f"right: capacities {', '.join(map(str, CAPACITIES))}, each with 1 to 2 * capacity + 3 rows")
 
 
-def check_length(buffer: Any, wanted: int, where: str) -> None:
-    """Raise WrongReplay if `len()` is wrong."""
-    if len(buffer) != wanted:
-        raise WrongReplay(f"{where}: len() is {len(buffer)}, not {wanted}")
-
-
 def check_batch(batch: Any, oldest: int, newest: int, where: str) -> None:
-    """Raise WrongReplay if a row of the batch is not one of `oldest` to `newest`, or has a wrong value."""
+    """Raise CheckFailed if a row of the batch is not one of `oldest` to `newest`, or has a wrong value."""
     if not isinstance(batch, Mapping) or not FIELDS.keys() <= batch.keys():
         names = list(batch) if isinstance(batch, Mapping) else batch
-        raise WrongReplay(f"{where}: sample() must return a dict with the fields {list(FIELDS)}, not {names}")
+        raise CheckFailed(f"{where}: sample() must return a dict with the fields {list(FIELDS)}, not {names}")
     for name, field in FIELDS.items():
         shape = (32, *field["shape"])
         if batch[name].shape != shape or batch[name].dtype != field["dtype"]:
-            raise WrongReplay(
+            raise CheckFailed(
                 f"{where}: {name!r} is {batch[name].dtype}{batch[name].shape}, not {field['dtype']}{shape}"
             )
     for place, number in enumerate(batch["act"].tolist()):
         if number == 0:
-            raise WrongReplay(
+            raise CheckFailed(
                 f"{where}: a row of zeros was sampled, which was never added: is its slot still empty?"
             )
         if not oldest <= number <= newest:
-            raise WrongReplay(f"{where}: row {number} was sampled; the stored rows are {oldest} to {newest}")
+            raise CheckFailed(f"{where}: row {number} was sampled; the stored rows are {oldest} to {newest}")
         for name, value in row(number).items():
             if not np.array_equal(batch[name][place], np.asarray(value, FIELDS[name]["dtype"])):
-                raise WrongReplay(f"{where}: {name!r} of row {number} is {batch[name][place]}, not {value}")
+                raise CheckFailed(f"{where}: {name!r} of row {number} is {batch[name][place]}, not {value}")
 
 
 def check_equal(buffer: Any, oldest: int, newest: int, where: str) -> None:
-    """Raise WrongReplay if the rows are not sampled equally often."""
+    """Raise CheckFailed if the rows are not sampled equally often."""
     stored = newest - oldest + 1
     drawn = np.concatenate([buffer.sample(1000)["act"] for _ in range(-(-DRAWS * stored // 1000))])
     counts = np.bincount(drawn - oldest, minlength=stored)
     result = fairness(counts, np.ones(stored))
     if not result.is_fair:
-        raise WrongReplay(
+        raise CheckFailed(
             f"{where}: row {oldest + result.worst} was sampled {counts[result.worst]:,} times in "
             f"{counts.sum():,} draws, but {counts.sum() / stored:,.0f} times are expected "
             f"(χ² = {result.chi_square:,.0f} with {result.freedom} degrees of freedom)"
@@ -101,12 +92,12 @@ def check_equal(buffer: Any, oldest: int, newest: int, where: str) -> None:
 
 
 def check_copies(kind: Callable[..., Any]) -> None:
-    """Raise WrongReplay if the buffer shares memory with an added array or a returned batch."""
+    """Raise CheckFailed if the buffer shares memory with an added array or a returned batch."""
     buffer, given = kind(4, FIELDS, seed=0), row(7)
     buffer.add(**given)
     given["obs"][:] = -1.0
     if buffer.sample(1)["obs"][0, 0] != 7.0:
-        raise WrongReplay("a stored row changed when the caller wrote to the array that was added")
+        raise CheckFailed("a stored row changed when the caller wrote to the array that was added")
     buffer.sample(1)["obs"][:] = -1.0
     if buffer.sample(1)["obs"][0, 0] != 7.0:
-        raise WrongReplay("a stored row changed when the caller wrote to a batch")
+        raise CheckFailed("a stored row changed when the caller wrote to a batch")

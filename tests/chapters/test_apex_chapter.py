@@ -11,8 +11,8 @@ from replay_tutorial import Mailbox
 from replay_tutorial.agents.dqn import epsilon_schedule
 from replay_tutorial.teaching import exercises_apex
 from replay_tutorial.teaching.drawings import PLACES, draw_roles
-from replay_tutorial.teaching.exercises import NotYet
-from replay_tutorial.teaching.mailbox_check import OnePlace, WrongMailbox, check_mailbox, pull_for
+from replay_tutorial.teaching.exercises import CheckFailed, NotYet
+from replay_tutorial.teaching.mailbox_check import OnePlace, check_mailbox, pull_for
 
 
 class Script:
@@ -34,15 +34,15 @@ def test_the_mailbox_gives_whole_vectors(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_one_place_gives_torn_vectors() -> None:
-    with pytest.raises(WrongMailbox, match="of the vector is"):
+    with pytest.raises(CheckFailed, match="of the vector is"):
         check_mailbox(OnePlace, seconds=20)
 
 
 def test_a_torn_vector_and_an_older_one_are_seen() -> None:
     assert pull_for(Script([1, 1], [2, 2]), 0.01) == (2, 0)
-    with pytest.raises(WrongMailbox, match=r"pull 2: 50% of the vector is 2"):
+    with pytest.raises(CheckFailed, match=r"pull 2: 50% of the vector is 2"):
         pull_for(Script([1, 1], [2, 1]), 0.01)
-    with pytest.raises(WrongMailbox, match="returned 1 after 2"):
+    with pytest.raises(CheckFailed, match="returned 1 after 2"):
         pull_for(Script([2, 2], [1, 1]), 0.01)
 
 

@@ -11,12 +11,12 @@ from lossy_replays import KeepsTooLong, LosesRows, MakesRowsUp
 
 from replay_tutorial import MPReplayBuffer
 from replay_tutorial.steps.shared import FineLocks, ManagerReplay, NoLock, OneLock, QueueReplay, StampedRows
-from replay_tutorial.teaching.exercises import NotYet
+from replay_tutorial.teaching.exercises import CheckFailed, NotYet
 from replay_tutorial.teaching.exercises_shared import check_read
 from replay_tutorial.teaching.killed_writer import kill_a_writer
 from replay_tutorial.teaching.ladder_shared import race
 from replay_tutorial.teaching.own_protocol import SAMPLER, WRITER, explore_protocol
-from replay_tutorial.teaching.shared_check import Torn, WrongShared, check_shared
+from replay_tutorial.teaching.shared_check import Torn, check_shared
 
 RIGHT = [QueueReplay, ManagerReplay, OneLock, FineLocks, StampedRows, MPReplayBuffer]
 # on Windows a pipe takes a message whole or not at all
@@ -79,7 +79,7 @@ def test_neither_a_frozen_nor_a_torn_buffer_leaves_shared_memory_behind() -> Non
     ],
 )
 def test_the_check_finds_what_is_wrong(kind: Any, message: str) -> None:
-    with pytest.raises(WrongShared, match=message):
+    with pytest.raises(CheckFailed, match=message):
         check_shared(kind, patience=0.5)
 
 

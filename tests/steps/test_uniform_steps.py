@@ -8,8 +8,9 @@ import pytest
 from replay_tutorial import ReplayBuffer
 from replay_tutorial.steps.uniform import DequeOfTuples, ListOfTuples, RingOfArrays, RingOfRecords
 from replay_tutorial.teaching.chi_square import fairness
+from replay_tutorial.teaching.exercises import CheckFailed
 from replay_tutorial.teaching.exercises_uniform import SpareTheNewest
-from replay_tutorial.teaching.uniform_check import WrongReplay, check_uniform
+from replay_tutorial.teaching.uniform_check import check_uniform
 
 
 @pytest.mark.parametrize("kind", [ListOfTuples, DequeOfTuples, RingOfArrays, RingOfRecords, ReplayBuffer])
@@ -62,7 +63,7 @@ class PrefersTheFirst(RingOfRecords):
     ],
 )
 def test_the_check_finds_what_is_wrong(kind: Any, message: str) -> None:
-    with pytest.raises(WrongReplay, match=message):
+    with pytest.raises(CheckFailed, match=message):
         check_uniform(kind)
 
 

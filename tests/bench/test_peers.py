@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from replay_tutorial.bench import cases
-from replay_tutorial.bench.peers import helper, lineup, peer, reverb
+from replay_tutorial.bench.peers import helper, libraries, lineup, peer
 from replay_tutorial.bench.peers.peer import FIELDS, Kind, random_rows
 from replay_tutorial.measuring.timing import RemoteWorkload, seconds_for
 
 ROWS = 64
-IN_PYTHON = [name for name in lineup.PEERS if name not in reverb.WAYS]
+IN_PYTHON = [name for name in lineup.PEERS if name not in libraries.REVERB_WAYS]
 LEARNING = ["Stable-Baselines3", "tianshou", "TorchRL"]
 LIKE_OURS = ["ours", "cpprb", *LEARNING]
 
@@ -203,10 +203,10 @@ def test_missing_library_is_skipped_by_name(monkeypatch):
 
 def test_reverb_is_skipped_by_name_where_it_is_not(monkeypatch, tmp_path):
     monkeypatch.setenv(helper.PYTHON_VARIABLE, str(tmp_path / "python"))
-    gathered = lineup.available_peers(list(reverb.WAYS))
+    gathered = lineup.available_peers(list(libraries.REVERB_WAYS))
     for side in gathered.sides:
         side.full_of_rows(Kind(ROWS))
-    assert set(gathered.skipped) == set(reverb.WAYS)
+    assert set(gathered.skipped) == set(libraries.REVERB_WAYS)
     assert all("make bench-peers" in reason for reason in gathered.skipped.values())
     side = lineup.Side("Reverb client", {})
     assert side.full_of_rows(Kind(2**20)) is None
@@ -219,12 +219,12 @@ def test_reverb_is_skipped_by_name_where_it_is_not(monkeypatch, tmp_path):
 def test_reverb_is_asked_only_for_rows_that_its_helper_has():
     rows = random_rows(np.random.default_rng(0), 3)
     one = {name: values[0] for name, values in rows.items()}
-    assert reverb.can_add(rows) and reverb.can_add(one)
-    assert not reverb.can_add({**rows, "rew": rows["rew"].reshape(3)})
-    assert not reverb.can_add({**rows, "obs": np.zeros((3, 84, 84, 4), np.uint8)})
+    assert libraries.can_add(rows) and libraries.can_add(one)
+    assert not libraries.can_add({**rows, "rew": rows["rew"].reshape(3)})
+    assert not libraries.can_add({**rows, "obs": np.zeros((3, 84, 84, 4), np.uint8)})
 
 
-@pytest.mark.parametrize("name", reverb.WAYS)
+@pytest.mark.parametrize("name", libraries.REVERB_WAYS)
 def test_reverb_adds_and_samples_in_its_own_python(name):
     try:
         helper.reverb_python()

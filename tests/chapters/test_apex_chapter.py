@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from replay_tutorial import Mailbox
 from replay_tutorial.agents.dqn import epsilon_schedule
 from replay_tutorial.teaching import exercises_apex
 from replay_tutorial.teaching.drawings import PLACES, draw_roles
@@ -26,11 +25,6 @@ class Script:
             return None
         self.version += 1
         return self.version, np.array(self.vectors[self.version - 1])
-
-
-def test_the_mailbox_gives_whole_vectors(capsys: pytest.CaptureFixture[str]) -> None:
-    check_mailbox(Mailbox, seconds=0.3)
-    assert "all complete" in capsys.readouterr().out
 
 
 def test_one_place_gives_torn_vectors() -> None:

@@ -1,4 +1,4 @@
-"""The buffers of Stable-Baselines3, tianshou, TorchRL and flashbax.
+"""The buffers of Stable-Baselines3, tianshou, TorchRL, flashbax and Reverb.
 
 Each library is called as its own users call it. Stable-Baselines3 gets a step of a vector environment, with a
 batch axis and `infos`. tianshou gets a `Batch` and TorchRL a `TensorDict`, both created in the timed call.
@@ -11,8 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from replay_tutorial.bench.peers.helper import HelperProcess
 from replay_tutorial.bench.peers.peer import BETA, FIELDS, Buffer, Kind, Values, each, endless_priorities
 from replay_tutorial.measuring.timing import Workload
+
+REVERB_MAX_ROWS = 2**16
+# memory of the server: 0.8 GB with 2^16 rows of 140 bytes, 2.0 GB with 2^18
+REVERB_ROW_KB = 6
+REVERB_WAYS = {"Reverb client": ("insert", "sample"), "Reverb dataset": ("writer", "dataset")}
 
 
 def count_of(values: Values) -> int:
@@ -231,3 +237,51 @@ class Flashbax(Buffer):
             self.buffer = wait(update(self.buffer, batch.indices, next(priorities)))
 
         return sample_and_update
+
+
+class Reverb(Buffer):
+    """One of the two ways to call Reverb: `Client.insert` with `Client.sample`, or a writer with a dataset.
+
+    Each buffer has its own server in a helper process, which starts full. Updates are not measured, because
+    Reverb computes no importance weights.
+    """
+
+    def __init__(self, name: str, module: Any, example: Values, kind: Kind) -> None:
+        """Start the helper.
+
+        Raises:
+            ImportError: If Reverb's interpreter doesn't exist or can't import Reverb, or if `kind` has more
+                than `REVERB_MAX_ROWS` rows.
+        """
+        if kind.capacity > REVERB_MAX_ROWS:
+            memory = kind.capacity * REVERB_ROW_KB / 2**20
+            raise ImportError(
+                f"above {REVERB_MAX_ROWS:,} rows its server takes minutes to fill and {REVERB_ROW_KB} KB per "
+                f"row, here {memory:.0f} GB"
+            )
+        self.adds, self.samples = REVERB_WAYS[name]
+        alpha = kind.alpha if kind.prioritized else 0.0
+        rows = {"capacity": kind.capacity, "alpha": alpha, "fields": FIELDS}
+        self.helper = HelperProcess(name, {"rows": rows}, reverb=True)
+
+    def adding(self, values: Values) -> Workload | None:
+        return self.helper.workload(self.adds) if can_add(values) else None
+
+    def extending(self, values: Values) -> Workload | None:
+        return self.helper.workload(self.adds, len(values["rew"])) if can_add(values) else None
+
+    def sampling(self, batch_size: int) -> Workload:
+        return self.helper.workload(self.samples, batch_size)
+
+    def fill(self, values: Values) -> None:
+        """Do nothing, because the helper has filled its buffer."""
+
+    def close(self) -> None:
+        """Stop the helper process."""
+        self.helper.close()
+
+
+def can_add(values: Values) -> bool:
+    """Return whether the helper can add these rows: it supports only `FIELDS`."""
+    lengths = {name: np.shape(value)[-1:] for name, value in values.items()}
+    return lengths == {name: (length,) for name, length in FIELDS.items()}

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from replay_tutorial.bench.peers import libraries, plain_python, reverb
+from replay_tutorial.bench.peers import libraries, plain_python
 from replay_tutorial.bench.peers.peer import (
     CEILING,
     CHUNK,
@@ -51,7 +51,7 @@ PEERS: dict[str, Entry] = {
     "flashbax": Entry(("flashbax", "jax"), "flashbax", libraries.Flashbax),
     "deque": Entry((), "collections", plain_python.Deque, (False,)),
     "Python sum tree": Entry((), "random", plain_python.TreeMemory, (True,)),
-    **{name: Entry((), "json", partial(reverb.Reverb, name)) for name in reverb.WAYS},
+    **{name: Entry((), "json", partial(libraries.Reverb, name)) for name in libraries.REVERB_WAYS},
     CEILING: Entry((), "numpy", Ceiling, once=FRAMES),
 }
 
@@ -116,7 +116,7 @@ class Lineup:
     def versions_elsewhere(self) -> Mapping[str, str]:
         """Versions of the distributions in other interpreters."""
         buffers = [buffer for side in self.sides for buffer in side.rows.values()]
-        found = [buffer.helper.description for buffer in buffers if isinstance(buffer, reverb.Reverb)]
+        found = [buffer.helper.description for buffer in buffers if isinstance(buffer, libraries.Reverb)]
         return {"dm-reverb": found[0]["version"]} if found else {}
 
     def close(self) -> None:

@@ -23,7 +23,7 @@ SELECTORS: dict[str, Selector] = {
     "prioritized 1": Prioritized(1.0),
     "prioritized 3": Prioritized(3.0),
 }
-SLOTS = 5
+SLOTS = 7
 PRIORITIES = [0.0, 0.5, 1.0, 2.0]
 
 

@@ -353,7 +353,7 @@ def nbytes(thing: Any) -> int:
     if isinstance(thing, dict):
         return sum(map(nbytes, thing.values()))
     own = vars(thing) if hasattr(thing, "__dict__") else {}
-    shared = ("_all_plans", "_first", "_heap_tuple", "leaves")  # views, or of the whole server
+    shared = ("_all_plans", "_first", "leaves")  # views, or of the whole server
     return sum(nbytes(value) for name, value in own.items() if name not in shared)
 
 

@@ -9,7 +9,7 @@ import copy
 import math
 import sys
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple, Protocol, Self
+from typing import Annotated, NamedTuple, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -176,122 +176,65 @@ class Lifo(Fifo):
         return int(self._previous[self._sentinel])
 
 
-class HeapArrays(NamedTuple):
-    """The arrays of a binary heap.
-
-    Attributes:
-        heap: int32[slots]; slot of each node, valid for the first `size` nodes.
-        positions: int32[slots]; node of each slot.
-        ranks: float64[slots]; sort key of each slot, which is its priority or its negated priority. The
-            smallest is selected first.
-        stamps: int64[slots]; order of the last insert or update of each slot, which breaks ties.
-    """
-
-    heap: Slots
-    positions: Slots
-    ranks: Floats
-    stamps: Integers
-
-
-HeapTuple = Annotated[tuple[Any, ...], HeapArrays]
+@kernel
+def set_rank(winners: Slots, ranks: Floats, stamps: Integers, slot: int, rank: float, stamp: int) -> None:
+    """Set the rank and the stamp of a slot, and replay its matches; infinity removes the slot."""
+    ranks[slot] = rank
+    stamps[slot] = stamp
+    node = (len(winners) // 2 + slot) // 2  # the parent of the slot's leaf
+    while node > 0:
+        winner, other = winners[2 * node], winners[2 * node + 1]
+        if ranks[other] < ranks[winner] or (ranks[other] == ranks[winner] and stamps[other] < stamps[winner]):
+            winner = other
+        if winner == winners[node] and winner != slot:
+            break  # the matches above are as they were
+        winners[node] = winner
+        node //= 2
 
 
 @kernel
-def precedes(nodes: HeapArrays, slot: int, other: int) -> bool:
-    """Return whether a slot is selected before another."""
-    if nodes.ranks[slot] != nodes.ranks[other]:
-        return nodes.ranks[slot] < nodes.ranks[other]
-    return nodes.stamps[slot] < nodes.stamps[other]
-
-
-@kernel
-def sift(nodes: HeapArrays, slot: int, position: int, size: int) -> None:
-    """Place a slot at a node, then move it up or down until the heap is ordered."""
-    heap, positions = nodes.heap, nodes.positions
-    while position > 0 and precedes(nodes, slot, heap[(position - 1) // 2]):
-        heap[position] = heap[(position - 1) // 2]
-        positions[heap[position]] = position
-        position = (position - 1) // 2
-    while 2 * position + 1 < size:
-        child = 2 * position + 1
-        if child + 1 < size and precedes(nodes, heap[child + 1], heap[child]):
-            child += 1
-        if not precedes(nodes, heap[child], slot):
-            break
-        heap[position] = heap[child]
-        positions[heap[position]] = position
-        position = child
-    heap[position] = slot
-    positions[slot] = position
-
-
-@kernel
-def insert_node(heap_tuple: HeapTuple, slot: int, rank: float, stamp: int, size: int) -> None:
-    """Insert a slot into a heap of `size` slots."""
-    nodes = HeapArrays(*heap_tuple)
-    nodes.ranks[slot] = rank
-    nodes.stamps[slot] = stamp
-    sift(nodes, slot, size, size + 1)
-
-
-@kernel
-def update_nodes(
-    heap_tuple: HeapTuple, slots: Integers, priorities: Floats, sign: float, stamp: int, size: int
+def set_ranks(
+    winners: Slots, ranks: Floats, stamps: Integers, slots: Integers, values: Floats, first_stamp: int
 ) -> None:
-    """Update the priorities of slots one after the other and restore the heap order."""
-    nodes = HeapArrays(*heap_tuple)
+    """Set the ranks of slots to these values, one after the other."""
     for i in range(len(slots)):
-        nodes.ranks[slots[i]] = sign * priorities[i]
-        nodes.stamps[slots[i]] = stamp + i
-        sift(nodes, slots[i], nodes.positions[slots[i]], size)
-
-
-@kernel
-def delete_node(heap_tuple: HeapTuple, slot: int, size: int) -> None:
-    """Remove a slot from a heap of `size` slots; the last node replaces it."""
-    nodes = HeapArrays(*heap_tuple)
-    position, last = nodes.positions[slot], nodes.heap[size - 1]
-    if last != slot:
-        sift(nodes, last, position, size - 1)
+        set_rank(winners, ranks, stamps, slots[i], values[i], first_stamp + i)
 
 
 class MinHeap(Selector):
     """Selects the item with the lowest priority; ties go to the item inserted or updated longest ago.
 
-    A binary heap: node i comes before its children 2i + 1 and 2i + 2. Because stamps break ties, the order
-    never depends on how the heap was built.
+    A tournament: a binary tree like the sum tree, in which each node holds the better slot of its two
+    children, and node 1 the winner. The rank of a slot is its priority, and infinite if the slot is empty.
+    Because stamps break ties, the order never depends on earlier matches.
     """
 
     sign = 1.0  # rank = sign · priority
 
     def allocate(self, num_slots: int) -> None:
-        self.size = 0
         self._next_stamp = 0
-        positions = np.zeros(num_slots, np.int32)
-        self._nodes = HeapArrays(
-            np.zeros(num_slots, np.int32), positions, np.zeros(num_slots), np.zeros(num_slots, np.int64)
-        )
-        self._heap_tuple = tuple(self._nodes)
+        winners = np.full(2 * num_slots, num_slots, np.int32)  # at first a slot that is always empty
+        winners[num_slots:] = np.arange(num_slots)  # the leaves
+        self._tree = winners, np.full(num_slots + 1, math.inf), np.zeros(num_slots + 1, np.int64)
 
     def insert(self, slot: int, priority: float) -> None:
-        insert_node(self._heap_tuple, slot, self.sign * priority, self._next_stamp, self.size)
+        set_rank(*self._tree, slot, self.sign * priority, self._next_stamp)
         self._next_stamp += 1
-        self.size += 1
 
     def update(self, slots: Integers, priorities: Floats) -> None:
-        update_nodes(self._heap_tuple, slots, priorities, self.sign, self._next_stamp, self.size)
+        set_ranks(*self._tree, slots, self.sign * priorities, self._next_stamp)
         self._next_stamp += len(slots)
 
     def delete(self, slot: int) -> None:
-        delete_node(self._heap_tuple, slot, self.size)
-        self.size -= 1
+        set_rank(*self._tree, slot, math.inf, 0)
 
     def first(self) -> int:
-        return int(self._nodes.heap[0])
+        return int(self._tree[0][1])
 
     def in_order(self) -> Integers:
-        slots = self._nodes.heap[: self.size].astype(np.int64)
-        return slots[np.argsort(self._nodes.stamps[slots])]
+        _, ranks, stamps = self._tree
+        slots = np.flatnonzero(ranks < math.inf)
+        return slots[np.argsort(stamps[slots])]
 
 
 class MaxHeap(MinHeap):

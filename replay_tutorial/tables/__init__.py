@@ -29,8 +29,7 @@ from replay_tutorial.tables.core.sampled import (
 from replay_tutorial.tables.core.selectors import Fifo, Lifo, MaxHeap, MinHeap, Prioritized, Uniform
 from replay_tutorial.tables.core.table import Table
 from replay_tutorial.tables.core.waiting import Closed
-from replay_tutorial.tables.reading.dataset import TrajectoryDataset, as_torch
-from replay_tutorial.tables.reading.timesteps import TimestepDataset, Timesteps
+from replay_tutorial.tables.reading.dataset import TimestepDataset, Timesteps, TrajectoryDataset, as_torch
 from replay_tutorial.tables.remote.endpoint import Endpoint
 from replay_tutorial.tables.remote.handle import RemoteServer, ServerLost
 from replay_tutorial.tables.remote.local_socket import make_key

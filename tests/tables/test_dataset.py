@@ -11,12 +11,22 @@ import numpy as np
 import pytest
 from served import KEY, serving, until
 
-from replay_tutorial.tables import Client, Closed, Fifo, MinSize, RemoteServer, Server, Table, Uniform
-from replay_tutorial.tables.core.sampled import Sample, SampleInfo
+from replay_tutorial.tables import (
+    Client,
+    Closed,
+    Fifo,
+    MinSize,
+    RemoteServer,
+    Server,
+    Table,
+    TimestepDataset,
+    TrajectoryDataset,
+    TrajectoryWriter,
+    Uniform,
+    as_torch,
+)
+from replay_tutorial.tables.core.sampled import Sample, SampleInfo, concatenate_samples
 from replay_tutorial.tables.core.waiting import CallerGone
-from replay_tutorial.tables.reading.dataset import TrajectoryDataset, as_torch, concatenate_samples
-from replay_tutorial.tables.reading.timesteps import TimestepDataset
-from replay_tutorial.tables.writing.writer import TrajectoryWriter
 
 COLUMNS = {"obs": {"shape": 2}, "act": {"shape": (), "dtype": np.int64}}
 PATIENCE = 300.0  # seconds after which a test has hung

@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers.spaces import flatten
-from replay_tutorial.tables.core.arguments import check_mapping
+from replay_tutorial.tables.core.arguments import ByColumn, check_mapping, flat_columns
 from replay_tutorial.tables.core.message import ColumnSlice, Message, NewItems, Part
 from replay_tutorial.tables.core.rate_limiters import RateLimiter
 from replay_tutorial.tables.core.reverb_names import ExplainsReverbNames, explain_reverb_arguments
@@ -65,7 +64,7 @@ class Client(ExplainsReverbNames):
             The item's key in each table.
         """
         check_mapping(data, self.server.fields.fields)
-        columns = [(name, np.asarray(value)[None]) for name, value in flatten(data)]
+        columns = {name: np.asarray(value)[None] for name, value in flat_columns(data).items()}
         given = {table: None if p is None else [p] for table, p in priorities.items()}
         return {table: keys[0] for table, keys in self._insert(columns, given, timeout).items()}
 
@@ -96,19 +95,17 @@ class Client(ExplainsReverbNames):
             Exception: Other errors of `Server.insert`.
         """
         check_mapping(data, self.server.fields.fields)
-        return self._insert(list(flatten(data)), priorities, timeout)
+        return self._insert(flat_columns(data), priorities, timeout)
 
     def _insert(
         self,
-        columns: Sequence[tuple[str, Any]],
+        columns: Mapping[str, Any],
         priorities: Mapping[str, npt.ArrayLike | None],
         timeout: float | None,
     ) -> dict[str, list[int]]:
         slices = self._column_slices(columns)
         count = len(slices[0].values)
-        layout = tuple(
-            Part(column_slice.column, column_slice.column, 1, squeezed=True) for column_slice in slices
-        )
+        layout = tuple(Part(name, name, 1, squeezed=True) for name in columns)
         steps = np.repeat(np.arange(count)[:, None], len(slices), axis=1)
         items = [
             NewItems(table, None if given is None else np.asarray(given), layout, steps)
@@ -123,16 +120,10 @@ class Client(ExplainsReverbNames):
             self.server.close_writer(writer)
         return {new.table: keys[i * count : (i + 1) * count] for i, new in enumerate(items)}
 
-    def _column_slices(self, columns: Sequence[tuple[str, Any]]) -> list[ColumnSlice]:
+    def _column_slices(self, columns: Mapping[str, Any]) -> list[ColumnSlice]:
         """Check the values of each column and return them as slices that start at step 0."""
-        slices: list[ColumnSlice] = []
-        fields = self.server.fields.fields
-        for name, value in columns:
-            if name not in fields:
-                raise KeyError(f"There is no column {name!r}; the columns are {list(fields)}.")
-            slices.append(ColumnSlice(name, 0, fields[name].to_array(value)))
-        if len({column_slice.column for column_slice in slices}) < len(slices):
-            raise KeyError("A column is passed twice: nested and by its joined name.")
+        fields = ByColumn(self.server.fields.fields)
+        slices = [ColumnSlice(name, 0, fields[name].to_array(value)) for name, value in columns.items()]
         lengths = {len(column_slice.values) for column_slice in slices}
         if len(lengths) != 1 or 0 in lengths:
             raise ValueError(

@@ -1,32 +1,41 @@
 """Checks and conversions of arguments that `Server`, `RemoteServer`, clients and writers share."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.jit import Floats, Integers, writable
+from replay_tutorial.buffers.spaces import flatten
+
+T = TypeVar("T")
+
+
+class ByColumn(dict[str, T]):
+    """A value for each column; an unknown column raises a KeyError that names the others."""
+
+    def __missing__(self, name: str) -> NoReturn:
+        raise KeyError(f"There is no column {name!r}; the columns are {list(self)}.")
 
 
 def check_mapping(data: Any, columns: Iterable[str]) -> None:
-    """Check that the values of a step are passed as a mapping from column name to value.
-
-    Raises:
-        TypeError: If `data` is not a mapping.
-    """
+    """Raise TypeError unless the values of a step are passed as a mapping from column name to value."""
     if type(data) is not dict and not isinstance(data, Mapping):
         named = ", ".join(f"{name!r}: ..." for name in columns)
         raise TypeError(f"Values must be passed by column, as {{{named}}}, not as {type(data).__name__}.")
 
 
-def as_priorities(priorities: Any, count: int) -> Floats:
-    """Convert priorities to float64[count], without checking their range.
+def flat_columns(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Join nested names by "/"; raise KeyError if that passes a column twice."""
+    pairs = list(flatten(data))
+    if len(columns := dict(pairs)) < len(pairs):
+        raise KeyError(f"A column is passed twice, nested and by its joined name: {sorted(columns)}.")
+    return columns
 
-    Raises:
-        TypeError: If they are not real numbers.
-        ValueError: If their number is not `count`.
-    """
+
+def as_priorities(priorities: Any, count: int) -> Floats:
+    """Convert priorities to float64[count]; raise TypeError or ValueError, but not for their range."""
     array = np.asarray(priorities)
     if array.shape == (count,) and array.dtype == np.float64 and array.flags.carray:
         return array
@@ -45,12 +54,7 @@ def as_updates(updates: Mapping[int, float] | tuple[Any, Any]) -> tuple[Integers
 
 
 def as_keys(keys: Any) -> Integers:
-    """Convert keys to int64[n].
-
-    Raises:
-        TypeError: If they are not integers.
-        ValueError: If they are not one-dimensional.
-    """
+    """Convert keys to int64[n]; raise TypeError or ValueError if they are not integers in one dimension."""
     array: npt.NDArray[Any] = np.asarray(keys if hasattr(keys, "__array__") else list(keys))
     if array.dtype.kind not in "iu" and array.size:
         raise TypeError(f"Keys must be integers, as returned by `sample`, not {array.dtype}.")

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from replay_tutorial.buffers.fields import Field, Fields
 from replay_tutorial.buffers.jit import Integers, int64, kernel, types
+from replay_tutorial.tables.core.arguments import ByColumn
 
 # Cell numbers are int32, because lists of them account for most of an item's memory.
 CellList = Annotated[npt.NDArray[np.int32], types.int32[::1]]
@@ -126,7 +127,7 @@ class Cells:
             )
         self.fields: list[Field] = list(fields.fields.values())
         self.capacity = capacity
-        self.numbers = {field.name: number for number, field in enumerate(self.fields)}
+        self.numbers = ByColumn((field.name, number) for number, field in enumerate(self.fields))
         try:
             self.values = [np.zeros((capacity, *field.shape), field.dtype) for field in self.fields]
         except MemoryError:

@@ -22,8 +22,8 @@ from replay_tutorial.buffers.archive import Arrays, Damaged, Reader, checked_cou
 from replay_tutorial.buffers.fields import Fields
 from replay_tutorial.buffers.jit import Floats, Integers
 from replay_tutorial.tables.core.cells import CellList, Cells
-from replay_tutorial.tables.core.message import Layout, Part
-from replay_tutorial.tables.core.table import Parts
+from replay_tutorial.tables.core.message import Layout
+from replay_tutorial.tables.core.table import Parts, item_layout
 from replay_tutorial.tables.core.table_state import TableState
 
 COUNTS = ("inserts", "samples", "deletes", "unique_samples", "stale")
@@ -177,8 +177,4 @@ def fill(
     for order, selector in (sampler_order, table.sampler), (remover_order, table.remover):
         for slot in order.tolist():
             selector.insert(slot, by_slot[slot])
-    references = [(name, column, length == "one") for name, (column, length) in parts.items()]
-    return cells, {
-        tuple(Part(name, column, n, one) for (name, column, one), n in zip(references, row, strict=True))
-        for row in set(map(tuple, rows))
-    }
+    return cells, {item_layout(parts, row) for row in set(map(tuple, rows))}

@@ -12,7 +12,7 @@ import numpy as np
 
 from replay_tutorial.buffers.rows import checked_integer
 from replay_tutorial.tables.core.hooks import Hook
-from replay_tutorial.tables.core.message import Layout
+from replay_tutorial.tables.core.message import Layout, Part
 from replay_tutorial.tables.core.rate_limiters import Queue, RateLimiter, Stack
 from replay_tutorial.tables.core.selectors import Fifo, Lifo, Selector
 
@@ -164,6 +164,14 @@ def parts_of(signature: Any) -> Parts:
 def inferred_parts(layout: Layout) -> Parts:
     """Return the parts that an item determines for a table without a signature; lengths are unrestricted."""
     return {part.name: (part.column, "one" if part.squeezed else "any") for part in layout}
+
+
+def item_layout(parts: Parts, lengths: Sequence[int]) -> Layout:
+    """Return the layout of a trajectory with these parts and lengths."""
+    return tuple(
+        Part(name, column, count, length == "one")
+        for (name, (column, length)), count in zip(parts.items(), lengths, strict=True)
+    )
 
 
 def layout_matches(layout: Layout, parts: Parts) -> bool:

@@ -24,10 +24,10 @@ from replay_tutorial.buffers.rows import copy_row
 from replay_tutorial.tables.core.cells import CellList, Cells, release_cells, retain_cells
 from replay_tutorial.tables.core.hooks import HookedTable, Item, Tables
 from replay_tutorial.tables.core.items import Items, Lengths
-from replay_tutorial.tables.core.message import Layout, Part
+from replay_tutorial.tables.core.message import Layout
 from replay_tutorial.tables.core.sampled import Sample, SampleInfo, TableInfo
 from replay_tutorial.tables.core.selectors import Slots
-from replay_tutorial.tables.core.table import Parts, Table, inferred_parts, layout_matches
+from replay_tutorial.tables.core.table import Parts, Table, inferred_parts, item_layout, layout_matches
 
 log = logging.getLogger("replay_tutorial")
 NO_LENGTHS: Integers = np.zeros(0, np.int64)
@@ -149,11 +149,7 @@ class TableState(HookedTable):
         return self.limiter.may_sample(self.inserts, self.samples, self.deletes)
 
     def check_layout(self, layout: Layout, parts: Parts) -> Lengths:
-        """Return the lengths of a trajectory after checking that it matches `parts`.
-
-        Raises:
-            ValueError: If it does not match.
-        """
+        """Return the lengths of a trajectory; raise ValueError unless it matches `parts`."""
         if layout == self._last_layout[0] and parts is self.parts:  # the common case
             return self._last_layout[1]
         if not layout_matches(layout, parts):
@@ -177,11 +173,9 @@ class TableState(HookedTable):
         )
 
     def check_size(self, count: int, max_bytes: int) -> None:
-        """Check that copying `count` items takes at most `max_bytes` bytes.
+        """Raise ValueError if copies of `count` items could take more than `max_bytes` bytes.
 
-        Raises:
-            ValueError: If it could take more. Every item counts as the longest one, because samples are
-                padded.
+        Every item counts as the longest one, because samples are padded.
         """
 
         def bytes_of(lengths: Lengths) -> int:
@@ -199,11 +193,7 @@ class TableState(HookedTable):
             )
 
     def check_priorities(self, priorities: Floats) -> None:
-        """Check that both selectors accept these priorities.
-
-        Raises:
-            ValueError: If a priority is out of range.
-        """
+        """Raise ValueError unless both selectors accept these priorities."""
         first_invalid = first_outside(priorities, self._low, self._high)
         if first_invalid >= 0:
             raise ValueError(
@@ -213,11 +203,7 @@ class TableState(HookedTable):
 
     def item(self, key: int) -> Item:
         slot = key % self.items.num_slots
-        lengths = self.items.lengths_of(slot)
-        layout = tuple(
-            Part(name, column, count, length == "one")
-            for (name, (column, length)), count in zip(self.parts.items(), lengths, strict=True)
-        )
+        layout = item_layout(self.parts, self.items.lengths_of(slot))
         return Item(layout, self.items.cells_of(slot).copy(), float(self.items.priorities[slot]))
 
     def times_sampled(self, key: int) -> int:

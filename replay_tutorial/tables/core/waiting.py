@@ -23,11 +23,7 @@ class CallerGone(Exception):
 
 
 def deadline_of(timeout: float | None) -> float:
-    """Return the time at which a timeout expires; None means never.
-
-    Raises:
-        ValueError: If the timeout is negative or NaN.
-    """
+    """Return the time at which a timeout expires, None for never; raise ValueError if it is not valid."""
     if timeout is None:
         return math.inf
     if not timeout >= 0.0:

@@ -61,13 +61,7 @@ class WriterState:
             )
 
     def accept(self, message: Message, tables: Mapping[str, TableState]) -> None:
-        """Store the values of a message and find the cells of its items.
-
-        Raises:
-            CapacityError: If there are too few free cells.
-            KeyError: If a table does not exist.
-            ValueError: If an item does not fit its table, or references a step without a value.
-        """
+        """Store the values of a message and find the cells of its items; see `Server.insert`."""
         inferred: dict[str, Parts] = {}
         checked: list[tuple[TableState, tuple[int, ...], list[float] | list[None]]] = []
         for name, priorities, layout, steps in message.items:
@@ -170,11 +164,7 @@ class WriterState:
 
 
 def find_table(tables: Mapping[str, TableState], name: str) -> TableState:
-    """Return the table with this name.
-
-    Raises:
-        KeyError: If it does not exist.
-    """
+    """Return the table with this name, or raise KeyError."""
     if name not in tables:
         raise KeyError(f"There is no table {name!r}; the tables are {list(tables)}.")
     return tables[name]

@@ -44,20 +44,12 @@ class Session:
         Args:
             writer: Number of the writer, unique within the session.
             sequence: Sequence number of the message, increasing from 1; 1 starts a new writer.
-            slices: The message's values.
-            items: The message's items.
-            keep_from: The first step that later messages may reference.
-            timeout: Seconds to wait.
-            should_cancel: Called repeatedly while waiting; returning True cancels the call.
-
-        Returns:
-            The keys of all items.
+            slices, items, keep_from: The content of the message; see `Message`.
+            timeout, should_cancel: See `Server.insert`.
 
         Raises:
             UnknownWriter: If the writer is unknown and the message is not its first one.
-            ValueError: If the message is invalid, a later message has arrived, or the last one is not
-                finished.
-            Exception: Other errors of `Server.insert`.
+            Exception: Errors of `checked_message` and `Server.insert`.
         """
         with self._lock:
             if writer not in self._writers:
@@ -128,8 +120,6 @@ def checked_message(message: Message, writer: WriterState, cells: Cells) -> Mess
 def check_slice(column_slice: ColumnSlice, cells: Cells) -> None:
     """Validate a slice of a column."""
     name, first_step, values = column_slice
-    if name not in cells.numbers:
-        raise KeyError(f"There is no column {name!r}; the columns are {list(cells.numbers)}.")
     field = cells.fields[cells.numbers[name]]
     if values.dtype != field.dtype or values.shape[1:] != field.shape or not values.shape[0]:
         raise ValueError(
@@ -163,8 +153,7 @@ def check_layout(layout: Layout, width: int, cells: Cells) -> None:
     if sum(part.length for part in layout) != width:
         raise ValueError(f"The parts {layout!r:.200} do not add up to {width:,} cells.")
     for part in layout:
-        if part.column not in cells.numbers:
-            raise KeyError(f"There is no column {part.column!r}; the columns are {list(cells.numbers)}.")
+        _ = cells.numbers[part.column]  # raises KeyError if there is no such column
         if not 1 <= part.length <= (1 if part.squeezed else cells.capacity):
             most = "1, because it is squeezed" if part.squeezed else f"{cells.capacity:,}"
             raise ValueError(f"The part {part.name!r} has {part.length} values; it must have 1 to {most}.")

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.fields import Field, Fields
-from replay_tutorial.buffers.spaces import flatten
+from replay_tutorial.tables.core.arguments import ByColumn, flat_columns
 from replay_tutorial.tables.core.message import ColumnSlice
 
 Index = int | slice | list[int] | tuple[int, ...]
@@ -179,7 +179,7 @@ def resolve_steps(index: "Index", first: int, end: int) -> Sequence[int]:
     return [operator.index(step) + (end if step < 0 else first) for step in steps]
 
 
-class History(dict[str, ColumnHistory]):
+class History(ByColumn[ColumnHistory]):
     """The newest steps of all columns; a step has the same number in every column.
 
     Attributes:
@@ -198,15 +198,12 @@ class History(dict[str, ColumnHistory]):
         self._checks: dict[tuple[str, ...], tuple[Fields, list[ColumnHistory]]] = {}
         super().__init__((name, ColumnHistory(field, self)) for name, field in fields.fields.items())
 
-    def __missing__(self, name: str) -> ColumnHistory:
-        raise KeyError(f"There is no column {name!r}; the columns are {list(self)}.")
-
     def append(self, data: Mapping[str, Any], continues_step: bool) -> None:
         """Append a step, or add columns to the newest one; see `TrajectoryWriter.append`."""
         if not data and continues_step:
             return
         if not (check := self._checks.get(tuple(data))):
-            data = self._flat(data)
+            data = data if data.keys() <= self.keys() else flat_columns(data)
             check = self._check_for(tuple(data))
         fields, columns = check
         count, values = fields.to_columns(data)
@@ -221,15 +218,6 @@ class History(dict[str, ColumnHistory]):
             )
         for column, value in zip(columns, values, strict=True):
             column.store(self.end - 1, value)
-
-    def _flat(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Join nested names by "/", unless all names are columns already."""
-        if data.keys() <= self.keys():
-            return data
-        pairs = list(flatten(data))
-        if len(dict(pairs)) < len(pairs):
-            raise KeyError(f"A column is passed twice, nested and by its joined name: {sorted(dict(pairs))}.")
-        return dict(pairs)
 
     def _check_for(self, names: tuple[str, ...]) -> tuple[Fields, list[ColumnHistory]]:
         """Return the `Fields` and the column histories for steps with these columns."""

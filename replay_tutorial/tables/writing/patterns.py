@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from replay_tutorial.buffers.fields import EnvDict
+from replay_tutorial.tables.core.arguments import ByColumn
 from replay_tutorial.tables.remote.handle import RemoteServer
 from replay_tutorial.tables.server import Server
 from replay_tutorial.tables.writing.history import SEVERAL, History, TrajectoryColumn, resolve_steps
@@ -59,14 +60,7 @@ class ReferenceColumn:
         return ColumnReference(self.name, offsets, squeezed=not isinstance(index, SEVERAL))
 
 
-class Reference(dict[str, ReferenceColumn]):
-    """The columns of a server, by name."""
-
-    def __missing__(self, name: str) -> ReferenceColumn:
-        raise KeyError(f"There is no column {name!r}; the columns are {list(self)}.")
-
-
-def reference(env_dict: EnvDict) -> Reference:
+def reference(env_dict: EnvDict) -> ByColumn[ReferenceColumn]:
     """Return an object that references future steps of the columns in `env_dict`, for use in patterns.
 
     Example:
@@ -74,7 +68,7 @@ def reference(env_dict: EnvDict) -> Reference:
         >>> step["obs"][-3:]
         ColumnReference(column='obs', offsets=range(-3, 0), squeezed=False)
     """
-    return Reference((name, ReferenceColumn(name)) for name in env_dict)
+    return ByColumn((name, ReferenceColumn(name)) for name in env_dict)
 
 
 class StepState(NamedTuple):

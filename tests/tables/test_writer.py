@@ -1,10 +1,7 @@
-"""Writers: what was named comes back, whatever was appended in between."""
+"""Writers beside a server of dicts: what they send and when, and what they refuse."""
 
 import numpy as np
 import pytest
-from histories import repeatable
-from hypothesis import given
-from hypothesis import strategies as st
 from recording_server import RecordingServer
 
 from replay_tutorial.tables.core.message import UnknownWriter
@@ -38,116 +35,6 @@ def append_steps(writer, *numbers):
 
 def newest(writer, *names):
     return {name: writer.history[name][-1] for name in names or COLUMNS}
-
-
-# --- what was named comes back ---
-
-
-class Program:
-    """A writer beside the list of its steps, whose values are all different."""
-
-    def __init__(self, server, keep, in_flight):
-        self.server, self.keep = server, keep
-        self.writer = TrajectoryWriter(server, keep, in_flight)
-        self.steps = []  # of each step its values by column
-        self.is_open = False
-        self.count = 0
-        self.expected = []
-
-    def append(self, names, partial_step):
-        if self.is_open:
-            names = [name for name in names if name not in self.steps[-1]]
-        if not names and not self.is_open:
-            return
-        values = {}
-        for name in names:
-            self.count += 1
-            values[name] = {"obs": np.array([self.count, -self.count]), "act": self.count}.get(
-                name, self.count % 2
-            )
-        self.writer.append(values, partial_step=partial_step)
-        if not self.is_open:
-            self.steps.append({})
-        self.steps[-1].update(values)
-        self.is_open = partial_step
-
-    def failing_append(self, names):
-        with pytest.raises((TypeError, ValueError, KeyError)):
-            self.writer.append(dict.fromkeys(names, self.count) | {"done": "no number"}, partial_step=True)
-
-    def item(self, choices, room):
-        trajectory, expected = {}, {}
-        for number, (name, places) in enumerate(choices):
-            last = len(self.steps) - 1
-            there = [i for i in range(max(0, last + 1 - self.keep), last + 1) if name in self.steps[i]]
-            if there:
-                named = [there[int(place * len(there))] for place in places]
-                index = named[0] - last - 1 if len(named) == 1 else named
-                trajectory[f"{name}{number}"] = self.writer.history[name][index]
-                values = [
-                    np.asarray(self.steps[i][name], COLUMNS[name]["dtype"]).reshape(self.shape(name))
-                    for i in named
-                ]
-                expected[f"{name}{number}"] = values[0] if len(named) == 1 else np.stack(values)
-        if not trajectory:
-            return
-        self.server.room = room
-        try:
-            self.writer.create_item("table", self.count, trajectory, timeout=0)
-        except TimeoutError:
-            self.server.room = None
-            self.writer.flush()
-        self.server.room = None
-        self.expected.append(("table", float(self.count), expected))
-
-    @staticmethod
-    def shape(name):
-        shape = COLUMNS[name]["shape"]
-        return shape if isinstance(shape, tuple) else (shape,)
-
-    def end_episode(self, clear_buffers):
-        self.writer.end_episode(clear_buffers)
-        self.is_open = False
-        if clear_buffers:
-            self.steps = []
-
-
-names = st.lists(st.sampled_from(list(COLUMNS)), unique=True)
-places = st.lists(st.floats(0, 1, exclude_max=True), min_size=1, max_size=4)
-operations = st.lists(
-    st.tuples(st.just("append"), names, st.booleans())
-    | st.tuples(st.just("append"), st.just(list(COLUMNS)), st.just(False))
-    | st.tuples(st.just("failing_append"), names)
-    | st.tuples(
-        st.just("item"),
-        st.lists(st.tuples(st.sampled_from(list(COLUMNS)), places), max_size=3),
-        st.sampled_from([None, 0]),
-    )
-    | st.tuples(st.just("end_episode"), st.booleans()),
-    max_size=30,
-)
-
-
-@repeatable(400)
-@given(operations, st.integers(1, 6), st.sampled_from([0, 1, 3, 100]))
-def test_items_hold_exactly_the_values_that_were_named(program, keep, in_flight):
-    server = RecordingServer(COLUMNS)
-    run = Program(server, keep, in_flight)
-    for operation, *arguments in program:
-        getattr(run, operation)(*arguments)
-        assert len(run.expected) - len(server.items) < max(1, in_flight)
-    run.writer.flush()
-    assert len(server.items) == len(run.expected)
-    for (table, priority, parts), (expected_table, expected_priority, expected_parts) in zip(
-        server.items, run.expected, strict=True
-    ):
-        assert (table, priority) == (expected_table, expected_priority)
-        assert parts.keys() == expected_parts.keys()
-        for name, values in expected_parts.items():
-            assert parts[name].dtype == values.dtype
-            np.testing.assert_array_equal(parts[name], values)
-    run.writer.close()
-    assert not server.writers
 
 
 # --- append ---

@@ -56,25 +56,38 @@ def free_cells(server, capacity):
 class Program:
     """Writers beside lists of their steps; the queue holds 3 items, and is emptied when it is full."""
 
-    def __init__(self, structure, keep, capacity):
-        self.structure, self.keep = structure, keep
+    def __init__(self, structure, keep, capacity, in_flight):
+        self.structure, self.keep, self.in_flight = structure, keep, max(1, in_flight)
         probes = [table(f"probe {name}", capacity + 2) for name in COLUMNS]
         self.server = Server([Table.queue("queue", 3), *probes], COLUMNS, capacity)
-        self.writers = [TrajectoryWriter(self.server, keep) for _ in range(2)]
+        self.writers = [TrajectoryWriter(self.server, keep, in_flight) for _ in range(2)]
         self.steps = [[], []]
+        self.is_open = [False, False]
+        self.pending = [[], []]  # items in flight: priority, and values by part
+        self.expected = []  # items that were sent
         self.count = 0
-        self.expected = []
         self.sampled = 0
 
-    def append(self, who, names):
+    def append(self, who, names, partial_step):
+        if self.is_open[who]:
+            names = [name for name in names if name not in self.steps[who][-1]]
+        if not names and not self.is_open[who]:
+            return
         values = {}
         for name in names:
             self.count += 1
             values[name] = {"obs": [self.count, -self.count], "act": self.count}.get(
                 name, self.count % 2 == 0
             )
-        self.writers[who].append(values)
-        self.steps[who].append(values)
+        self.writers[who].append(values, partial_step=partial_step)
+        if not self.is_open[who]:
+            self.steps[who].append({})
+        self.steps[who][-1].update(values)
+        self.is_open[who] = partial_step
+
+    def failing_append(self, who, names):
+        with pytest.raises((TypeError, ValueError)):
+            self.writers[who].append(dict.fromkeys(names, self.count) | {"done": "no number"})
 
     def item(self, who, places):
         writer, steps = self.writers[who], self.steps[who]
@@ -88,57 +101,78 @@ class Program:
             trajectory[f"{name} {number}"] = writer.history[name][index]
             values = [np.array(steps[i][name], COLUMNS[name]["dtype"]).reshape(SHAPES[name]) for i in named]
             expected[f"{name} {number}"] = values[0] if squeezed else np.stack(values)
-        self.expected.append(expected)
+        self.count += 1
+        self.pending[who].append((float(self.count), expected))
+        is_sent = len(self.pending[who]) == self.in_flight
+        if is_sent:
+            self.send(who)
         try:
-            writer.create_item("queue", 1.0, trajectory, timeout=0)
+            assert (writer.create_item("queue", self.count, trajectory, timeout=0) is not None) == is_sent
         except TimeoutError:
-            self.sample_all()
-            writer.flush(timeout=0)
+            self.until_sent(writer.flush)
+
+    def send(self, who):
+        """Expect the items in flight."""
+        self.expected += self.pending[who]
+        self.pending[who] = []
+
+    def until_sent(self, call, *arguments):
+        while True:
+            try:
+                return call(*arguments, timeout=0)
+            except TimeoutError:
+                self.sample_all()
 
     def end_episode(self, who, clear_buffers):
-        self.writers[who].end_episode(clear_buffers)
+        self.send(who)
+        self.until_sent(self.writers[who].end_episode, clear_buffers)
+        self.is_open[who] = False
         if clear_buffers:
             self.steps[who] = []
 
     def sample_all(self):
         while self.server.info()["queue"].size:
             sample = self.server.sample("queue", 3, partial=True)
-            for i in range(len(sample.info.keys)):
-                expected = self.expected[self.sampled]
-                assert sample.data.keys() == expected.keys()
+            for item in sample:
+                priority, expected = self.expected[self.sampled]
+                assert item.info.priority == priority
+                assert item.data.keys() == expected.keys()
                 for name, values in expected.items():
-                    lengths = sample.lengths[name] if sample.lengths else None
-                    got = sample.data[name][i]
-                    if lengths is not None and name not in sample.squeezed:
-                        assert not got[lengths[i] :].any()
-                        got = got[: lengths[i]]
-                    assert got.dtype == values.dtype
-                    np.testing.assert_array_equal(got, values)
+                    assert item.data[name].dtype == values.dtype
+                    np.testing.assert_array_equal(item.data[name], values)
                 self.sampled += 1
+            for name, lengths in (sample.lengths or {}).items():
+                if name not in sample.squeezed:
+                    assert not any(v[n:].any() for v, n in zip(sample.data[name], lengths, strict=True))
 
 
-@repeatable(60)
-@given(st.integers(0, 2**32 - 1), st.integers(0, 120), st.integers(1, 6))
-def test_sampled_items_hold_exactly_the_values_that_were_named(seed, operations, keep):
+@repeatable(80)
+@given(st.integers(0, 2**32 - 1), st.integers(0, 120), st.integers(1, 6), st.sampled_from([0, 1, 3]))
+def test_sampled_items_hold_exactly_the_values_that_were_named(seed, operations, keep, in_flight):
     """The check that Reverb fails: 306 of 797 items of steps that are not neighbours."""
-    rng, capacity = np.random.default_rng(seed), 40
+    rng, capacity = np.random.default_rng(seed), 60
     structure = [(rng.choice(list(COLUMNS)), rng.random() < 0.5) for _ in range(rng.integers(1, 4))]
-    run = Program(structure, keep, capacity)
+    run = Program(structure, keep, capacity, in_flight)
     for _ in range(operations):
         who = int(rng.integers(2))
-        match rng.choice(["append", "part", "item", "end"], p=[0.45, 0.1, 0.4, 0.05]):
+        names = rng.permutation(list(COLUMNS)).tolist()
+        match rng.choice(["append", "part", "fail", "item", "end"], p=[0.4, 0.15, 0.05, 0.35, 0.05]):
             case "append":
-                run.append(who, list(COLUMNS))
+                run.append(who, names, partial_step=False)
             case "part":
-                run.append(who, rng.permutation(list(COLUMNS))[: rng.integers(1, 3)].tolist())
+                run.append(who, names[: rng.integers(3)], partial_step=rng.random() < 0.5)
+            case "fail":
+                run.failing_append(who, names[: rng.integers(3)])
             case "item":
                 run.item(who, [rng.random(rng.integers(1, 5)).tolist() for _ in structure])
             case "end":
                 run.end_episode(who, clear_buffers=rng.random() < 0.5)
+    for who, writer in enumerate(run.writers):
+        run.send(who)
+        run.until_sent(writer.flush)
+        writer.close()
     run.sample_all()
     assert run.sampled == len(run.expected)
-    for writer in run.writers:
-        writer.close()
     assert set(free_cells(run.server, capacity).values()) == {capacity}
 
 

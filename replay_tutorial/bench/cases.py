@@ -21,14 +21,12 @@ from replay_tutorial.bench.peers.lineup import Side
 from replay_tutorial.bench.peers.peer import (
     ALPHA,
     CEILING,
-    CHUNK,
     FIELDS,
     OURS,
     Buffer,
     Float32Array,
     Kind,
     Values,
-    each,
     random_rows,
 )
 from replay_tutorial.buffers.fields import Fields, as_bytes
@@ -155,16 +153,12 @@ def adding_input(
 
     def prepare(side: Side) -> Workload | None:
         kind = Kind(capacity, prioritized=True, environments=environments)
-        example, batch = values_of(None, np.float32), values_of(CHUNK, np.float32)
+        example, batch = values_of(None, np.float32), values_of(capacity, np.float32)
         if isinstance(steps[0]["obs"], dict):
             example, batch = nested(example), nested(batch)
-        counts = [min(CHUNK, capacity - start) for start in range(0, capacity, CHUNK)]
-        batches = [
-            {name: each(value, lambda part, n=n: part[:n]) for name, value in batch.items()} for n in counts
-        ]
-        buffer = side.full(example, kind, batches)
+        buffer = side.full(example, kind, [batch])
         if buffer is None:
-            buffer = side.full(example, replace(kind, prioritized=False), batches)
+            buffer = side.full(example, replace(kind, prioritized=False), [batch])
         if buffer is None:
             return None
         return in_sequence(*(buffer.extending(values) if many else buffer.adding(values) for values in steps))

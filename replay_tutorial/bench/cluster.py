@@ -7,7 +7,6 @@ share the cores and the loopback network of one machine, so the figures are lowe
 """
 
 import math
-import subprocess
 import sys
 import tempfile
 import time
@@ -33,6 +32,7 @@ from replay_tutorial.cluster.engine import ClusterEngine
 from replay_tutorial.cluster.options import ClusterOptions
 from replay_tutorial.local.local_engine import central_roles
 from replay_tutorial.local.shared_context import make_shared_context
+from replay_tutorial.measuring.fresh import run_fresh
 from replay_tutorial.measuring.markdown import spread_text, table
 from replay_tutorial.measuring.output import add_count, add_outputs, new_parser, write_results
 from replay_tutorial.measuring.provenance import Provenance
@@ -88,8 +88,7 @@ def first_update() -> None:
 def start_seconds() -> float:
     """Return the seconds from the start of a new process to its first update."""
     begin = time.time()
-    printed = subprocess.run([sys.executable, "-c", FIRST_UPDATE], capture_output=True, text=True, check=True)
-    return float(printed.stdout.split()[-1]) - begin
+    return run_fresh(FIRST_UPDATE) - begin
 
 
 def settings(capacity: int) -> Config:

@@ -1,7 +1,7 @@
 """What chapters 03 to 05 rest on: the learner of one value, a ladder without a ceiling, the hints of exercises."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -52,21 +52,8 @@ def test_with_a_known_row_beta_1_ends_closest_and_smaller_betas_stop_where_the_c
         assert curves[beta, beta][-500:].mean() == pytest.approx(8 / (1 + 7 ** (1 / (2 - beta))), abs=0.05)
 
 
-def test_the_package_and_the_first_tree_pass_the_checks_of_the_skeletons() -> None:
+def test_the_package_passes_the_check_of_the_skeleton() -> None:
     check_prioritized(PrioritizedReplayBuffer)
-    check_set(PlainSumTree)
-
-
-class WithDifferences(PlainSumTree):
-    """Adds the difference to each node above a leaf."""
-
-    def set(self, slots: Iterable[int], masses: Iterable[float]) -> None:
-        for slot, mass in zip(slots, masses, strict=True):
-            node = self.leaf_count + slot
-            difference = mass - self.nodes[node]
-            while node > 0:
-                self.nodes[node] += difference
-                node //= 2
 
 
 class BatchNormalized(PrioritizedReplayBuffer):
@@ -100,7 +87,6 @@ def passes(kind: Any) -> None:
 @pytest.mark.parametrize(
     ("check", "wrong", "hint"),
     [
-        (check_set, WithDifferences, "difference"),
         (check_prioritized, BatchNormalized, "weight"),
         (check_prioritized, DrawnSingly, "one query in each segment"),
         (check_weights, by_the_batch, "buffer, not of the batch"),

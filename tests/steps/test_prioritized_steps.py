@@ -13,6 +13,7 @@ from replay_tutorial.steps.prioritized import (
     PlainSumTree,
 )
 from replay_tutorial.teaching.exercises import CheckFailed
+from replay_tutorial.teaching.exercises_sum_tree import check_set
 from replay_tutorial.teaching.sum_tree_check import check_sum_tree
 
 RUNGS = [LinearScan, CumulativeSum, PlainSumTree, CompiledSumTree, LevelByLevel, SumTree]
@@ -191,6 +192,12 @@ def test_a_broken_one_fails_with_its_fault_by_name(kind):
     with pytest.raises(CheckFailed, match=FAULTS[kind]) as raised:
         check_sum_tree(kind)
     assert "\n" not in str(raised.value)
+
+
+def test_the_check_of_set_alone_finds_differences_and_no_fault_in_the_first_tree():
+    check_set(PlainSumTree)
+    with pytest.raises(CheckFailed, match="difference"):
+        check_set(Drifting)
 
 
 @pytest.mark.parametrize("kind", [LinearScan, CumulativeSum, PlainSumTree, CompiledSumTree, LevelByLevel])

@@ -7,6 +7,7 @@ Calls of flashbax block until the result is ready. All buffers are in CPU memory
 
 import importlib
 import logging
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from replay_tutorial.bench.peers.helper import HelperProcess
 from replay_tutorial.bench.peers.peer import BETA, FIELDS, Buffer, Kind, Values, each, endless_priorities
 from replay_tutorial.measuring.timing import Workload
 
+TIANSHOU_SINGLY = 1000  # rows
 REVERB_MAX_ROWS = 2**16
 # memory of the server: 0.8 GB with 2^16 rows of 140 bytes, 2.0 GB with 2^18
 REVERB_ROW_KB = 6
@@ -104,7 +106,17 @@ class Tianshou(Buffer):
         return lambda: add(make(step))
 
     def extending(self, values: Values) -> Workload:
+        """Return a workload that adds rows one at a time, or loads more than `TIANSHOU_SINGLY` at once."""
         count, make, update = count_of(values), self.data.ReplayBuffer.from_data, self.buffer.update
+        if count <= TIANSHOU_SINGLY:
+            takes = map(itemgetter, range(count))
+            steps = [self.adding({name: each(v, take) for name, v in values.items()}) for take in takes]
+
+            def add_each() -> None:
+                for step in steps:
+                    step()
+
+            return add_each
         rew, done, no = np.ravel(values["rew"]), ends_of(values, count), np.zeros(count, bool)
         obs, act, following = (
             self.data.Batch(values[name]) if isinstance(values[name], dict) else values[name]

@@ -59,7 +59,7 @@ def check_add_many(add_many: Callable[..., Any]) -> None:
     print("right: also across the wrap-around, and with more rows than slots")
 
 
-class SpareTheNewest(RingOfRecords):
+class OtherRing(RingOfRecords):
     """A ring of records whose `sample` has one bug."""
 
     def sample(self, batch_size: int) -> dict[str, np.ndarray]:
@@ -72,7 +72,7 @@ class SpareTheNewest(RingOfRecords):
 def check_mended(sample: Callable[..., Any]) -> None:
     """Check a corrected `sample(ring, batch_size)`."""
 
-    class Mended(SpareTheNewest):
+    class Mended(OtherRing):
         def sample(self, batch_size: int) -> dict[str, np.ndarray]:
             return sample(self, batch_size)
 

@@ -40,7 +40,8 @@ def check_update(kind: type[OnlineQLearning]) -> None:
             theirs.copy_(ours)
     for number in range(8):
         obs, next_obs = rng.normal(size=(2, 4)).astype(np.float32)
-        act, rew, terminated = number % 2, 1.0 + number, number % 3 == 1
+        # Rewards of both signs and up to ±20, so that TD errors are negative, too, and some lie beyond 10.
+        act, rew, terminated = number % 2, (1.0, -3.0, 20.0, -20.0)[number % 4] + number, number % 3 == 1
         where = f"update {number + 1}, action {act}, {'' if terminated else 'not '}terminated"
         value = oracle.network(torch.from_numpy(obs))[act]
         with torch.no_grad():
@@ -74,7 +75,7 @@ def check_returned(given: Any, error: float, with_future: float, where: str) -> 
     if not isinstance(given, float):
         raise CheckFailed(f"{where}: learn() must return the TD error, a float, not {given!r}")
     if abs(given - error) > 1e-3:
-        hint = "it is target minus prediction, with the target from self.target"
+        hint = "it is target minus prediction, with the target from self.target, before the update"
         if abs(given + error) < 1e-3:
             hint = "target minus prediction, not the other way round"
         elif abs(given - with_future) < 1e-3:
@@ -87,7 +88,10 @@ def check_change(given: torch.Tensor, wanted: torch.Tensor, where: str) -> None:
     if not given.any():
         raise CheckFailed(f"{where}: the network has not changed; has the optimizer taken its step?")
     if (given - wanted).abs().mean() > 0.05 * wanted.abs().mean():
-        hint = "does the gradient contain those of earlier updates, or does it flow through the wrong action?"
+        hint = (
+            "possible reasons: another loss than huber_loss with delta=10.0, gradients of earlier updates "
+            "(zero_grad), the value of the other action, or more than one step of the optimizer"
+        )
         if torch.dot(given, wanted) < 0:
             hint = "it moves away from the target"
         raise CheckFailed(f"{where}: the network has changed, but not towards the target alone; {hint}")
@@ -106,7 +110,7 @@ def check_td_errors(given: Sequence[Any]) -> None:
             if abs(value + (target - predicted)) < 1e-9:
                 hint = "target minus prediction, not the other way round"
             raise NotYet(f"transition {number}: {value:g} plus {predicted:g} is not its target; {hint}")
-    print("right: the second transition has the largest TD error")
+    print("right: the second TD error, -4, has the largest absolute value")
 
 
 def check_targets(targets: Callable[..., Any]) -> None:

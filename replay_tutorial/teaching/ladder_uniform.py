@@ -57,6 +57,7 @@ def uniform_ladder(capacity: int = 100_000, rounds: int = ROUNDS) -> Ladder:
 
     rows = np.zeros(capacity, [(name, field["dtype"], field["shape"]) for name, field in FIELDS.items()])
     record = tuple(TRANSITION.values())
+    rows[:] = record  # pages that were never written would all be one page of zeros, which stays in the cache
     batches = itertools.cycle(list(np.random.default_rng(0).integers(capacity, size=(64, BATCH))))
 
     def write_one() -> None:

@@ -37,7 +37,8 @@ def check_uniform(kind: Callable[..., Any]) -> None:
 
     Raises:
         CheckFailed: If a sampled row is not one of the newest `capacity` rows or has a wrong value, if the
-            rows are not sampled equally often, or if the buffer shares memory with the caller's arrays.
+            rows are not sampled equally often or not independently, or if the buffer shares memory with the
+            caller's arrays.
     """
     for capacity in CAPACITIES:
         buffer, added = kind(capacity, FIELDS, seed=0), 0
@@ -45,11 +46,11 @@ def check_uniform(kind: Callable[..., Any]) -> None:
             while added < wanted:
                 added += 1
                 buffer.add(**row(added))  # starts at row 1, because an empty slot looks like row 0
-            where = f"capacity {capacity}, after {added} rows"
+            where = f"capacity {capacity}, after {added} row{'s' * (added > 1)}"
             stored = min(added, capacity)
             expect(len(buffer) == stored, f"{where}: len() is {len(buffer)}, not {stored}")
             check_batch(buffer.sample(32), max(0, added - capacity) + 1, added, where)
-        check_equal(buffer, added - capacity + 1, added, f"capacity {capacity}, after {added} rows")
+        check_drawn(buffer, added - capacity + 1, added, f"capacity {capacity}, after {added} rows")
     check_copies(kind)
     print(f"right: capacities {', '.join(map(str, CAPACITIES))}, each with 1 to 2 * capacity + 3 rows")
 
@@ -77,8 +78,8 @@ def check_batch(batch: Any, oldest: int, newest: int, where: str) -> None:
                 raise CheckFailed(f"{where}: {name!r} of row {number} is {batch[name][place]}, not {value}")
 
 
-def check_equal(buffer: Any, oldest: int, newest: int, where: str) -> None:
-    """Raise CheckFailed if the rows are not sampled equally often."""
+def check_drawn(buffer: Any, oldest: int, newest: int, where: str) -> None:
+    """Raise CheckFailed if the rows are not sampled equally often, or not independently of each other."""
     stored = newest - oldest + 1
     drawn = np.concatenate([buffer.sample(1000)["act"] for _ in range(-(-DRAWS * stored // 1000))])
     counts = np.bincount(drawn - oldest, minlength=stored)
@@ -88,6 +89,20 @@ def check_equal(buffer: Any, oldest: int, newest: int, where: str) -> None:
             f"{where}: row {oldest + result.worst} was sampled {counts[result.worst]:,} times in "
             f"{counts.sum():,} draws, but {counts.sum() / stored:,.0f} times are expected "
             f"(χ² = {result.chi_square:,.0f} with {result.freedom} degrees of freedom)"
+        )
+    # If the rows are drawn independently, all distances between consecutive ones are equally likely.
+    distances = np.bincount(np.diff(drawn) % stored, minlength=stored)
+    if stored > 1 and not fairness([distances[0], distances[1:].sum()], [1, stored - 1]).is_fair:
+        raise CheckFailed(
+            f"{where}: the same row came twice in a row {distances[0]:,} times in {len(drawn):,} draws, but "
+            f"{len(drawn) / stored:,.0f} times are expected; sample each row independently, with replacement"
+        )
+    result = fairness(distances, np.ones(stored))
+    if not result.is_fair:
+        raise CheckFailed(
+            f"{where}: row i was followed by row i + {result.worst} {distances[result.worst]:,} times in "
+            f"{len(drawn):,} draws, but {len(drawn) / stored:,.0f} times are expected; sample each row "
+            "independently of the others"
         )
 
 

@@ -9,7 +9,7 @@ from replay_tutorial import ReplayBuffer
 from replay_tutorial.steps.uniform import DequeOfTuples, ListOfTuples, RingOfArrays, RingOfRecords
 from replay_tutorial.teaching.chi_square import fairness
 from replay_tutorial.teaching.exercises import CheckFailed
-from replay_tutorial.teaching.exercises_uniform import SpareTheNewest
+from replay_tutorial.teaching.exercises_uniform import OtherRing
 from replay_tutorial.teaching.uniform_check import check_uniform
 
 
@@ -51,15 +51,30 @@ class PrefersTheFirst(RingOfRecords):
         return {name: batch[name] for name in self.names}
 
 
+class SamplesInOrder(RingOfRecords):
+    def sample(self, batch_size: int) -> dict[str, np.ndarray]:
+        slots = (self.rng.integers(len(self)) + np.arange(batch_size)) % len(self)
+        batch = self.rows.take(slots)
+        return {name: batch[name] for name in self.names}
+
+
+class NeverTheSameTwice(RingOfRecords):
+    def sample(self, batch_size: int) -> dict[str, np.ndarray]:
+        batch = self.rows.take(np.resize(self.rng.permutation(len(self)), batch_size))
+        return {name: batch[name] for name in self.names}
+
+
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        (DrawsEmptySlots, "capacity 2, after 1 rows: a row of zeros was sampled, which was never added"),
+        (DrawsEmptySlots, "capacity 2, after 1 row: a row of zeros was sampled, which was never added"),
         (KeepsOneTooFew, "len"),
         (MixesFields, "of row"),
         (KeepsTheCallersArrays, "when the caller wrote to the array"),
         (PrefersTheFirst, "times in"),
-        (SpareTheNewest, "was sampled 0 times"),
+        (OtherRing, "was sampled 0 times"),
+        (SamplesInOrder, "sample each row independently"),
+        (NeverTheSameTwice, "the same row came twice in a row"),
     ],
 )
 def test_the_check_finds_what_is_wrong(kind: Any, message: str) -> None:

@@ -35,19 +35,19 @@ Nodes = Annotated[npt.NDArray[np.uint64], types.uint64[::1]]
 
 # Kernels use unsigned node numbers, because Numba checks at each access whether a signed index is negative.
 ONE, TWO, FOUR, SIX, LAST = uint64(1), uint64(2), uint64(4), uint64(6), uint64(CHILDREN - 1)
-EIGHTH = uint64(3)  # shifting right by it divides by eight
+THREE = uint64(3)  # shifting by three bits multiplies or divides by eight
 
 
 @jitable
 def parent(node: np.uint64) -> np.uint64:
     """Return the parent of a node."""
-    return (node >> EIGHTH) + SIX
+    return (node >> THREE) + SIX
 
 
 @jitable
 def first_child(node: np.uint64) -> np.uint64:
     """Return the first of a node's eight children."""
-    return (node - SIX) << EIGHTH
+    return (node - SIX) << THREE
 
 
 @kernel

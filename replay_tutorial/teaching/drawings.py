@@ -121,7 +121,7 @@ def draw_masses(masses: Sequence[float], queries: Sequence[float] = (), parts: i
     drawing = Drawing(width + 20, 118, title)
     for slot, mass, x, wide, found in end_to_end(masses, width, queries):
         drawing.box(x, 22, wide, HEIGHT, f"{mass:g}", lit=found)
-        drawing.text(x + wide / 2, 15, f"slot {slot}" if wide > 40 else slot, size=10)
+        drawing.text(x + wide / 2, 15, slot, size=10)
     for part in range(1, parts):
         place = 10 + width * part / parts
         drawing.line(place, 60, place, 102)

@@ -71,6 +71,8 @@ def check_prioritized(kind: Callable[..., Any]) -> None:
                 expect_batch(buffer.sample(DRAWS, beta=BETA), known, oldest, where)
         oldest = max(len(known) - size, 0)
         expect_rejected(buffer, known, oldest, f"size {size}")
+        buffer.update_priorities(np.array([0]), np.array([1000.0]))  # an update of replaced rows only
+        expect_batch(buffer.sample(DRAWS, beta=BETA), known, oldest, f"size {size}, after updating row 0")
         expect_independent(buffer, known, oldest, size)
     print("right: rows, indexes, weights and draws agree with a dictionary of priorities, also after")
     print("wrap-around, with repeated and late updates, and after rejected ones")
@@ -104,8 +106,10 @@ def expect_batch(batch: Any, known: dict[int, float], oldest: int, where: str) -
     expect(
         abs(counts[row] - expected[row]) < 2.001,
         f"{where}: row {oldest + row} with priority {known[oldest + row]:.3f} was drawn {counts[row]} times "
-        f"in a batch of {DRAWS:,}, not {expected[row]:.1f} times. The difference must be less than 2: is "
-        "there one query in each segment, and does the row have the mass (priority + eps) ** alpha?",
+        f"in a batch of {DRAWS:,}, not {expected[row]:.1f} times. The difference must be less than 2. Is "
+        "there one query in each segment, and does the row have the mass (priority + eps) ** alpha? If it was "
+        "added without a priority: its priority is the largest of all rows so far, at least 1, and late "
+        "updates don't count",
     )
     weights = (masses.min() / masses[indexes - oldest]) ** BETA
     far = int(np.argmax(np.abs(np.asarray(batch["weights"]) - weights)))

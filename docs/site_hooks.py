@@ -163,7 +163,7 @@ def on_page_content(content: str, page: Any, **_: Any) -> str:
         image = match[0].replace(f'"{address}"', f'"{address}#on-page"')
         return f'<a class="picture" href="{address}" title="Enlarge">{image}</a>'
 
-    if page.file.src_uri == "chapters/index.md":  # whose tables, shared with chapters/README.md, link notebooks
+    if page.file.src_uri == "chapters/index.md":  # its tables, from chapters/README.md, link notebooks
         content = re.sub(r'href="(\d\d_\w+)\.ipynb"', r'href="\1.html"', content)
     return IMAGE.sub(enlarge, FILE.sub(link, COPY.sub(to_line, content)))
 

@@ -107,8 +107,8 @@ def expect_batch(batch: Any, known: dict[int, float], oldest: int, where: str) -
         abs(counts[row] - expected[row]) < 2.001,
         f"{where}: row {oldest + row} with priority {known[oldest + row]:.3f} was drawn {counts[row]} times "
         f"in a batch of {DRAWS:,}, not {expected[row]:.1f} times. The difference must be less than 2. Is "
-        "there one query in each segment, and does the row have the mass (priority + eps) ** alpha? If it was "
-        "added without a priority: its priority is the largest of all rows so far, at least 1, and late "
+        "there one query in each segment, and does the row have the mass (priority + eps) ** alpha? If it "
+        "was added without a priority: its priority is the largest of all rows so far, at least 1, and late "
         "updates don't count",
     )
     weights = (masses.min() / masses[indexes - oldest]) ** BETA
@@ -177,9 +177,9 @@ def check_stratified(stratified: Callable[..., Any]) -> None:
                 f"total {total:g}, {count} segments: query {place} is {query:.3f}, but its segment is "
                 f"{first:.3f} to {first + total / count:.3f}"
             )
-        spread = (np.array(drawn) / total * count - np.arange(count)).std(axis=0)
-        if (np.abs(spread - 12**-0.5) > 0.05).any():
-            raise NotYet("each query must be uniformly distributed in its segment")
+        places = np.array(drawn) / total * count - np.arange(count)  # of each query in its segment
+        if (np.abs(places.std(axis=0) - 12**-0.5) > 0.05).any() or places.min() > 0.05 or places.max() < 0.95:
+            raise NotYet("each query must be uniformly distributed in its segment, from its start to its end")
         if count > 1 and np.corrcoef(np.array(drawn)[:, :2].T)[0, 1] > 0.5:
             raise NotYet(
                 "all queries of a batch have the same offset in their segments: draw a random number for each"

@@ -73,7 +73,8 @@ def html_of(figure: Figure, label: str) -> str:
     svg = written.getvalue().replace(PLACEHOLDER, "currentColor")
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r"(\d\.\d\d)\d+", r"\1", svg)  # hundredths of a point: a third of the size
+    # Coordinates, which are in tags, are cut to hundredths of a point: a third of the size.
+    svg = re.sub(r"<[^>]+>", lambda tag: re.sub(r"(\d\.\d\d)\d+", r"\1", tag[0]), svg)
     pixels = figure.get_figwidth() * 100
     style = f"width:100%;max-width:{pixels:g}px;height:auto;display:block;margin:auto"
     look = f'role="img" aria-label="{label}" style="{style}"'

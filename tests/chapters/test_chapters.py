@@ -5,14 +5,18 @@ That every cell runs is seen by `docs/render_chapters.py`, which executes them f
 
 import ast
 import json
+import re
 import statistics
 from pathlib import Path
 from typing import Any
 
+import matplotlib as mpl
 import pytest
+from matplotlib.figure import Figure
 from places import ROOT
 
 import replay_tutorial
+from replay_tutorial.teaching import notebook_charts
 from replay_tutorial.teaching.exercises import NotYet
 
 jupytext = pytest.importorskip("jupytext", reason="the chapters need the extra `notebooks`")
@@ -102,3 +106,13 @@ def test_every_solution_passes(path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     exec(compile(solution.read_text(encoding="utf-8"), solution, "exec"), known)
     for check in [*code_of(path, "try"), *code_of(path, "check")]:
         exec(check, known)
+
+
+def test_a_chart_keeps_the_digits_of_its_labels_and_cuts_those_of_its_coordinates() -> None:
+    figure = Figure()
+    figure.add_subplot().plot([0, 1], [0, 1 / 3], label="ε = 0.00066, 0.0256")
+    figure.axes[0].legend()
+    with mpl.rc_context(notebook_charts.STYLE):
+        drawn = notebook_charts.html_of(figure, "a line")
+    assert "ε = 0.00066, 0.0256" in drawn
+    assert not re.search(r"<path[^>]*\d\.\d\d\d", drawn)

@@ -62,7 +62,7 @@ def test_program_runs_as_it_stands(name: str) -> None:
         check=False,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
     )
     assert finished.returncode == 0, finished.stderr
     assert finished.stderr == ""

@@ -150,7 +150,7 @@ def draw_way(*lit: str) -> Drawing:
     """
     if unknown := set(lit) - set(STATIONS):
         raise ValueError(f"There is no station {unknown.pop()!r}; the stations are {', '.join(STATIONS)}.")
-    width, gap = 98, 16
+    width, gap = 110, 12
     title = f"Path of a transition: {', '.join(STATIONS)}; priorities return from the learner to the sum tree"
     title += f"; highlighted: {', '.join(lit)}." if lit else "."
     drawing = Drawing((width + gap) * len(STATIONS), 84, title)

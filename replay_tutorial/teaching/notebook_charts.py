@@ -61,8 +61,9 @@ def chart(*, x: str, y: str, title: str = "", width: float = 6.4, height: float 
         FigureCanvasSVG(figure)
         axes = figure.add_subplot(facecolor="none", xlabel=x, ylabel=y, title=title)
         yield axes
-        if axes.get_legend_handles_labels()[0]:
-            axes.legend()
+        if labels := axes.get_legend_handles_labels()[1]:  # above the axes, where it hides nothing
+            columns = max(1, min(len(labels), 80 // (max(map(len, labels)) + 6)))
+            axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=columns)
         display(HTML(html_of(figure, title or (f"{y} against {x}" if y else x))))
 
 

@@ -74,11 +74,12 @@ def hint_on(given: Any, priorities: Any, drawn: Any, setting: tuple[float, float
     """Return a hint on the mistake with which these weights could have been computed."""
     alpha, eps, beta = setting
     masses = (priorities + eps) ** alpha
-    added_late = priorities**alpha + eps
+    added_late, without_eps = priorities**alpha + eps, priorities**alpha
     mistakes = {
         "Divide by the largest weight": masses.sum() / (len(masses) * masses[drawn]),
         "Take the smallest mass of the whole buffer, not of the batch": masses[drawn].min() / masses[drawn],
         "Add eps before the power": added_late.min() / added_late[drawn],
+        "Add eps to the priorities": without_eps.min() / without_eps[drawn],
         "These are not the masses, (priority + eps) ** alpha": priorities.min() / priorities[drawn],
     }
     for hint, mistaken in mistakes.items():

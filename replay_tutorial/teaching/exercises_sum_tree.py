@@ -38,7 +38,7 @@ def check_set(kind: Callable[[int], Any]) -> None:
         CheckFailed: On the first error.
     """
     rng = np.random.default_rng(0)
-    for capacity, leaf_count in [(1, 1), (2, 2), (3, 4), (8, 8), (9, 16), (100, 128)]:
+    for capacity, leaf_count in [(8, 8), (1, 1), (2, 2), (3, 4), (9, 16), (100, 128)]:
         tree = kind(capacity)
         expect_layout(tree, capacity, leaf_count)
         leaves = [0.0] * leaf_count
@@ -72,7 +72,9 @@ def expect_nodes(tree: Any, leaves: list[float], when: str) -> None:
     for slot, mass in enumerate(leaves):
         given = tree.nodes[count + slot]
         if given != mass:
-            hint = "A new mass replaces the old one, and the last mass of a repeated slot counts"
+            hint = (
+                f"The leaf of slot {slot} is node {count} + {slot}; the last mass of a repeated slot counts"
+            )
             if math.isclose(given, mass, rel_tol=1e-3):
                 hint = "Store the mass itself instead of adding a difference, which rounds"
             raise CheckFailed(

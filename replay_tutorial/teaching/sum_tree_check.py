@@ -54,6 +54,7 @@ def check_sum_tree(kind: Kind) -> None:
     for capacity in CAPACITIES:
         check_order(kind, capacity)
         check_owners(kind, capacity)
+    for capacity in CAPACITIES:
         check_end(kind, capacity)
     check_repeated_slots(kind)
     check_drift(kind)
@@ -75,7 +76,11 @@ def check_order(kind: Kind, capacity: int) -> None:
     )
     slots, _ = found(tree, np.arange(capacity, dtype=np.float64) + 0.5, capacity)
     if missing := sorted(set(range(capacity)) - set(slots.tolist())):
-        expect(False, f"{capacity} slots of mass 1: no query finds slot {missing[-1]}. Is an end exclusive?")
+        expect(
+            False,
+            f"{capacity} slots of mass 1: no query finds slot {missing[-1]}. Is the left sum subtracted when "
+            "a query goes right? Is the last slot included?",
+        )
     expect(
         slots.tolist() == list(range(capacity)),
         f"{capacity} slots of mass 1: the queries 0.5, 1.5, ... find the slots {some(slots)}, not 0, 1, 2, "

@@ -64,7 +64,8 @@ def check_batch(batch: Any, oldest: int, newest: int, where: str) -> None:
         shape = (32, *field["shape"])
         if batch[name].shape != shape or batch[name].dtype != field["dtype"]:
             raise CheckFailed(
-                f"{where}: {name!r} is {batch[name].dtype}{batch[name].shape}, not {field['dtype']}{shape}"
+                f"{where}: {name!r} is {batch[name].dtype}{batch[name].shape}, not "
+                f"{np.dtype(field['dtype'])}{shape}"
             )
     for place, number in enumerate(batch["act"].tolist()):
         if number == 0:
@@ -75,7 +76,10 @@ def check_batch(batch: Any, oldest: int, newest: int, where: str) -> None:
             raise CheckFailed(f"{where}: row {number} was sampled; the stored rows are {oldest} to {newest}")
         for name, value in row(number).items():
             if not np.array_equal(batch[name][place], np.asarray(value, FIELDS[name]["dtype"])):
-                raise CheckFailed(f"{where}: {name!r} of row {number} is {batch[name][place]}, not {value}")
+                raise CheckFailed(
+                    f"{where}: a sampled row has the 'act' of row {number}, but its {name!r} is "
+                    f"{batch[name][place]}, not {value}. Do all fields come from the same slot?"
+                )
 
 
 def check_drawn(buffer: Any, oldest: int, newest: int, where: str) -> None:

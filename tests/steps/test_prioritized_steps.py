@@ -176,7 +176,7 @@ FAULTS = {
     PastTheEnd: "the query 0.1 with the total 0.1 finds slot 1. Rounding may take a query to the total",
     AnyCapacity: "3 slots of mass 1: the queries 0.5, 1.5, ... find the slots 1, 2, 0",
     ExclusiveEnd: "1 slots of mass 1 have the total 0.0: is the first or the last slot missing",
-    NewestLeftOut: "2 slots of mass 1: no query finds slot 1. Is an end exclusive",
+    NewestLeftOut: "2 slots of mass 1: no query finds slot 1. Is the left sum subtracted",
     UsesQueriesUp: "changed the caller's queries: work on a copy",
     UniformDraws: "draws find the slots .* times, but expected are 1333, 0, 2667, 9333, 667, 0, 6000 ",
     OldMasses: "the masses returned are not those of the slots",

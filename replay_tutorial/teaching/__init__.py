@@ -17,6 +17,8 @@ MODULE_OF = {
     "check_written": "exercises",
     "compare": "exercises",
     "draw_checks": "drawings",
+    "draw_cliffwalk": "drawings",
+    "draw_frames": "drawings",
     "draw_layouts": "drawings",
     "draw_masses": "drawings",
     "draw_ring": "drawings",

@@ -57,6 +57,43 @@ def draw_layouts(names: Sequence[str], capacity: int, slot: int) -> Drawing:
     return drawing
 
 
+def draw_frames(frames: int, stack: int, lit: int) -> Drawing:
+    """Draw frames in memory, and the stacks of each row: `obs` and `next_obs`.
+
+    Args:
+        frames: Number of frames; the stacks of row n begin with the frames n and n + 1.
+        stack: Number of frames of a stack.
+        lit: The frame whose stacks are highlighted.
+    """
+    rows = frames - stack
+    title = f"{frames} frames and the stacks of {rows} rows; the stacks with frame {lit} are highlighted."
+    drawing = Drawing(110 + SLOT * frames, 56 + 34 * rows, title)
+    drawing.text(100, 30, "frame", at="end")
+    for frame in range(frames):
+        drawing.box(110 + SLOT * frame, 8, SLOT - 6, HEIGHT, frame, lit=frame == lit)
+    for row in range(rows):
+        for place, name in enumerate(["obs", "next_obs"]):
+            first, y = row + place, 54 + 34 * row + 14 * place
+            drawing.text(100, y + 10, f"row {row}  {name}", size=11, at="end")
+            drawing.box(110 + SLOT * first, y, SLOT * stack - 6, 11, lit=first <= lit < first + stack)
+    return drawing
+
+
+def draw_cliffwalk(states: int) -> Drawing:
+    """Draw the Blind Cliffwalk, where in each state one action leads on and the other ends the episode."""
+    title = f"{states} states in a row; a wrong action in any of them ends the episode without a reward."
+    drawing = Drawing(SLOT * (states + 1) + 30, 116, title)
+    for state in range(states):
+        x = 10 + SLOT * state
+        drawing.box(x, 8, 36, HEIGHT, state)
+        drawing.arrow(x + 36, 25, x + SLOT, 25)
+        drawing.line(x + 18, 8 + HEIGHT, x + 18, 84)
+    drawing.box(10 + SLOT * states, 8, 62, HEIGHT, "reward 1", lit=True, size=10)
+    drawing.line(10, 84, SLOT * states - 10, 84)
+    drawing.text(10 + SLOT * states / 2, 104, "the cliff: the episode ends, reward 0", size=12)
+    return drawing
+
+
 def draw_tree(
     levels: Sequence[Sequence[float]], path: Collection[int] = (), query: float | None = None
 ) -> Drawing:

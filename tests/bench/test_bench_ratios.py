@@ -1,6 +1,6 @@
 """The buffers are as fast beside cpprb as the measurements say: a third of it, because of noise."""
 
-import re
+import json
 
 import pytest
 from places import ROOT
@@ -9,7 +9,6 @@ from replay_tutorial.bench import buffers, cases
 from replay_tutorial.bench.peers import lineup
 from replay_tutorial.measuring import timing
 
-HEAD = "speed relative to cpprb"
 OPERATIONS = [
     "sample 512, uniform",
     "sample 512 + update 512, prioritized",
@@ -23,18 +22,9 @@ TRIES = 5
 
 
 def documented_ratios():
-    """Operation → how many times faster than cpprb, from the page that has the table."""
-    pages = [*sorted((ROOT / "docs" / "measurements").glob("*.md")), ROOT / "README.md"]
-    texts = [page.read_text(encoding="utf-8") for page in pages]
-    text = next(text for text in texts if "<!-- bench:begin -->" in text)
-    table = text.partition("<!-- bench:begin -->")[2].partition("<!-- bench:end -->")[0]
-    heads, _, *rows = [
-        [cell.strip() for cell in line.strip("|").split("|")]
-        for line in table.splitlines()
-        if line.startswith("|")
-    ]
-    place = heads.index(HEAD)
-    return {row[0]: float(re.match(r"[\d.]+", row[place]).group()) for row in rows}
+    """Operation → how many times faster than cpprb, from the record beside the page that has the table."""
+    record = json.loads((ROOT / "docs" / "measurements" / "bench.json").read_text(encoding="utf-8"))
+    return {row["operation"]: row["ratios"]["cpprb"]["median"] for row in record["rows"]}
 
 
 @pytest.fixture(scope="module")

@@ -34,10 +34,10 @@ def env_dict() -> dict[str, Any]:
     return {name: {"shape": shape} for name, shape in FIELDS.items()}
 
 
-def random_chunk(rng: np.random.Generator, count: int = CHUNK) -> dict[str, Any]:
+def random_chunk(rng: np.random.Generator) -> dict[str, Any]:
     """Return random rows with priorities."""
-    rows = {name: rng.random((count, shape), dtype=np.float32) for name, shape in FIELDS.items()}
-    return rows | {"priorities": rng.exponential(size=count).astype(np.float32)}
+    rows = {name: rng.random((CHUNK, shape), dtype=np.float32) for name, shape in FIELDS.items()}
+    return rows | {"priorities": rng.exponential(size=CHUNK).astype(np.float32)}
 
 
 class Route:

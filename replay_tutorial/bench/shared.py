@@ -185,7 +185,7 @@ def spread_of(figures: FloatArray) -> Spread | None:
     return Spread.of(there) if len(there) else None
 
 
-def add_costs(capacity: int, rounds: int = 60) -> dict[str, Spread]:
+def add_costs(capacity: int) -> dict[str, Spread]:
     """Return the µs of an `add` of 100 rows by a single writer, to shared memory and to private memory."""
     chunk = random_chunk(np.random.default_rng(0))
     rows = {name: chunk[name] for name in env_dict()}
@@ -197,7 +197,7 @@ def add_costs(capacity: int, rounds: int = 60) -> dict[str, Spread]:
         "MPReplayBuffer": lambda: uniform.add(**rows),
         "MPPrioritizedReplayBuffer with priorities": lambda: prioritized.add(**chunk),
     }
-    seconds = measure(workloads, rounds=rounds)
+    seconds = measure(workloads, rounds=60)
     costs = {name: Spread.of(figures * 1e6) for name, figures in seconds.items()}
     return costs | {
         f"{name} / ReplayBuffer": Spread.of(figures / seconds["ReplayBuffer"])

@@ -114,7 +114,7 @@ def write_results(
     return 0 if write_table(arguments.markdown, mark or name, text) else 1
 
 
-def write_record(path: Path, record: Mapping[str, object], indent: int | None = 2) -> None:
+def write_record(path: Path, record: Mapping[str, object]) -> None:
     """Write a record as JSON; its values may be dataclasses, but not NaN or infinity."""
-    text = json.dumps(record, indent=indent, default=asdict, allow_nan=False) + "\n"
+    text = json.dumps(record, indent=2, default=asdict, allow_nan=False) + "\n"
     replace_file(path, lambda unfinished: unfinished.write_text(text, encoding="utf-8"))

@@ -105,11 +105,11 @@ def sum_tree_ladder(capacity: int = 2**20, batch: int = 512, rounds: int = ROUND
     return measure_ladder(RUNGS, workloads_of, {find: read, put: write}, rounds)
 
 
-def nanoseconds_per_read(length: int, passes: int = 3) -> tuple[float, float]:
+def nanoseconds_per_read(length: int) -> tuple[float, float]:
     """Return ns per read of an array in random order: dependent reads and independent reads."""
     next_place, places = random_circle(length)
     ways = [lambda: read_one_after_the_other(next_place), lambda: read_together(next_place, places)]
-    waiting, together = (min(seconds_for(way, 1) for _ in range(passes + 1)) for way in ways)
+    waiting, together = (min(seconds_for(way, 1) for _ in range(4)) for way in ways)
     return waiting / length * 1e9, together / length * 1e9
 
 

@@ -38,26 +38,25 @@ class OnePlace:
         return None if version == known_version else (version, self.arrays["vector"].copy())
 
 
-def publish(mailbox: Any, length: int) -> None:
+def publish(mailbox: Any) -> None:
     """Publish vectors of 1, 2, 3, … until the process is killed: the main function of the publisher."""
     for version in count(1):
-        mailbox.publish(np.full(length, version, np.float32))
+        mailbox.publish(np.full(LENGTH, version, np.float32))
 
 
-def check_mailbox(kind: Any, seconds: float = 1.0, length: int = LENGTH) -> None:
+def check_mailbox(kind: Any, seconds: float = 1.0) -> None:
     """Check a mailbox while another process publishes.
 
     Args:
         kind: Class of the mailbox: `kind(length)`, with the methods `publish` and `pull` of `Mailbox`.
         seconds: Length of the check.
-        length: Length of the vectors.
 
     Raises:
         CheckFailed: If a vector is torn, or older than its predecessor.
         TimeoutError: If no vector is published.
     """
-    mailbox = kind(length)
-    with running(spawn.Process(target=publish, args=(mailbox, length), daemon=True)):
+    mailbox = kind(LENGTH)
+    with running(spawn.Process(target=publish, args=(mailbox,), daemon=True)):
         pulls, skipped = pull_for(mailbox, seconds)
     name = getattr(kind, "__name__", str(kind))
     print(f"{name}: {pulls:,} vectors pulled, all complete; {skipped:,} versions skipped")

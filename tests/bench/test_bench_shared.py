@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 
-from replay_tutorial.bench import command, routes, shared
+from replay_tutorial.bench import command, shared
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="these benchmarks need fork: Linux or macOS")
 
@@ -22,17 +22,19 @@ def quick(monkeypatch):
     monkeypatch.setattr(shared, "EXPLORERS", (1,))
 
 
-class Stuck(routes.Route):
+class Stuck(shared.Route):
     def step(self, priorities):
         time.sleep(60)
 
 
 def test_route_that_hangs_is_ended_and_counted(quick):
-    figures = shared.slot(lambda capacity: Stuck(routes.shared(capacity)), CAPACITY, 1, 0.1, patience=0.5)
+    figures = shared.slot(
+        lambda capacity: Stuck(shared.shared_buffer(capacity)), CAPACITY, 1, 0.1, patience=0.5
+    )
     assert all(math.isnan(figure) for figure in figures)
 
 
-class Late(routes.Route):
+class Late(shared.Route):
     """Whose explorers take half a second until they add."""
 
     begun = False
@@ -46,7 +48,7 @@ class Late(routes.Route):
 
 def test_nothing_is_measured_before_each_explorer_is_at_work(quick):
     for seconds in (0.25, 1.0, 4.0, 16.0):  # until the machine lets the explorer work
-        _, rows = shared.slot(lambda capacity: Late(routes.shared(capacity)), CAPACITY, 1, seconds)
+        _, rows = shared.slot(lambda capacity: Late(shared.shared_buffer(capacity)), CAPACITY, 1, seconds)
         if rows > 0:
             return
     pytest.fail("no rows came")
@@ -76,26 +78,26 @@ def test_explorer_adds_at_its_rate_and_makes_up_for_no_pause(pause, monkeypatch)
     clock = Clock(pause)
     monkeypatch.setattr(shared, "time", clock)
     shared.explore(clock, [0], 0, rate=20_000.0)
-    times = 100.0 + pause + np.arange(200) * routes.CHUNK / 20_000
-    times[1:] -= min(pause, routes.CHUNK / 20_000)  # the pause is the wait for the second chunk
+    times = 100.0 + pause + np.arange(200) * shared.CHUNK / 20_000
+    times[1:] -= min(pause, shared.CHUNK / 20_000)  # the pause is the wait for the second chunk
     assert clock.times == pytest.approx(times)
 
 
 def beget(begun):
     shared.start_process_group()
-    routes.context.Process(target=time.sleep, args=(600,)).start()
+    shared.context.Process(target=time.sleep, args=(600,)).start()
     begun.send(os.getpid())
     time.sleep(600)
 
 
 def start_group_and_die(begun):
-    routes.context.Process(target=beget, args=(begun,)).start()
+    shared.context.Process(target=beget, args=(begun,)).start()
     time.sleep(600)
 
 
 def test_a_group_ends_with_the_process_that_started_it():
-    ours, theirs = routes.context.Pipe(duplex=False)
-    parent = routes.context.Process(target=start_group_and_die, args=(theirs,))
+    ours, theirs = shared.context.Pipe(duplex=False)
+    parent = shared.context.Process(target=start_group_and_die, args=(theirs,))
     parent.start()
     leader = ours.recv()
     os.killpg(leader, 0)
@@ -113,7 +115,7 @@ def test_a_group_ends_with_the_process_that_started_it():
 
 def test_route_that_hangs_in_every_round_has_no_figures(tmp_path, monkeypatch, capsys):
     def slot(make, capacity, count, seconds, *, rate):
-        return (math.nan, math.nan) if make is routes.ROUTES["full lock"] else (100.0, 5_000.0)
+        return (math.nan, math.nan) if make is shared.ROUTES["full lock"] else (100.0, 5_000.0)
 
     monkeypatch.setattr(shared, "slot", slot)
     monkeypatch.setattr(shared, "EXPLORERS", (1,))

@@ -34,6 +34,7 @@ def check_limiter(kind: Callable[..., Any]) -> None:
         (4.0, 1, 1_000.0),
         (2.0, 200, 1_000.0),
         (8.0, 100, 800.0),
+        (4.0, 300, 512.0),  # when it is empty, the error is below the band
         (0.5, 10, 20.0),
         (1.0, 50, 64.0),
     ):
@@ -61,8 +62,23 @@ def check_limiter(kind: Callable[..., Any]) -> None:
             elif right:
                 samples += count
                 limiter.sampled(count)
+    check_edge(kind)
     check_waiting(kind)
-    print(f"right: {decisions:,} decisions, and calls that wait for another thread's count or time out")
+    print(
+        f"right: {decisions:,} decisions, and calls that wait until a timeout or until another thread counts"
+    )
+
+
+def check_edge(kind: Callable[..., Any]) -> None:
+    """Check that sampling starts with exactly `min_size` rows, not one row earlier or later."""
+    limiter = kind(4.0, 20, 100.0)
+    for inserts, right in ((19, False), (20, True)):
+        limiter.inserted(19 if inserts == 19 else 1)
+        if bool(limiter.await_can_sample(5, timeout=0.0)) != right:
+            raise NotYet(
+                f"min_size 20: after {inserts} inserts, 5 rows may {'' if right else 'not '}be sampled. "
+                f"Expected {right}"
+            )
 
 
 def check_waiting(kind: Callable[..., Any]) -> None:
@@ -151,8 +167,7 @@ def check_sums(sums: Callable[..., Any]) -> None:
                 if (environment, reward) != right:
                     raise NotYet(
                         f"{count} environments, n = {n}: ({environment}, {reward:g}) should be {right}. All "
-                        f"rewards of environment {environment} are {10**environment}. Where does the rest "
-                        "come from?"
+                        f"rewards of environment {environment} are {10**environment}. Where is the rest from?"
                     )
             if len(given) != len(wanted):
                 raise NotYet(

@@ -61,6 +61,16 @@ class AdmitsAtTheEdge(SamplesPerInsert):
         return self.error <= self.error_buffer
 
 
+class StartsOneRowLate(SamplesPerInsert):
+    def await_can_sample(self, count: int, timeout: float | None = None) -> bool:
+        return self.inserts > self.min_size and super().await_can_sample(count, timeout)
+
+
+class RefusesTheFirstRows(SamplesPerInsert):
+    def await_can_insert(self, count: int, timeout: float | None = None) -> bool:
+        return abs(self.error + count * self.samples_per_insert) <= self.error_buffer
+
+
 class DoesNotWait(SamplesPerInsert):
     def await_can_insert(self, count: int, timeout: float | None = None) -> bool:
         return super().await_can_insert(count, timeout=0.0)
@@ -71,6 +81,8 @@ def test_a_limiter_keeps_the_band_and_waits() -> None:
     for wrong, message in (
         (IgnoresMinSize, "sampled"),
         (AdmitsAtTheEdge, "inserted"),
+        (StartsOneRowLate, "after 20 inserts, 5 rows may be sampled"),
+        (RefusesTheFirstRows, "inserted"),
         (DoesNotWait, "should wait"),
     ):
         with pytest.raises(NotYet, match=message):

@@ -96,7 +96,7 @@ def check_read(read: Callable[..., Any]) -> None:
 
 
 class RowsReadBy(StampedRows):
-    """A stamped ring that this process samples with a given function; other processes only add rows."""
+    """A ring with stamps from which this process samples with a given function; other processes only add."""
 
     def __init__(self, read: Callable[..., Any], capacity: int, fields: Mapping[str, Any]) -> None:
         super().__init__(capacity, fields)
@@ -107,7 +107,7 @@ class RowsReadBy(StampedRows):
         return {name: value for name, value in vars(self).items() if name != "read_row"}
 
     def sample(self, batch_size: int) -> dict[str, npt.NDArray[Any]]:
-        """Draw rows uniformly; if the function returns None for a row, draw another one instead."""
+        """Draw rows uniformly, and draw again where the function returns None."""
         next_index, stamps, rows = self.arrays
         stored = min(int(next_index[0]), self.capacity)
         if stored == 0:

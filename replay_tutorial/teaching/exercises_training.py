@@ -74,7 +74,7 @@ def check_diagnoses(given: Mapping[str, Any]) -> None:
             names = ", ".join(sorted(name for name, _ in PATIENTS.values()))
             raise NotYet(f"run {patient} has no diagnosis yet; choose one of: {names}")
         if given[patient] != sickness:
-            raise NotYet(f"run {patient}: {given[patient]!r} is not the fault; note that {sign}")
+            raise NotYet(f"run {patient}: not {given[patient]!r}; note that {sign}")
     print("right: all three diagnoses; the returns alone would not show them")
 
 
@@ -109,7 +109,7 @@ def check_updates(updates: Callable[..., Any]) -> None:
                 f"{settings}: expected {wanted} updates, not {given}. How many samples may be drawn in all, "
                 "and how many complete batches is that?"
             )
-    print("right: a run with fewer steps than replay_start also makes no updates")
+    print("right: and a run with fewer steps than replay_start makes no update")
 
 
 class SmallReplay:

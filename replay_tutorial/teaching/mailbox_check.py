@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from replay_tutorial.local.supervisor import start_context
 from replay_tutorial.shared.memory import SharedArrays
 from replay_tutorial.teaching.exercises import CheckFailed
-from replay_tutorial.teaching.writers import START_SECONDS, running, spawn
+from replay_tutorial.teaching.writers import START_SECONDS, running
 
 LENGTH = 100_000  # numbers per vector, as in a small network
 
@@ -56,7 +57,7 @@ def check_mailbox(kind: Any, seconds: float = 1.0) -> None:
         TimeoutError: If no vector is published.
     """
     mailbox = kind(LENGTH)
-    with running(spawn.Process(target=publish, args=(mailbox,), daemon=True)):
+    with running(start_context().Process(target=publish, args=(mailbox,), daemon=True)):
         pulls, skipped = pull_for(mailbox, seconds)
     name = getattr(kind, "__name__", str(kind))
     print(f"{name}: {pulls:,} vectors pulled, all complete; {skipped:,} versions skipped")

@@ -1,0 +1,154 @@
+"""Ape-X as processes: the program ends and leaves nothing behind, also when its processes are killed."""
+
+import gc
+import multiprocessing
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from places import ROOT
+
+from replay_tutorial.agents.dqn import DQNPolicy, td_errors
+from replay_tutorial.agents.td_error import Transitions
+from replay_tutorial.steps.learning import apex_processes
+
+linux_only = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Networks this small are slower with two threads."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def shared_memory_in_use() -> int:
+    """How often this process has mapped or opened the package's shared memory; 0 where /proc is missing."""
+    if sys.platform != "linux":
+        return 0
+    mapped = len(re.findall(r"memfd:replay_tutorial", Path("/proc/self/maps").read_text()))
+    for handle in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            mapped += "memfd:replay_tutorial" in os.readlink(handle)
+    return mapped
+
+
+def test_the_program_ends_and_leaves_no_process_and_no_shared_memory() -> None:
+    gc.collect()
+    before = shared_memory_in_use()
+    shared = apex_processes.make_shared(seed=1)
+    learner = apex_processes.Learner(shared, seed=1)
+    with apex_processes.running_actors(shared, 2, seed=1) as actors:
+        learner.learn(30)
+    assert [actor.exitcode for actor in actors] == [0, 0]
+    assert not multiprocessing.active_children()
+    rows = shared.replay.get_all_transitions()
+    counts = np.bincount(rows["actor"], minlength=2)
+    assert counts.sum() == shared.replay.statistics().rows_added >= apex_processes.WARM_UP
+    assert not (counts % apex_processes.CHUNK).any(), "rows are added one local buffer at a time"
+    assert shared.parameters.version == 1 + 30 // apex_processes.PUBLISH_INTERVAL
+    # A row's discount is 0 exactly where its episode terminated, and each episode's score counts its rows.
+    assert set(np.unique(rows["discount"]).tolist()) <= {0.0, np.float32(apex_processes.GAMMA)}
+    assert (rows["score"][rows["discount"] == 0] < 500).all() and rows["ended"][rows["discount"] == 0].all()
+    for number in range(2):
+        own = rows["actor"] == number
+        scores, ended = rows["score"][own], rows["ended"][own]
+        np.testing.assert_array_equal(scores[1:], np.where(ended[:-1], 1, scores[:-1] + 1))
+        at, returns = apex_processes.episodes(shared, number)
+        np.testing.assert_array_equal(returns, scores[ended])
+        np.testing.assert_array_equal(rows["actor"][at - 1], number)
+    del shared, learner, actors, rows
+    gc.collect()
+    assert shared_memory_in_use() == before
+
+
+def test_initial_priorities_are_the_actors_own_errors() -> None:
+    shared = apex_processes.make_shared()
+    learner = apex_processes.Learner(shared)  # publishes parameters, and then makes no update
+    with apex_processes.running_actors(shared, 1):
+        pass
+    rows = shared.replay.get_all_transitions()
+    network = learner.agent.online
+    errors, _ = td_errors(network, network, Transitions.from_batch(rows))
+    priorities = DQNPolicy(network).priorities(rows)
+    np.testing.assert_allclose(priorities, errors.detach().abs().numpy(), rtol=1e-4, atol=1e-4)
+    masses = (priorities + 1e-4) ** apex_processes.ALPHA
+    assert shared.replay.total_mass == pytest.approx(masses.sum(), rel=1e-3)
+
+
+def test_the_program_ends_when_its_actors_are_killed() -> None:
+    shared = apex_processes.make_shared(capacity=2_000)
+    learner = apex_processes.Learner(shared)
+    with apex_processes.running_actors(shared, 2) as actors:
+        learner.learn(10)
+        actors[0].kill()
+        actors[0].join()
+        learner.learn(10)
+        actors[1].kill()
+        actors[1].join()
+        added = shared.replay.statistics().rows_added
+        learner.learn(10)
+        assert shared.replay.statistics().rows_added == added
+    assert learner.agent.updates == 30
+    assert all(actor.exitcode not in (0, None) for actor in actors)
+    assert not multiprocessing.active_children()
+
+
+def test_an_error_of_the_learner_stops_the_actors() -> None:
+    shared = apex_processes.make_shared()
+    learner = apex_processes.Learner(shared)
+    with pytest.raises(KeyboardInterrupt), apex_processes.running_actors(shared, 1) as actors:
+        learner.learn(1)
+        raise KeyboardInterrupt
+    assert [actor.exitcode for actor in actors] == [0]
+
+
+def test_actors_that_fail_at_once_are_reported() -> None:
+    shared = apex_processes.make_shared()
+    apex_processes.Learner(shared)
+    with (
+        pytest.raises(RuntimeError, match="all actors died"),
+        apex_processes.running_actors(shared, 2, seed=-1),  # not a seed for NumPy
+    ):
+        pytest.fail("no actor can run")
+    assert not multiprocessing.active_children()
+
+
+@linux_only
+def test_actors_end_when_the_program_is_killed() -> None:
+    program = (
+        "import os, signal\n"
+        "from replay_tutorial.steps.learning import apex_processes\n"
+        "if __name__ == '__main__':\n"
+        "    shared = apex_processes.make_shared()\n"
+        "    learner = apex_processes.Learner(shared)\n"
+        "    with apex_processes.running_actors(shared, 2) as actors:\n"
+        "        print(*(actor.pid for actor in actors), flush=True)\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    killed = subprocess.run(
+        [sys.executable, "-c", program], env=environment, check=False, capture_output=True, text=True
+    )
+    actors = killed.stdout.split()
+    assert len(actors) == 2, killed.stderr
+    deadline = time.monotonic() + 60
+    while any(Path("/proc", actor).exists() for actor in actors):
+        assert time.monotonic() < deadline, f"still running: {actors}"
+        time.sleep(0.05)
+
+
+def test_the_program_prints_what_its_actors_reached(capsys: pytest.CaptureFixture[str]) -> None:
+    apex_processes.main(actors=1, updates=3)
+    printed = capsys.readouterr().out
+    assert re.search(r"rows, 3 updates\nactor 0: mean return \d+ at first, \d+ at last", printed)

@@ -24,6 +24,15 @@ def my_release(stamps, slot, owner_of, is_alive, swap):
     return swap(stamps, slot, stamp, 0)
 
 
-# 3. The new words may become visible before the held stamp, and the second check may come before the copy.
-my_writer = ["hold", "fence", "words", "fence", "publish"]
-my_sampler = ["check", "fence", "words", "fence", "check"]
+def my_sample(stamps, rows, rng, batch_size):
+    """3. Draw another slot if this one was never written, or is held: its writer may be dead."""
+    batch = []
+    while len(batch) < batch_size:
+        slot = int(rng.integers(len(stamps)))
+        stamp = stamps[slot]
+        if stamp == 0 or stamp % 2:
+            continue
+        row = rows[slot].copy()
+        if stamps[slot] == stamp:
+            batch.append(row)
+    return batch

@@ -1,4 +1,4 @@
-"""Checks of chapter 06: two checks of a stamp, the slot of a dead writer, and a protocol with two bugs."""
+"""Checks of chapter 06: two checks of a stamp, the slot of a dead writer, and a sampler with two bugs."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -9,13 +9,9 @@ import numpy.typing as npt
 
 from replay_tutorial.steps.shared.stamped_rows import StampedRows
 from replay_tutorial.teaching.exercises import Hints, NotYet
-from replay_tutorial.teaching.own_protocol import explore_protocol
 from replay_tutorial.teaching.shared_check import check_shared
 
 STAMPS = (10, 4, 15, 0)
-# A protocol with two bugs, which an x86-64 machine doesn't show.
-BUGGY_WRITER = ("hold", "words", "fence", "publish")
-BUGGY_SAMPLER = ("check", "fence", "words", "check")
 
 read_hints = Hints(
     "Before the copy, the stamp says whether there is a complete row at all: 0 and odd stamps mean no.",
@@ -49,6 +45,8 @@ class WatchedStamps:
         self.values, self.checks = (stamp, then), 0
 
     def __getitem__(self, slot: int) -> int:
+        if isinstance(slot, slice):
+            raise NotYet("read one stamp at a time, as stamps[slot], because the check counts the reads")
         self.checks += 1
         return self.values[min(self.checks, 2) - 1]
 
@@ -84,8 +82,8 @@ def check_read(read: Callable[..., Any]) -> None:
             raise NotYet(f"the stamp is {where}; the row is complete, but None was returned")
         if whole and (rows.checks_before != 1 or stamps.checks != 2):
             raise NotYet(
-                f"checks of the stamp: {rows.checks_before} before the copy and {stamps.checks} in total; "
-                "expected 1 and 2"
+                f"the stamp was read {rows.checks_before} times before the copy and {stamps.checks} times in "
+                "total; expected 1 and 2. It may change between two reads: keep the first value in a variable"
             )
         rows.row[:] = 8.0
         if got is not None and not np.array_equal(got, np.full(3, 7.0)):
@@ -160,13 +158,53 @@ def compare_and_swap(stamps: list[int], slot: int, old: int, new: int) -> bool:
     return True
 
 
-def check_mended(writer: Sequence[str], sampler: Sequence[str]) -> None:
-    """Check a corrected order of stores and loads."""
-    try:
-        report = explore_protocol(writer, sampler)
-    except ValueError as error:
-        raise NotYet(str(error)) from None
-    if report.violation:
-        last = "; ".join((*report.trail, *report.last)[-3:])
-        raise NotYet(f"{report.violation}. The last operations: {last}. Which fence would prevent this?")
-    print(f"right: {report.states} states, and no torn row in any of them")
+class ScriptedStamps:
+    """Four stamps: of a complete row, a slot never written, one of a dead writer, and one that changes."""
+
+    MAX_READS = 100_000
+
+    def __init__(self) -> None:
+        self.values, self.reads = [8, 0, 27, 12], 0
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, slot: int) -> int:
+        self.reads += 1
+        if self.reads > self.MAX_READS:
+            raise NotYet(
+                f"after {self.MAX_READS:,} reads of stamps, the batch is still incomplete; what does the "
+                "sampler wait for?"
+            )
+        return self.values[slot]
+
+
+class ScriptedRows:
+    """The rows of `ScriptedStamps`. While row 5 is copied from slot 3, a writer replaces it with row 13."""
+
+    def __init__(self, stamps: ScriptedStamps) -> None:
+        self.stamps, self.rows = stamps, [np.full(4, float(row)) for row in (3, 0, 12, 5)]
+
+    def __getitem__(self, slot: int) -> npt.NDArray[np.float64]:
+        if slot == 3 and self.stamps.values[3] == 12:
+            self.stamps.values[3] = 2 * (13 + 1)
+            self.rows[3] = np.full(4, 13.0)
+            return np.array([5.0, 5.0, 13.0, 13.0])
+        return self.rows[slot]
+
+
+def check_sampler(sample: Callable[..., Any]) -> None:
+    """Check a function `sample(stamps, rows, rng, batch_size)` that draws complete rows uniformly."""
+    stamps, size = ScriptedStamps(), 400
+    batch = np.array(sample(stamps, ScriptedRows(stamps), np.random.default_rng(0), size))
+    if batch.shape != (size, 4):
+        raise NotYet(f"expected {size} rows of 4 values, not an array of shape {batch.shape}")
+    if (batch != batch[:, :1]).any():
+        raise NotYet("a torn row: a writer changed it during the copy, so the stamp must be checked again")
+    for row, reason in ((0, "the zeros of slot 1, which was never written"), (12, "the half-written row 12")):
+        if (batch[:, 0] == row).any():
+            raise NotYet(f"the batch contains {reason}. What is the stamp of that slot?")
+    counts = [int((batch[:, 0] == row).sum()) for row in (3, 13)]
+    if min(counts) < 150:  # 5 standard deviations below half of the draws
+        raise NotYet(f"rows 3 and 13 were drawn {counts[0]} and {counts[1]} times; draw each equally often")
+    print("right: complete rows only, drawn equally often, and a dead writer blocks no sampler")

@@ -33,6 +33,9 @@ OPERATIONS = {
 }
 
 
+SHIFT = " " * 16  # before the steps of the sampler, so that they form a second column
+
+
 class Report(NamedTuple):
     """The number of states visited, and the first violation with the operations that lead to it."""
 
@@ -43,9 +46,9 @@ class Report(NamedTuple):
 
     def __str__(self) -> str:
         found = self.violation or "no violation; every returned row is complete and has its own index"
-        return "\n".join(
-            (f"{self.states:,} states: {found}", *(f"   {step}" for step in (*self.trail, *self.last)))
-        )
+        steps = (*self.trail, *self.last)
+        lines = (f"{'' if step.startswith('writer') else SHIFT}   {step}" for step in steps)
+        return "\n".join((f"{self.states:,} states: {found}", *lines))
 
 
 def explore(model: Model) -> Report:

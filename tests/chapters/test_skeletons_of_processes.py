@@ -51,6 +51,34 @@ def test_a_slot_is_released_by_a_swap_of_the_stamp_that_was_checked() -> None:
             exercises_shared.check_release(wrong)
 
 
+def samples(
+    stamps: Any, rows: Any, rng: Any, batch_size: int, *, lowest: int = 1, odd: int = 0,
+    checks_again: bool = True, moves_by: int | None = None,
+) -> Any:  # fmt: skip
+    batch: list[Any] = []
+    while len(batch) < batch_size:
+        slot = int(rng.integers(4))
+        while (stamp := stamps[slot]) < lowest or stamp % 2 > odd:
+            slot = int(rng.integers(4)) if moves_by is None else (slot + moves_by) % 4
+        row = rows[slot].copy()
+        if not checks_again or stamps[slot] == stamp:
+            batch.append(row)
+    return batch
+
+
+def test_a_sampler_draws_complete_rows_equally_often_and_waits_for_no_writer() -> None:
+    exercises_shared.check_sampler(samples)
+    for wrong, message in (
+        ({"lowest": 0}, "never written"),
+        ({"odd": 1}, "half-written"),
+        ({"checks_again": False}, "torn"),
+        ({"moves_by": 1}, "equally often"),
+        ({"moves_by": 0}, "wait for"),
+    ):
+        with pytest.raises(NotYet, match=message):
+            exercises_shared.check_sampler(partial(samples, **wrong))
+
+
 class IgnoresMinSize(SamplesPerInsert):
     def await_can_sample(self, count: int, timeout: float | None = None) -> bool:
         return self.error - count >= -self.error_buffer

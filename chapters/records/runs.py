@@ -3,7 +3,8 @@
     python chapters/records/runs.py
 
 Each bad run differs from the good one in one or two settings. All runs use one process, so the same seed
-reproduces them. Two of them are repeated with another seed. All together take about a minute.
+reproduces them. Some are repeated with other seeds; those with seed 3 are for an exercise. All together take
+about two minutes.
 """
 
 import argparse
@@ -27,11 +28,15 @@ SHOWN = ("step", "episodic_return", "replay_ratio", "td_loss", "q_values", "row_
 RUNS: dict[str, dict[str, Any]] = {
     "healthy": {},
     "steps too large": {"learning_rate": 0.3, "gradient_norm": 1e6},
-    "target never renewed": {"target_interval": 1_000_000},
+    "target never updated": {"target_interval": 1_000_000},
     "no exploration": {"epsilon_base": 0.0},
-    "learner starved": {"samples_per_insert": 0.1},
+    "too few updates": {"samples_per_insert": 0.1},
     "healthy, seed 2": {"seed": 2},
     "no exploration, seed 2": {"epsilon_base": 0.0, "seed": 2},
+    "healthy, seed 3": {"seed": 3},
+    "steps too large, seed 3": {"learning_rate": 0.3, "gradient_norm": 1e6, "seed": 3},
+    "target never updated, seed 3": {"target_interval": 1_000_000, "seed": 3},
+    "too few updates, seed 3": {"samples_per_insert": 0.5, "seed": 3},
 }
 
 

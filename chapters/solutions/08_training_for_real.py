@@ -26,8 +26,8 @@ class MyCorridor(gymnasium.Env):
         return np.array([self.position / 5], np.float32)
 
 
-# 1. Q stays at the sum of three rewards; Q stays low and the evaluations jump; rows are rarely sampled.
-my_diagnoses = {"A": "target never renewed", "B": "steps too large", "C": "learner starved"}
+# 1. Q stays low and the evaluations jump; both rise; rows are rarely sampled; Q stays at the sum of three rewards.
+my_faults = {"A": "steps too large", "B": "healthy", "C": "too few updates", "D": "target never updated"}
 
 
 def my_updates(steps, batch_size, samples_per_insert, replay_start):

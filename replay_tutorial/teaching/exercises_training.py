@@ -1,4 +1,4 @@
-"""Checks of chapter 08: an environment, diagnoses from curves, a number of updates, an incomplete state."""
+"""Checks of chapter 08: an environment, faults found from curves, a number of updates, a wrong state."""
 
 import warnings
 from collections.abc import Callable, Mapping
@@ -30,7 +30,7 @@ def check_corridor(kind: Callable[[], Any]) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # advice on rendering and registration
             check_env(kind(), skip_render_check=True)
-    except (AssertionError, gymnasium.error.Error) as error:
+    except (AssertionError, TypeError, ValueError, gymnasium.error.Error) as error:
         raise NotYet(f"gymnasium's check_env says: {type(error).__name__}: {error}") from None
     env = kind()
     for name, actions in WALKS.items():
@@ -54,28 +54,29 @@ def check_corridor(kind: Callable[[], Any]) -> None:
     print("right: gymnasium's check, and walks to the exit and against the wall")
 
 
-# name of a faulty run in the exercise → (its fault, the symptom)
-PATIENTS = {
-    "A": ("target never renewed", "its Q-values never rise, although it is trained"),
-    "B": ("steps too large", "its evaluations jump, while its Q-values stay low"),
-    "C": ("learner starved", "its rows are rarely sampled"),
+# name of a run in the exercise → (its fault, the symptom)
+FAULTS = {
+    "A": ("steps too large", "its evaluations jump, while its Q-values stay low"),
+    "B": ("healthy", "its Q-values rise, and so do its evaluations"),
+    "C": ("too few updates", "its rows are rarely sampled"),
+    "D": ("target never updated", "its Q-values never rise, although it is trained"),
 }
 
 
-def patients(runs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the records of three faulty runs, named A, B and C."""
-    return {patient: runs[sickness] for patient, (sickness, _) in PATIENTS.items()}
+def unknown_runs(runs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the records of four runs, named A to D."""
+    return {name: runs[f"{fault}, seed 3"] for name, (fault, _) in FAULTS.items()}
 
 
-def check_diagnoses(given: Mapping[str, Any]) -> None:
-    """Check the diagnosis of each run."""
-    for patient, (sickness, sign) in PATIENTS.items():
-        if given.get(patient, ...) is ...:
-            names = ", ".join(sorted(name for name, _ in PATIENTS.values()))
-            raise NotYet(f"run {patient} has no diagnosis yet; choose one of: {names}")
-        if given[patient] != sickness:
-            raise NotYet(f"run {patient}: not {given[patient]!r}; note that {sign}")
-    print("right: all three diagnoses; the returns alone would not show them")
+def check_faults(given: Mapping[str, Any]) -> None:
+    """Check the fault named for each run."""
+    choices = sorted(fault for fault, _ in FAULTS.values())
+    for name, (fault, sign) in FAULTS.items():
+        if given.get(name, ...) not in choices:
+            raise NotYet(f"run {name}: choose one of {', '.join(choices)}")
+        if given[name] != fault:
+            raise NotYet(f"run {name}: not {given[name]!r}; note that {sign}")
+    print("right: all four runs; the returns alone would not show the faults")
 
 
 def count_updates(steps: int, batch_size: int, samples_per_insert: float, replay_start: int) -> int:
@@ -113,7 +114,7 @@ def check_updates(updates: Callable[..., Any]) -> None:
 
 
 class SmallReplay:
-    """A ring of numbers with uniform sampling. Its `state` is incomplete."""
+    """A ring of numbers with uniform sampling. Its `state` has two faults."""
 
     def __init__(self, capacity: int, seed: int) -> None:
         """Create an empty ring."""

@@ -82,8 +82,8 @@ def check_read(read: Callable[..., Any]) -> None:
             raise NotYet(f"the stamp is {where}; the row is complete, but None was returned")
         if whole and (rows.checks_before != 1 or stamps.checks != 2):
             raise NotYet(
-                f"the stamp was read {rows.checks_before} times before the copy and {stamps.checks} times in "
-                "total; expected 1 and 2. It may change between two reads: keep the first value in a variable"
+                f"checks of the stamp: {rows.checks_before} before the copy and {stamps.checks} in total; "
+                "expected 1 and 2. It may change between two checks: keep the first value in a variable"
             )
         rows.row[:] = 8.0
         if got is not None and not np.array_equal(got, np.full(3, 7.0)):

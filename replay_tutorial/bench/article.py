@@ -17,7 +17,7 @@ import numpy as np
 
 from replay_tutorial.bench.buffers import SLOT_SECONDS, row_of, seconds_of
 from replay_tutorial.bench.cases import adding, sampling
-from replay_tutorial.bench.peers.lineup import PEERS, Lineup, available_peers
+from replay_tutorial.bench.peers.lineup import PEERS, Lineup
 from replay_tutorial.bench.peers.peer import BETA, CEILING, FIELDS, OURS, Kind
 from replay_tutorial.measuring.markdown import figure, table, write_table
 from replay_tutorial.measuring.output import add_count, add_markdown, new_parser, write_record
@@ -228,7 +228,7 @@ def main(argv: Sequence[str]) -> int:
     packages: dict[str, None] = {}
     elsewhere: dict[str, str] = {}
     for grid in QUICK if options.quick else GRIDS:
-        with closing(available_peers(options.peers)) as lineup:
+        with closing(Lineup(options.peers)) as lineup:
             measured += points(grid, lineup, rounds, slot_seconds)
             skipped[grid.capacity] = lineup.skipped
             packages |= dict.fromkeys(lineup.distributions)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from replay_tutorial.bench import cases
 from replay_tutorial.bench.cases import Case, MakeWorkload
 from replay_tutorial.bench.peers.helper import HelperLost
-from replay_tutorial.bench.peers.lineup import PEERS, Lineup, available_peers
+from replay_tutorial.bench.peers.lineup import PEERS, Lineup
 from replay_tutorial.bench.peers.peer import CEILING, FIELDS, OURS
 from replay_tutorial.measuring.markdown import figure, spread_text, table
 from replay_tutorial.measuring.output import add_count, add_outputs, new_parser, write_results
@@ -148,7 +148,7 @@ def main(argv: Sequence[str]) -> int:
     chosen = SETS[arguments.cases]
     capacity, rounds = arguments.capacity or chosen.capacity, arguments.rounds or chosen.rounds
     rows: list[Row] = []
-    with closing(available_peers(arguments.peers or chosen.peers)) as lineup:
+    with closing(Lineup(arguments.peers or chosen.peers)) as lineup:
         for name, reason in lineup.skipped.items():
             print(f"skipped {name}: {reason}")
         for case in chosen.cases(capacity):
@@ -156,7 +156,8 @@ def main(argv: Sequence[str]) -> int:
             seconds = seconds_of(case.prepare, lineup, rounds, chosen.slot_seconds, where)
             rows.append(row_of(case.operation, seconds))
             print(rows[-1], flush=True)
-        names, distributions = lineup.names, lineup.distributions
+        provenance = Provenance.of("buffers", argv, lineup.distributions)
+        provenance.versions.update(lineup.versions_elsewhere)
     body = {
         "capacity": capacity,
         "rounds": rounds,
@@ -164,10 +165,9 @@ def main(argv: Sequence[str]) -> int:
         "skipped": lineup.skipped,
         "rows": rows,
     }
-    provenance = Provenance.of("buffers", argv, distributions)
     about = how_measured(chosen, rounds=rounds, capacity=capacity, skipped=lineup.skipped)
     return write_results(
-        arguments, "buffers", provenance, body, lines_of(rows, names), about, mark=chosen.mark
+        arguments, "buffers", provenance, body, lines_of(rows, lineup.names), about, mark=chosen.mark
     )
 
 

@@ -70,6 +70,6 @@ def test_missing_matplotlib_is_noticed_before_anything_is_measured(tmp_path, mon
         pytest.fail("it measures")
 
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    monkeypatch.setattr(article, "available_peers", fail)
+    monkeypatch.setattr(article, "Lineup", fail)
     with pytest.raises(ImportError, match="matplotlib"):
         command.main(["article", "--output", str(tmp_path / "out")])

@@ -193,7 +193,7 @@ def test_ceiling_moves_the_same_bytes_and_not_those_of_one_page(monkeypatch):
 def test_missing_library_is_skipped_by_name(monkeypatch):
     nobody = lineup.Entry((), "a_package_that_is_not_there", peer.CpprbLike)
     monkeypatch.setitem(lineup.PEERS, "nobody", nobody)
-    gathered = lineup.available_peers(["nobody"])
+    gathered = lineup.Lineup(["nobody"])
     assert "a_package_that_is_not_there" in gathered.skipped["nobody"]
     assert gathered.names == ["ours", "ceiling"]
 
@@ -203,7 +203,7 @@ def test_missing_library_is_skipped_by_name(monkeypatch):
 
 def test_reverb_is_skipped_by_name_where_it_is_not(monkeypatch, tmp_path):
     monkeypatch.setenv(helper.PYTHON_VARIABLE, str(tmp_path / "python"))
-    gathered = lineup.available_peers(list(libraries.REVERB_WAYS))
+    gathered = lineup.Lineup(list(libraries.REVERB_WAYS))
     for side in gathered.sides:
         side.full_of_rows(Kind(ROWS))
     assert set(gathered.skipped) == set(libraries.REVERB_WAYS)

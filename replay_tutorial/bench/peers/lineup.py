@@ -94,12 +94,24 @@ class Side:
         self.rows.clear()
 
 
-@dataclass(frozen=True)
 class Lineup:
-    """The measured peers, and the reasons why others are skipped."""
+    """The importable peers among `names`, always with ours first and the ceiling last.
 
-    sides: list[Side]
-    skipped: dict[str, str]
+    Attributes:
+        sides: The peers to measure.
+        skipped: Peer → reason why it, or one of its buffers, can't be measured.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.sides: list[Side] = []
+        self.skipped: dict[str, str] = {}
+        for name in [OURS, *(name for name in names if name not in (OURS, CEILING)), CEILING]:
+            try:
+                importlib.import_module(PEERS[name].package)
+            except ImportError as error:
+                self.skipped[name] = str(error)
+            else:
+                self.sides.append(Side(name, self.skipped))
 
     @property
     def names(self) -> list[str]:
@@ -123,18 +135,3 @@ class Lineup:
         """Stop the processes of all peers."""
         for side in self.sides:
             side.close()
-
-
-def available_peers(names: Sequence[str] = tuple(PEERS)) -> Lineup:
-    """Return the lineup of the importable peers among `names`, always with ours and the ceiling."""
-    skipped: dict[str, str] = {}
-    sides: list[Side] = []
-    for name in dict.fromkeys([OURS, *names, CEILING]):
-        try:
-            importlib.import_module(PEERS[name].package)
-        except ImportError as error:
-            skipped[name] = str(error)
-        else:
-            sides.append(Side(name, skipped))
-    sides.sort(key=lambda side: side.name == CEILING)
-    return Lineup(sides, skipped)

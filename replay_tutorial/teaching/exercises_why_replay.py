@@ -134,7 +134,7 @@ def check_targets(targets: Callable[..., Any]) -> None:
     print("right: for 1, 2 and 64 rows, also with negative values")
 
 
-class Corridor:
+class Counter:
     """An environment whose observation is a counter: episode e starts at 100·e, and each step adds 1."""
 
     def __init__(self) -> None:
@@ -153,7 +153,7 @@ class Corridor:
         return self.place, self.place % 100 == 3
 
 
-def store_across(env: Corridor, steps: int) -> list[tuple[int, int]]:
+def store_across(env: Counter, steps: int) -> list[tuple[int, int]]:
     """Return (obs, next_obs) of each step. The function has one bug."""
     rows: list[tuple[int, int]] = []
     obs = env.reset()
@@ -168,7 +168,7 @@ def store_across(env: Corridor, steps: int) -> list[tuple[int, int]]:
 
 def check_store(store: Callable[..., Any]) -> None:
     """Check a corrected version of `store_across`."""
-    rows = store(Corridor(), 8)
+    rows = store(Counter(), 8)
     if len(rows) != 8:
         raise NotYet(f"8 steps must give 8 rows, not {len(rows)}")
     for number, (obs, next_obs) in enumerate(rows):

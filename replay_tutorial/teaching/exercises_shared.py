@@ -132,8 +132,8 @@ def check_release(release: Callable[..., Any]) -> None:
         (24, 24, True, 24, "is even: no writer holds the slot"),
         (alive, alive, False, alive, "is odd, and its owner is alive"),
         (dead, dead, True, 0, "is odd, and its owner is dead"),
-        (dead, alive, False, alive, f"was {dead}, of a dead owner; then a living writer got the slot"),
-        (dead, 28, False, 28, f"was {dead}, of a dead owner; then another writer published a row there"),
+        (dead, alive, False, alive, f"{alive}: a living writer got the slot"),
+        (dead, 28, False, 28, "28: another writer published a row"),
     ):
         stamps = [stamp]
 
@@ -142,11 +142,12 @@ def check_release(release: Callable[..., Any]) -> None:
             return owner == alive
 
         given = release(stamps, 0, int, is_alive, compare_and_swap)
-        found = f"the stamp {stamp if stamp == then else then} {where}"
+        changed = f"the stamp was {stamp}, of a dead owner; while the system answered, it changed to {where}"
+        found = f"the stamp {stamp} {where}" if stamp == then else changed
         if stamps[0] != left:
             raise NotYet(f"{found}; it should be {left} afterwards, not {stamps[0]}")
         if bool(given) != free and not (stamp != then and then % 2 == 0):
-            raise NotYet(f"{found}; expected {free}, not {given}")
+            raise NotYet(f"{found}; the result should be {free}, not {given}")
     print("right: only the slot of a dead writer is released, even if others continue in the meantime")
 
 

@@ -6,9 +6,9 @@ is one that is not scheduled, so stops need no step of their own. Stamps have th
 
 The memory model:
 
-- A store stays pending until it becomes visible to all other processes at once. The order is free except for
-  fences and releases: `pending` is a sequence of groups, and only stores in the first group may become
-  visible.
+- A store stays pending until it becomes visible to all other processes at once. Stores may become visible in
+  any order that fences and releases allow: `pending` is a sequence of groups, and only stores in the first
+  group may become visible.
 - A swap compares with the newest stamp, visible or not, because all processes agree on the order of changes
   to a single word.
 - The sampler's loads run in any order that no acquire or fence forbids.

@@ -31,7 +31,7 @@ def make(name: str, training: bool, render_mode: str | None = None) -> gym.Env[A
 
     Args:
         name: Environment ID, such as `ALE/Pong-v5`.
-        training: Clip rewards, and end an episode when a life is lost.
+        training: Whether to clip rewards and to end an episode when a life is lost.
         render_mode: See `gymnasium.make`.
 
     Raises:

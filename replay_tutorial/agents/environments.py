@@ -6,7 +6,7 @@ with a one-line message instead of a traceback from each actor.
 
 Left out: Sequence and Graph observations, MultiDiscrete and MultiBinary actions, and vector environments.
 Actors step a list of single environments, because a vector environment may replace the last observation of an
-episode by the first of the next.
+episode with the first of the next.
 """
 
 from typing import Any, NamedTuple
@@ -59,8 +59,8 @@ def make_environment(name: str, *, training: bool = False, render: bool = False)
 
     Args:
         name: ID of a registered gymnasium environment, or `module:Name-v0`, which imports the module first.
-        training: For Atari games: clip rewards, and end an episode when a life is lost.
-        render: Make `render` return images.
+        training: For Atari games: whether to clip rewards and to end an episode when a life is lost.
+        render: Whether `render` returns images.
 
     Raises:
         UnsupportedEnvironment: If the environment does not exist, a package is missing, or its spaces are not

@@ -63,7 +63,7 @@ class Evaluation(NamedTuple):
     def __str__(self) -> str:
         """Return one line: `mean 498.2 ± 0.9 (standard error; min 431.0, max 500.0, 100 episodes)`.
 
-        For a single episode it contains the return only.
+        For a single episode, the line contains only the return.
         """
         low, high = self.returns.min(), self.returns.max()
         cut = f", {self.num_truncated} cut at the step limit" if self.num_truncated else ""

@@ -45,7 +45,7 @@ SENDERS = 2
 # Spaces of the stored observations; the other fields are the same for both.
 CARTPOLE = Spaces(Box(-5.0, 5.0, (4,), np.float32), Discrete(2))
 ATARI = Spaces(Box(0, 255, (4, 84, 84), np.uint8), Discrete(6), stacked=True)
-# Prints the time of its first update.
+# Prints the time of the run's first update.
 FIRST_UPDATE = """
 import time
 from replay_tutorial.bench.cluster import first_update

@@ -175,7 +175,7 @@ ROUTES: dict[str, Callable[[int], Route]] = {
 
 @dataclass(frozen=True)
 class Row:
-    """The measurements with one number of explorers, by route. Rounds in which a route hung don't count."""
+    """The measurements with one number of explorers, keyed by route, without rounds in which a route hung."""
 
     explorers: int
     steps: dict[str, Spread | None]  # of the learner, per second; None if the route hung in every round

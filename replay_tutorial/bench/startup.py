@@ -1,8 +1,9 @@
 """`python -m replay_tutorial bench startup`: start-up times in new processes.
 
-Measures three times: to import the package, from the import to the first sample, and from starting a spawned
-worker to its first row in a shared buffer. The first sample is measured with an empty cache of compiled
-kernels (cold) and with a full one (warm). The start-up of the interpreter isn't included.
+Measures three durations: the import of the package, the time from the import to the first sample, and the
+time from starting a spawned worker to its first row in a shared buffer. The first sample is measured with an
+empty cache of compiled kernels (cold) and with a full one (warm). The start-up of the interpreter isn't
+included.
 """
 
 from collections.abc import Sequence

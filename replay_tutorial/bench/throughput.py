@@ -55,7 +55,7 @@ def endless(config: Config) -> Config:
 
 
 def settings_of(environment: str, actors: Sequence[int] | None) -> dict[str, Config]:
-    """Return the settings of the complete runs, by the name of their limiter.
+    """Return the settings of the complete runs, keyed by the name of the limiter.
 
     The first number of actors runs both with and without a limit, the others only without.
     """

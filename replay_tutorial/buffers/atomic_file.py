@@ -22,7 +22,7 @@ if sys.platform != "win32":
 
 
 def replace_file(path: Path, write: Callable[[Path], object]) -> None:
-    """Replace `path` atomically by a file that `write` creates; if `write` raises, keep the old file."""
+    """Replace `path` atomically with a file that `write` creates; if `write` raises, keep the old file."""
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, "The path is a folder; pass the path of a file", str(path))
     unfinished = path.with_name(f".{path.name}.unfinished")

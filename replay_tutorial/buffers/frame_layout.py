@@ -188,7 +188,7 @@ def frame_layouts(
 
 
 def with_numbers(fields: Fields, layouts: Sequence[FrameLayout]) -> Fields:
-    """Replace each observation that is stored as frames by a field of frame numbers, int64[stack]."""
+    """Replace each observation that is stored as frames with a field of frame numbers, int64[stack]."""
     numbers = {
         name: {"shape": layout.stack, "dtype": np.int64} for layout in layouts for name in layout.names
     }

@@ -133,7 +133,7 @@ class FrameLog:
 
 
 class FrameStore:
-    """Replaces observations by frame numbers, and frame numbers by observations.
+    """Replaces observations with frame numbers, and frame numbers with observations.
 
     Attributes:
         fields: The fields of stored rows; a compressed field holds int64[stack] frame numbers.
@@ -162,7 +162,7 @@ class FrameStore:
         return list(numbered.values())
 
     def restore(self, batch: Batch, out: Out, threads: int = 1) -> Batch:
-        """Replace frame numbers in a batch by observations, in arrays from `out` where available."""
+        """Replace frame numbers in a batch with observations, in arrays from `out` where available."""
         logs = {name: log for log in self.logs for name in log.layout.names}
         count = len(next(iter(batch.values())))
         fields = {name: log.layout.field for name, log in logs.items() if name not in out}

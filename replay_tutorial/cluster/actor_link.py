@@ -1,10 +1,10 @@
 """The link between an actor and the gateways.
 
-Up to two chunks are in flight, so that the actor continues while they travel. A chunk is delivered at most
+Up to two chunks are in flight, so that the actor doesn't wait for each reply. A chunk is delivered at most
 once: if no reply arrives, its rows may or may not have been inserted, so they are dropped and counted. A lost
 row costs little; a duplicated row would be sampled twice as often. Only chunks that a gateway has refused are
-sent again, after the delay that it requested. After a loss, the actor polls the next gateway, and sends rows
-only once that gateway has replied.
+sent again, after the delay that the gateway requested. After a loss, the actor polls the next gateway, and
+sends rows only once that gateway has replied.
 
 The transport is not part of this module: it needs only functions that return a Future.
 """
@@ -33,7 +33,7 @@ class Call(NamedTuple):
     answer: Future[Any]
     chunk: Chunk | None
     since: float  # time.monotonic()
-    turn: int  # `ActorLink.turn` when it was made
+    turn: int  # `ActorLink.turn` when the call was made
 
 
 class ActorLink:
@@ -56,7 +56,7 @@ class ActorLink:
         self.gateways = gateways
         self.actor, self.restart_count = actor, restart_count
         self.is_lost = is_lost
-        self.turn = actor  # modulo their number, it selects the gateway; a loss increments it
+        self.turn = actor  # modulo the number of gateways, it selects one; a loss increments it
         self.gateway_replied = False  # whether the gateway has replied in this turn
         self.stopped = False
         self.updates = 0

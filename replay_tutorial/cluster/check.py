@@ -41,7 +41,7 @@ class Host(NamedTuple):
     rate: float  # bytes per second of a 32 MB object sent from there to here
     environment: Mapping[str, str]  # the environment variables RAY_* of its Ray processes
     head: bool  # whether it is Ray's head, which runs the health checks
-    error: str = ""  # why it could not be inspected
+    error: str = ""  # the reason why the host could not be inspected
 
 
 class Probe:
@@ -73,7 +73,7 @@ def inspect_hosts() -> list[Host]:
 
 
 def inspect_host(node: Mapping[str, Any], here: bool) -> Host:
-    """Inspect one host; if it doesn't respond, return it with an error."""
+    """Inspect one host; if it doesn't respond, return it with the error."""
     resources = node["Resources"]
     name = f"{node['NodeManagerHostname']} {node['NodeManagerAddress']}"
     head = "node:__internal_head__" in resources
@@ -95,7 +95,7 @@ def inspect_host(node: Mapping[str, Any], here: bool) -> Host:
 
 
 def fetch(probe: Any) -> float:
-    """Return the seconds that it takes to send 32 MB here, without the time to allocate them."""
+    """Return the seconds that it takes to send 32 MB here, excluding the time to allocate them."""
     block = probe.block.remote()
     ray.wait([block], timeout=ANSWER_TIMEOUT_SECONDS, fetch_local=False)
     return timed(lambda: ray.get(block, timeout=ANSWER_TIMEOUT_SECONDS))

@@ -22,8 +22,8 @@ LOCAL = "local"
 STORE_BYTES = 1 << 30  # object store of a local cluster, for chunks and parameters
 CONNECT_TIMEOUT_SECONDS = 3.0  # Ray itself would retry for minutes
 STARTUP_TIMED_OUT = "timed out during startup"  # Ray's error for a host that didn't start within 30 s
-# Require a token, and listen on 127.0.0.1 only. By default Ray listens on all networks; despite its name, the
-# second variable is the only setting that prevents this.
+# Require a token, and listen on 127.0.0.1 only. By default, Ray listens on all networks; despite its name,
+# the second variable is the only setting that prevents this.
 PRIVATE_ENVIRONMENT = {"RAY_AUTH_MODE": "token", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 NO_TOKEN = "anyone who can reach this cluster can run code on it."
 TOKEN_INSTRUCTIONS = (
@@ -81,7 +81,7 @@ def connect(address: str, cpus: float) -> bool:
             ray.init(**options)
     except Exception as error:
         known = isinstance(error, RayError | OSError | ValueError | RuntimeError)
-        if not known and STARTUP_TIMED_OUT not in str(error):  # Ray raises a plain Exception for it
+        if not known and STARTUP_TIMED_OUT not in str(error):  # Ray raises a plain Exception for a timeout
             raise
         raise ClusterUnavailable(
             f"the cluster at {address} can't be used: {failure_reason(error)}"
@@ -153,14 +153,14 @@ def restrict_to_localhost() -> None:
 
 
 def check_reachable(address: str) -> str:
-    """Return the address of a cluster as host:port, after checking that something listens there.
+    """Return the address of a cluster as host:port, after checking that a process listens at it.
 
     Args:
         address: host:port, or `auto` for the cluster that this host belongs to.
 
     Raises:
-        ClusterUnavailable: If the address is invalid, this host belongs to no cluster, or nothing listens
-            there.
+        ClusterUnavailable: If the address is invalid, this host belongs to no cluster, or no process
+            listens at the address.
     """
     import ray
     from ray._private.services import canonicalize_bootstrap_address
@@ -177,7 +177,7 @@ def check_reachable(address: str) -> str:
         raise ClusterUnavailable(
             f"{address!r} is not a cluster address: pass auto, local, or host:port (Ray's default is 6379)."
         )
-    # Ray replaces these names by the address under which other hosts reach this one.
+    # Ray replaces these names with the address under which other hosts reach this one.
     host = ray.util.get_node_ip_address() if host in ("localhost", "127.0.0.1") else host.strip("[]")
     try:
         socket.create_connection((host, int(port)), timeout=CONNECT_TIMEOUT_SECONDS).close()

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 class ClusterEngine(Engine):
     """Runs the actors on a Ray cluster.
 
-    Ray is imported only when the engine connects, because its settings must be set before.
+    Ray is imported only when the engine connects, because some of Ray's settings must be set before the
+    import.
 
     Args:
         options: Which cluster to use, and how.

@@ -57,7 +57,7 @@ class PendingReports(NamedTuple):
     """Reports of actors that the driver has not collected yet."""
 
     messages: list[Message]
-    rows_lost: dict[tuple[int, int], int]  # (actor, restart_count) → rows; it only grows
+    rows_lost: dict[tuple[int, int], int]  # (actor, restart_count) → rows; the numbers only grow
     hosts: dict[tuple[int, int], str]  # (actor, restart_count) → host that it starts on
 
 
@@ -117,7 +117,7 @@ class Gateway:
         return pending
 
     def _seconds_until_room(self, count: int) -> float:
-        """Return when the limiter will admit `count` rows, from the rate at which the learner samples."""
+        """Return the time at which the limiter will admit `count` rows, given the learner's sampling rate."""
         limiter = self.limiter
         (then, before), now, samples = self._measured, time.monotonic(), limiter.samples
         if now - then >= RATE_SECONDS:

@@ -1,7 +1,7 @@
 """The options of a cluster: its address, its gateways, and the resources of an actor.
 
-They are not settings of the run, because a run may be resumed on another cluster or on one machine. The run's
-folder stores them in `cluster.json`, so that `resume` without options uses the same cluster.
+These options are not settings of the run, because a run may be resumed on another cluster or on one machine.
+The run's folder stores them in `cluster.json`, so that `resume` without options uses the same cluster.
 """
 
 import argparse
@@ -54,7 +54,7 @@ def resolve_options(
     """Return the options that were parsed, or None for this machine; omitted options are taken from `saved`.
 
     Raises:
-        SystemExit: With status 2, if they are invalid; the reason has been printed.
+        SystemExit: If the options are invalid, with status 2; the reason has been printed.
     """
     names = [option.name for option in fields(ClusterOptions)]
     passed = {name: getattr(parsed, name) for name in names[1:] if getattr(parsed, name) is not None}
@@ -75,7 +75,7 @@ def split_options(program: str, arguments: Sequence[str]) -> tuple[ClusterOption
     """Split a command's arguments into cluster options, which are None without `--cluster`, and all others.
 
     Raises:
-        SystemExit: With status 2, if they can't be parsed; the reason has been printed.
+        SystemExit: If the arguments can't be parsed, with status 2; the reason has been printed.
     """
     parser = argparse.ArgumentParser(prog=program, add_help=False, allow_abbrev=False)
     add_options(parser, "this machine")
@@ -84,10 +84,10 @@ def split_options(program: str, arguments: Sequence[str]) -> tuple[ClusterOption
 
 
 def saved_options(run: Path) -> ClusterOptions | None:
-    """Return the options with which a run was last trained, or None if that was on one machine.
+    """Return the options with which a run was last trained, or None if it was trained on one machine.
 
     Raises:
-        ValueError: If they can't be read.
+        ValueError: If the options can't be read.
     """
     path = run / CLUSTER_FILE
     if not path.exists():

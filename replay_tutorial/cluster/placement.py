@@ -57,7 +57,7 @@ def addresses() -> dict[str, str]:
 
 
 def free_resources() -> Mapping[str, float]:
-    """Return the free resources of all hosts together, by Ray's resource names."""
+    """Return the free resources of all hosts together, keyed by Ray's resource names."""
     return ray.available_resources()
 
 
@@ -78,17 +78,17 @@ class HostMonitor:
 
     def _work(self) -> None:
         while not self.closing.wait(POLL_SECONDS):
-            with suppress(RayError):  # `answered` is not updated then
+            with suppress(RayError):  # in this case, `answered` is not updated
                 self.addresses, self.free, self.answered = addresses(), free_resources(), time.monotonic()
 
 
 def actors_that_fit(options: ClusterOptions, cpus: float, memory: float) -> int:
-    """Return how many actors fit into this number of CPUs and bytes of memory."""
+    """Return the number of actors that fit into the given number of CPUs and bytes of memory."""
     return int(min(cpus / options.cpus_per_actor + 1e-9, memory / ACTOR_MEMORY))
 
 
 def capacity_message(who: str, options: ClusterOptions, free: Mapping[str, float], hosts: int) -> str:
-    """Return the message that actors don't fit; `free` are the resources of all hosts together."""
+    """Return the message for actors that don't fit; `free` are the resources of all hosts together."""
     needed, cpus, memory = ACTOR_MEMORY / 2**20, free.get("CPU", 0.0), free.get("memory", 0.0) / 2**20
     return (
         f"no room for {who}: an actor needs {options.cpus_per_actor:g} CPU and {needed:.0f} MiB on one "

@@ -34,7 +34,7 @@ class ActorTask(NamedTuple):
     restart_count: int
     seed: np.random.SeedSequence
     sources: str  # digest of the sources on the learner's host
-    path: tuple[str, ...]  # its sys.path, because the environment's module may not be installed
+    path: tuple[str, ...]  # sys.path of the learner's host: the environment's module may not be installed
 
 
 def play(task: ActorTask, gateways: Sequence[Any]) -> None:

@@ -1,7 +1,7 @@
-"""The context of an actor on another host: the protocols of `apex.context`, as far as an actor uses them.
+"""The context of an actor on another host: the part of `apex.context` that an actor uses.
 
 An actor inserts rows, pulls parameters, and reads the learner's progress and the stop flag. Because it reads
-them often, the values are those of the gateway's last reply. Learner and evaluator use the real context on
+these values often, they are those of the gateway's last reply. Learner and evaluator use the real context on
 their host.
 """
 

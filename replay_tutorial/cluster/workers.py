@@ -50,7 +50,7 @@ class RemoteRole:
         self.task: Any = None
         self.end: Future[None] | None = None  # the task's result
         self.last_report = 0.0
-        self.host = ""  # on which the task runs; empty while it is not placed
+        self.host = ""  # the host on which the task runs; empty while the task is not placed
         self.pending_since: float | None = None  # time since which it waits to be placed; None once placed
 
     def start(self, remote_play: Any, gateways: Iterable[Any], sources: str) -> None:
@@ -106,7 +106,7 @@ class ClusterWorkers(Workers):
         self.local = Supervisor(central, setup.context.stop.request)
         self.actors = [RemoteRole(setup, number) for number in range(setup.context.config.actors)]
         self.stopping = False
-        self.rows_lost: dict[tuple[int, int], int] = {}  # by (actor, restart_count)
+        self.rows_lost: dict[tuple[int, int], int] = {}  # keyed by (actor, restart_count)
         self.host_monitor = placement.HostMonitor()
         self.hosts = self.host_monitor.addresses
         self.gateways: dict[Any, Future[PendingReports] | None] = {}  # gateway → its call in flight

@@ -55,7 +55,7 @@ class Role(NamedTuple):
 
     name: str
     start: Callable[[int, Connection], Start]  # number of earlier starts, pipe → function and arguments
-    max_failures: int | None = None  # consecutive failures that end the run; None: the first one does
+    max_failures: int | None = None  # consecutive failures that end the run; None: the first failure ends it
 
 
 class Worker:

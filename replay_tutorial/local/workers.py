@@ -1,7 +1,8 @@
 """The functions that the processes of a run execute.
 
-A worker process ignores Ctrl-C, reports its exceptions to the parent, and never outlives the parent. If it
-dies without a report, the parent notices that its pipe is closed or that it is no longer alive. A worker
+A worker process ignores Ctrl-C, reports its exceptions to the parent, and never outlives the parent. If a
+worker dies without a report, the parent notices that the worker's pipe is closed or that the worker is no
+longer alive. A worker
 detects the death of its parent through `parent_process().sentinel`.
 """
 

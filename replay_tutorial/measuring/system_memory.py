@@ -7,7 +7,7 @@ KILOBYTE = 1024  # bytes; Linux reports memory in kB of this size
 
 
 def resident_memory() -> int:
-    """Return the resident memory of this process in bytes; its peak where only that is available."""
+    """Return the resident memory of this process in bytes, or its peak where only the peak is available."""
     return memory_line(Path("/proc/self/status"), "VmRSS:") or peak_memory()
 
 

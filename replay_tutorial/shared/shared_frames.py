@@ -230,7 +230,7 @@ def restore_rng_on_error(rng: np.random.Generator) -> Generator[None]:
 
 
 class SharedFrames:
-    """Replaces observations by frame indexes, and frame indexes by observations.
+    """Replaces observations with frame indexes, and frame indexes with observations.
 
     Attributes:
         stored_fields: Fields of the stored rows.
@@ -279,7 +279,7 @@ class SharedFrames:
         return list(numbered.values())
 
     def restore(self, rows: Rows, draw_again: DrawAgain, out: Out) -> Batch:
-        """Replace frame indexes by observations; `draw_again` replaces rows that lack a frame.
+        """Replace frame indexes with observations; `draw_again` replaces rows that lack a frame.
 
         Raises:
             RuntimeError: If no row with all its frames is found.
@@ -296,7 +296,7 @@ class SharedFrames:
         raise frames_lost()
 
     def restore_available(self, rows: Rows) -> Batch:
-        """Replace frame indexes by observations, and omit rows that lack a frame."""
+        """Replace frame indexes with observations, and omit rows that lack a frame."""
         copies = {name: frames.empty_copies(len(rows)) for name, frames in self._ring_of.items()}
         there = ~self._read(rows, np.arange(len(rows)), copies)
         if there.all():

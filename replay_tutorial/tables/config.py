@@ -66,7 +66,7 @@ def read_config(path: str | PathLike[str], address: str | None = None) -> Config
 
     Args:
         path: Path of the file. Other paths in it are relative to its folder.
-        address: Address to listen on, which overrides the file's.
+        address: Address to listen on; overrides the address in the file.
 
     Returns:
         The empty server, the address, the path of the server's file or None, and the seconds between saves.

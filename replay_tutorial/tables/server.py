@@ -57,7 +57,7 @@ class Server(ExplainsReverbNames):
         [[1.0, 2.0], [1.0, 2.0]]
 
     Attributes:
-        fields: The columns, by name.
+        fields: The columns, keyed by name.
     """
 
     _reverb_names: ClassVar = {

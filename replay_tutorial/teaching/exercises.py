@@ -66,7 +66,7 @@ def check_written(check: Callable[[Any], Any], written: Any) -> None:
 def methods_of(kind: type) -> list[FunctionType]:
     """Return the methods of a class and of its bases from the same module, the inherited ones first.
 
-    A base of another module, like `gymnasium.Env`, may have empty methods on purpose.
+    A base of another module, such as `gymnasium.Env`, may have empty methods on purpose.
     """
     own = [base for base in reversed(kind.__mro__) if base.__module__ == kind.__module__]
     names = dict.fromkeys(name for base in own for name in vars(base))

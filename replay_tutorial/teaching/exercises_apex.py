@@ -16,7 +16,7 @@ Steps = list[tuple[int, float]]  # (environment, reward), in order of arrival
 
 limiter_hints = Hints(
     "Write the error first: (inserts - min_size) * samples_per_insert - samples.",
-    "Inserting count rows raises it by count * samples_per_insert. Sampling count rows lowers it by count.",
+    "Inserting count rows raises the error by count * samples_per_insert. Sampling them lowers it by count.",
     "Up to min_size rows: inserts + count <= min_size is enough to admit an insert.",
     "A sample needs two conditions: inserts >= min_size, and error - count >= -error_buffer.",
     "deadline = time.monotonic() + timeout; check, return False after the deadline, else sleep for 1 ms.",
@@ -26,8 +26,8 @@ limiter_hints = Hints(
 def check_limiter(kind: Callable[..., Any]) -> None:
     """Check a class of limiters `kind(samples_per_insert, min_size, error_buffer)`.
 
-    Its methods are those of `SamplesPerInsert`. Without a timeout left, each decision is compared with the
-    equation; then another thread releases a call that waits.
+    Its methods are those of `SamplesPerInsert`. With a timeout of 0, each decision is compared with the
+    equation; then another thread releases a waiting call.
     """
     rng, decisions = np.random.default_rng(0), 0
     for ratio, start, band in (
@@ -116,7 +116,7 @@ def check_error(error: Any) -> None:
 
 
 def check_epsilons(epsilons: Callable[[int], Any]) -> None:
-    """Check a function that returns the ε of each actor, by the exponents of the paper."""
+    """Check a function that returns the ε of each actor, by comparing the exponents with the paper's."""
     for actors in (8, 2, 360, 1):
         try:
             given = np.asarray(epsilons(actors), dtype=float)

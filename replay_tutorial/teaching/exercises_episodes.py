@@ -12,7 +12,7 @@ stream_hints = Hints(
     "A row is complete when n steps are pending, or when the episode ends: no later step can change it.",
     "Append the new step first. Then, while a row is complete: fold all pending steps into a row, and remove "
     "the oldest step, `self.pending.popleft()`.",
-    "In the middle of an episode, the loop runs once at most. After the last step, it runs until nothing is "
+    "In the middle of an episode, the loop runs at most once. After the last step, it runs until nothing is "
     "pending, and each row is one step shorter than the one before: these are the tails.",
     "With `ended = step.terminated or step.truncated`, the loop is "
     "`while self.pending and (ended or len(self.pending) == self.n):`.",
@@ -69,7 +69,7 @@ def check_n_step_stream(kind: Callable[..., Any]) -> None:
             and may have `pending`, the steps without a row.
 
     Raises:
-        CheckFailed: If a call returns other rows than those that its step completes, or keeps too many steps.
+        CheckFailed: If a call returns rows other than those that its step completes, or keeps too many steps.
     """
     rng, gamma = np.random.default_rng(0), 0.5
     for n in (1, 2, 3, 5):

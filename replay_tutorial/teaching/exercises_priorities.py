@@ -71,7 +71,7 @@ def check_weights(weights_of: Callable[..., Any]) -> None:
 
 
 def hint_on(given: Any, priorities: Any, drawn: Any, setting: tuple[float, float, float]) -> str:
-    """Return a hint on the mistake with which these weights could have been computed."""
+    """Return a hint about the mistake that may have led to the given weights."""
     alpha, eps, beta = setting
     masses = (priorities + eps) ** alpha
     added_late, without_eps = priorities**alpha + eps, priorities**alpha

@@ -131,7 +131,7 @@ def expect_independent(buffer: Any, known: dict[int, float], oldest: int, size: 
     np.add.at(counts, (pairs[:, 0], pairs[:, 1]), 1)
     expect(
         fairness(counts.ravel(), np.outer(*halves).ravel()).is_fair,
-        f"size {size}: in 2,000 batches of two rows, these are not drawn independently at random. "
+        f"size {size}: in 2,000 batches of two rows, the two are not drawn independently at random. "
         "Does each segment have a random number of its own?",
     )
 

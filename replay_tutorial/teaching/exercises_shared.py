@@ -15,7 +15,7 @@ STAMPS = (10, 4, 15, 0)
 
 read_hints = Hints(
     "Before the copy, the stamp says whether there is a complete row at all: 0 and odd stamps mean no.",
-    "A complete row can become incomplete during the copy. The stamp would then be another one.",
+    "A complete row can become incomplete during the copy. The stamp would then be different.",
     "rows[slot] is not a copy but a view of the shared memory: later writes change it.",
     "Keep the first stamp in a variable, copy the row, and compare the variable with stamps[slot].",
 )
@@ -24,7 +24,7 @@ read_hints = Hints(
 def check_rows(rows: Sequence[Any]) -> None:
     """Check the indexes of the rows in the slots with `STAMPS`; None for a slot without a complete row."""
     if len(rows) != len(STAMPS) or ... in rows:
-        raise NotYet("replace each ... by an index, or by None for a slot without a complete row")
+        raise NotYet("replace each ... with an index, or with None for a slot without a complete row")
     for slot, (given, stamp) in enumerate(zip(rows, STAMPS, strict=True)):
         right = None if stamp == 0 or stamp % 2 else stamp // 2 - 1
         if given == right:

@@ -25,7 +25,7 @@ WALKS = {
 
 
 def check_corridor(kind: Callable[[], Any]) -> None:
-    """Check an environment by gymnasium's own check, and by walks whose results are known."""
+    """Check an environment with gymnasium's own check, and with walks whose results are known."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # advice on rendering and registration

@@ -1,8 +1,8 @@
 """Measured ladders: all versions of a component in one table, up to the package's own.
 
 Each row has the number of lines, what the version fixes, and the time of each operation. The ceiling is the
-simplest call that moves the same bytes; with one, each row also has its share of the ceiling. All versions
-are measured in interleaved rounds, as in the benchmarks.
+simplest call that moves the same bytes; if there is one, each row also has its share of the ceiling. All
+versions are measured in interleaved rounds, as in the benchmarks.
 """
 
 import inspect
@@ -130,7 +130,7 @@ def measure_ladder(
 
     Args:
         rungs: The versions, in order.
-        workloads_of: Creates an instance of a class and returns its operations by name.
+        workloads_of: Creates an instance of a class and returns its operations, keyed by name.
         ceiling: The ceiling of each operation; may be empty.
         rounds: Number of rounds.
     """

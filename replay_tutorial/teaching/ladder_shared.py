@@ -1,8 +1,9 @@
 """The ladder of the shared replay buffers: rows added and batches sampled while processes share a buffer.
 
 Some writers add batches of 100 rows while this process samples batches of 64, all as fast as they can, for
-one second. The ceiling is an unshared buffer to which one process only adds, or from which it only samples.
-The rungs are measured one after the other, so other programs on a busy machine distort the comparison.
+one second. The ceiling is the throughput of an unshared buffer to which one process only adds, or from which
+it only samples. The rungs are measured one after the other, so other programs on a busy machine distort the
+comparison.
 """
 
 import contextlib

@@ -2,8 +2,8 @@
 
 `find` finds the slots of a batch of random queries, and `set` sets the masses of a batch of random slots. The
 batches differ and the versions are interleaved, so that repeated queries don't keep nodes in the cache. The
-linear scan is timed with one query and its time multiplied. The ceiling reads, or writes, the same number of
-random masses with one NumPy call.
+linear scan is timed with one query, and its time is multiplied. The ceiling reads, or writes, the same number
+of random masses with one NumPy call.
 """
 
 import itertools

@@ -69,7 +69,7 @@ def loads_of(sampler: Sequence[str]) -> dict[int, tuple[int, ...]]:
         )
     before: dict[int, tuple[int, ...]] = {}
     done: tuple[int, ...] = ()  # loads before the last fence
-    since: tuple[int, ...] = ()  # loads after it
+    since: tuple[int, ...] = ()  # loads after that fence
     checks = iter((FIRST, SECOND))
     for step in sampler:
         if step == "fence":

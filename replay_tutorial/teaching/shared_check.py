@@ -101,7 +101,7 @@ def check_order(buffer: Any, writers: Writers, patience: float) -> None:
 
 
 def sample_until_done(buffer: Any, writers: Writers, which: Sequence[int]) -> int:
-    """Draw and check rows until these writers are done; return the number of rows drawn.
+    """Draw and check rows until the given writers are done; return the number of rows drawn.
 
     Only the sampler empties a queue, and a full queue blocks its writers.
     """
@@ -126,7 +126,7 @@ def wait_for_rows(buffer: Any, numbers: npt.NDArray[np.float64], where: str, pat
 def draw_all(buffer: Any) -> set[float]:
     """Return the numbers of the rows in the buffer.
 
-    It draws so many rows that a given one is missed once in ten million times.
+    It draws so many rows that it misses a given one only once in ten million calls.
     """
     draws = -(-CAPACITY * 20 // SAMPLE)
     try:

@@ -23,7 +23,7 @@ class Source:
         """Find the source of a module, class, function, method or kernel.
 
         Raises:
-            TypeError: If the object has no source, like a number.
+            TypeError: If the object has no source, such as a number.
         """
         thing = getattr(thing, "py_func", thing)  # the Python function of a compiled kernel
         if isinstance(thing, property):

@@ -175,7 +175,8 @@ def check_draws(kind: Kind) -> Fairness:
     drawn = fairness(counts, masses)
     expect(
         drawn.is_fair,
-        f"{DRAWS:,} draws find the slots {some(counts)} times, but expected are {some(expected.round())} "
+        f"{DRAWS:,} draws find the slots {some(counts)} times, but should find them "
+        f"{some(expected.round())} times "
         f"(χ² = {drawn.chi_square:,.0f} with {drawn.freedom} degrees of freedom).",
     )
     return drawn

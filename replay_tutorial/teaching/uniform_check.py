@@ -98,8 +98,9 @@ def check_drawn(buffer: Any, oldest: int, newest: int, where: str) -> None:
     distances = np.bincount(np.diff(drawn) % stored, minlength=stored)
     if stored > 1 and not fairness([distances[0], distances[1:].sum()], [1, stored - 1]).is_fair:
         raise CheckFailed(
-            f"{where}: the same row came twice in a row {distances[0]:,} times in {len(drawn):,} draws, but "
-            f"{len(drawn) / stored:,.0f} times are expected; sample each row independently, with replacement"
+            f"{where}: the same row was drawn twice running {distances[0]:,} times in {len(drawn):,} draws, "
+            f"but {len(drawn) / stored:,.0f} times are expected; sample each row independently, with "
+            "replacement"
         )
     result = fairness(distances, np.ones(stored))
     if not result.is_fair:

@@ -178,7 +178,7 @@ FAULTS = {
     ExclusiveEnd: "1 slots of mass 1 have the total 0.0: is the first or the last slot missing",
     NewestLeftOut: "2 slots of mass 1: no query finds slot 1. Is the left sum subtracted",
     UsesQueriesUp: "changed the caller's queries: work on a copy",
-    UniformDraws: "draws find the slots .* times, but expected are 1333, 0, 2667, 9333, 667, 0, 6000 ",
+    UniformDraws: "draws find the slots .* times, but should find them 1333, 0, 2667, 9333, 667, 0, 6000 ",
     OldMasses: "the masses returned are not those of the slots",
     Floating: "slots of dtype float64; they must be integers",
     OneAnswer: r"find returned \(\) slots and \(\) masses for \(1,\) queries",

@@ -74,7 +74,7 @@ class NeverTheSameTwice(RingOfRecords):
         (PrefersTheFirst, "times in"),
         (OtherRing, "was sampled 0 times"),
         (SamplesInOrder, "sample each row independently"),
-        (NeverTheSameTwice, "the same row came twice in a row"),
+        (NeverTheSameTwice, "the same row was drawn twice running"),
     ],
 )
 def test_the_check_finds_what_is_wrong(kind: Any, message: str) -> None:

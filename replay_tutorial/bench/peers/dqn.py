@@ -1,6 +1,6 @@
 """Stable-Baselines3's DQN with the hyperparameters of RL Baselines3 Zoo for CartPole, as a peer of `train`.
 
-It is evaluated equally often as ours, by the same function; its clock is stopped during evaluations. Two
+It is evaluated as often as ours, by the same function; its clock is stopped during evaluations. Two
 policies are scored: the last one, which `learn` returns to a user, and the best one of all evaluations, which
 corresponds to ours.
 

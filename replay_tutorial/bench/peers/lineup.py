@@ -87,7 +87,7 @@ class Side:
         return self.rows[kind]
 
     def close(self) -> None:
-        """Stop the processes of its buffers."""
+        """Stop the processes of the peer's buffers."""
         for buffer in self.rows.values():
             if buffer is not None:
                 buffer.close()

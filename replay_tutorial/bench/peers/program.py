@@ -49,7 +49,7 @@ class Calls:
         self.one, self.finish, self.queued = one, finish, queued
 
     def seconds(self, calls: int) -> float:
-        """Return the time in seconds that this many calls take.
+        """Return the duration of this many calls in seconds.
 
         A queue of prefetched batches fills while other workloads run. So it is emptied first, and at least
         `MIN_CALLS` calls are timed; otherwise the time to fill the queue would be missed.

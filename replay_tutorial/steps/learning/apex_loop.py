@@ -3,9 +3,9 @@
 Each actor acts with a copy of the network and its own epsilon, so some actors explore a lot and others hardly
 at all. It computes initial priorities, |TD error|, with its copy. The learner never acts: it samples, learns,
 updates priorities and publishes its parameters. Improvement over the one-file DQN: many actors fill the
-buffer, and every row has a TD error from the start. Remaining problem: they take turns, but each could be a
-process, as in the package's `apex/` and `local/`. N-step returns are left out. Source: Horgan et al. 2018,
-"Distributed Prioritized Experience Replay", algorithms 1 and 2.
+buffer, and every row has a TD error from the start. Remaining problem: actors and learner take turns, but
+each could be a process, as in the package's `apex/` and `local/`. N-step returns are left out. Source: Horgan
+et al. 2018, "Distributed Prioritized Experience Replay", algorithms 1 and 2.
 """
 
 import copy

@@ -12,8 +12,8 @@ episode if it is smaller. An episode ends in one of two ways:
 
 Improvement over 1-step rows: a reward propagates to the states before it n times as fast.
 
-Remaining problem: it needs the complete list and sums each window from scratch. The package's `NStep` keeps
-only the steps of unfinished windows.
+Remaining problem: `n_step` needs the complete list and sums each window from scratch. The package's `NStep`
+keeps only the steps of unfinished windows.
 
 Source: Sutton and Barto 2018, section 7.1; Pardo et al. 2018 (time limits).
 """

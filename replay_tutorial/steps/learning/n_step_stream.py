@@ -1,7 +1,7 @@
 """N-step returns from a stream: each step completes the rows whose window it fills.
 
-Improvement over the list: it holds only the steps whose window isn't complete, fewer than n, so that it can
-run while an agent acts. Every row is returned by the call that completes it:
+Improvement over the list: the stream holds only the steps whose window isn't complete, fewer than n, so that
+it can run while an agent acts. Every row is returned by the call that completes it:
 
     step      0  1  2  3  4 (end)      n = 3: step 2 completes row 0, step 3 completes row 1,
     rows      –  –  0  1  2, 3, 4      and the last step completes row 2 and the tails, rows 3 and 4

@@ -5,7 +5,7 @@ The target, r + γ max_a Q(s', a), uses a copy of the network that is updated on
 With a table of Q-values this works. A network fails: consecutive transitions are similar, so many small
 updates point in the same direction and overwrite what was learned about other states.
 
-Remaining problems: the order of the data, and that each transition is used only once.
+Remaining problems: the order of the data, and the single use of each transition.
 
 Source: Watkins 1989 (Q-learning); Lin 1992 (why a network needs its past); Mnih et al. 2015 (the copy).
 """

@@ -1,8 +1,8 @@
 """Fine-grained locks: one for the row counter, and eight for the slots.
 
 Improvement over one lock: each lock is held only while one row is copied, and blocks only the processes that
-need it. Two writers can copy at the same time, and a writer makes the sampler wait for one slot in eight
-only.
+need it. Two writers can copy at the same time, and a writer makes the sampler wait only for one slot in
+eight.
 
 Each slot now needs the index of its row. A row is counted before it is written, so the sampler could draw a
 slot that is still empty. A writer delayed for a whole lap could overwrite a newer row with its old one.

@@ -4,7 +4,7 @@ Improvement over the queue: the sampler no longer unpacks rows; it only requests
 killed leaves a closed socket behind, and the manager process, the only one that uses the lock, keeps running.
 
 Remaining problem: one process does the work for all others. Each row crosses a socket twice, on its way in
-and on its way out. In addition every call, however small, costs the round trip of a request message and a
+and on its way out. In addition, every call, however small, costs the round trip of a request message and a
 reply message.
 """
 

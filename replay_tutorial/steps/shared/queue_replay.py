@@ -5,7 +5,7 @@ shared, so no row can be torn.
 
 Remaining problems: each row is serialised, sent through a pipe and deserialised, and the sampler deserialises
 between two batches. And the queue contains a lock, which a writer holds while it sends. If the writer is
-killed then, the lock is never released.
+killed meanwhile, the lock is never released.
 """
 
 import multiprocessing

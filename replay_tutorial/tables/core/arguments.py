@@ -35,7 +35,7 @@ def flat_columns(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def as_priorities(priorities: Any, count: int) -> Floats:
-    """Convert priorities to float64[count]; raise TypeError or ValueError, but not for their range."""
+    """Convert priorities to float64[count]; raise TypeError or ValueError; their range is not checked."""
     array = np.asarray(priorities)
     if array.shape == (count,) and array.dtype == np.float64 and array.flags.carray:
         return array

@@ -81,14 +81,14 @@ def allocate_cells(cells: CellList, allocator_tuple: AllocatorTuple) -> int:
 
 @kernel
 def retain_cells(cells: CellList, references: CellList) -> None:
-    """Increment the reference counts of these cells."""
+    """Increment the reference counts of the given cells."""
     for i in range(len(cells)):
         references[cells[i]] += 1
 
 
 @kernel
 def release_cells(cells: CellList, allocator_tuple: AllocatorTuple) -> None:
-    """Decrement the reference counts of these cells and free those that reach 0."""
+    """Decrement the reference counts of the given cells and free those that reach 0."""
     allocator = AllocatorState(*allocator_tuple)
     columns = allocator.free.shape[0]
     for cell in cells:

@@ -1,6 +1,6 @@
 """Hooks: callbacks for inserts, samples, updates and deletes of items.
 
-They are called during the operation, with the server's lock held. A hook therefore sees a consistent table
+Hooks are called during the operation, with the server's lock held. A hook therefore sees a consistent table
 and may insert into other tables, but must not wait. Exceptions are logged, and the operation continues.
 """
 

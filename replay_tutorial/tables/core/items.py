@@ -127,7 +127,7 @@ class Items:
         return self._total_length if self._lengths_by_slot is None else int(self._lengths_by_slot[slot].sum())
 
     def lengths(self, slots: Integers) -> tuple[Lengths, Integers | None]:
-        """Return the largest length of each part in these items, and the lengths of every item.
+        """Return the largest length of each part in the given items, and the lengths of every item.
 
         Returns:
             The largest lengths; and the lengths of every item, int64[parts, items], or None if all are equal.

@@ -83,7 +83,7 @@ class Selector(Protocol):
         return Selected(np.full(count, self.first(), np.int64), np.ones(count), 1.0)
 
     def probabilities(self, slots: Integers) -> Floats:
-        """Return the current probability of selecting each of these slots, float64[n]."""
+        """Return the current probability of selecting each of the given slots, float64[n]."""
         return (slots == self.first()).astype(np.float64)
 
     def in_order(self) -> Integers:
@@ -187,7 +187,7 @@ def set_rank(winners: Slots, ranks: Floats, stamps: Integers, slot: int, rank: f
         if ranks[other] < ranks[winner] or (ranks[other] == ranks[winner] and stamps[other] < stamps[winner]):
             winner = other
         if winner == winners[node] and winner != slot:
-            break  # the matches above are as they were
+            break  # the matches above are unchanged
         winners[node] = winner
         node //= 2
 
@@ -196,7 +196,7 @@ def set_rank(winners: Slots, ranks: Floats, stamps: Integers, slot: int, rank: f
 def set_ranks(
     winners: Slots, ranks: Floats, stamps: Integers, slots: Integers, values: Floats, first_stamp: int
 ) -> None:
-    """Set the ranks of slots to these values, one after the other."""
+    """Set the ranks of slots to the given values, one after the other."""
     for i in range(len(slots)):
         set_rank(winners, ranks, stamps, slots[i], values[i], first_stamp + i)
 
@@ -213,7 +213,7 @@ class MinHeap(Selector):
 
     def allocate(self, num_slots: int) -> None:
         self._next_stamp = 0
-        winners = np.full(2 * num_slots, num_slots, np.int32)  # at first a slot that is always empty
+        winners = np.full(2 * num_slots, num_slots, np.int32)  # initially, a slot that is always empty
         winners[num_slots:] = np.arange(num_slots)  # the leaves
         self._tree = winners, np.full(num_slots + 1, math.inf), np.zeros(num_slots + 1, np.int64)
 

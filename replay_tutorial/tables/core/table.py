@@ -1,6 +1,7 @@
 """The configuration of a table, from which a server creates the table.
 
-It holds no items, so several servers can use the same one; `table_state` contains the state of a table.
+A configuration holds no items, so several servers can use the same one; `table_state` contains the state of a
+table.
 """
 
 import operator
@@ -41,7 +42,7 @@ class Table:
         hooks: Callbacks for inserts, samples, updates and deletes.
         signature: The parts of every item's trajectory, in order, and their lengths. A length is 4 for four
             values, "one" for one value without a time axis, or "any" for at least one value. A part that is
-            not named after its column is declared as `(column, length)`, such as `("obs", 4)`. With None the
+            not named after its column is declared as `(column, length)`, such as `("obs", 4)`. With None, the
             first item determines the parts until `reset`, and lengths are not restricted.
         parts: Column and length of each part in the signature; empty without a signature.
 
@@ -127,7 +128,7 @@ class Table:
 
 
 def parts_of(signature: Any) -> Parts:
-    """Return the parts that a signature declares, none for None.
+    """Return the parts that a signature declares, or no parts if it is None.
 
     Raises:
         TypeError: If the signature is not a mapping, or a column name is not a string.

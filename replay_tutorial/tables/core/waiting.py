@@ -23,7 +23,7 @@ class CallerGone(Exception):
 
 
 def deadline_of(timeout: float | None) -> float:
-    """Return the time at which a timeout expires, None for never; raise ValueError if it is not valid."""
+    """Return the time at which a timeout expires, inf for None; raise ValueError for an invalid timeout."""
     if timeout is None:
         return math.inf
     if not timeout >= 0.0:

@@ -55,8 +55,8 @@ class TrajectoryDataset:
         source: A server, a client or a `RemoteServer`.
         table: Name of the table.
         batch_size: Number of items in a batch.
-        timeout: Seconds to wait for an item before the iteration ends. None waits indefinitely; 0 ends it as
-            soon as no item can be sampled.
+        timeout: Seconds to wait for an item before the iteration ends. None waits indefinitely; 0 ends the
+            iteration as soon as no item can be sampled.
         max_samples: Number of items after which the iteration ends; None for no limit.
         in_flight: Number of batches that a thread samples in advance; 0 samples on demand.
         drop_last: Whether to drop an incomplete last batch. If the iteration ends because of the timeout, its

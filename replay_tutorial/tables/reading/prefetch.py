@@ -2,7 +2,7 @@
 
 If no item can be sampled, the thread waits in the table's queue like any other caller. It cancels the call
 when the learner has waited `timeout` seconds for a batch, or has closed the iterator. Then it tries once
-more without waiting, because the limiter may have admitted the call by now. Sampled items are always
+more without waiting, because the limiter may have admitted the call in the meantime. Sampled items are always
 delivered, because the table has counted them.
 """
 

@@ -4,8 +4,8 @@ Each connection has its own thread, which carries out one call at a time, so a w
 other connections. While a call waits, the thread polls whether its client is still connected; the call of a
 client that has exited is cancelled.
 
-The connections of one handle form a *session*. The first connection starts and ends it. A connection ends
-only when one of the processes exits or closes it. When a session ends, its writers are closed.
+The connections of one handle form a *session*. The first connection starts and ends the session. A connection
+ends only when one of the processes exits or closes it. When a session ends, its writers are closed.
 
 A connection that fails to authenticate is closed, and an invalid call is answered with an error. Neither
 affects other connections.
@@ -59,7 +59,7 @@ class Endpoint:
         127.0.0.1
 
     Attributes:
-        address: Address at which it listens.
+        address: Address at which the endpoint listens.
     """
 
     def __init__(self, server: Server, address: str, key: bytes) -> None:
@@ -71,7 +71,7 @@ class Endpoint:
             key: Key that clients must know; see `make_key`.
 
         Raises:
-            OSError: If it can't listen at this address.
+            OSError: If the endpoint can't listen at this address.
             ValueError: If the address does not belong to this machine, or the key is too short.
         """
         self._server = server
@@ -159,7 +159,7 @@ class Endpoint:
         finally:
             if is_first:
                 del self._sessions[session]
-            if session not in self._sessions:  # the session has ended, but a call of it may have ended later
+            if session not in self._sessions:  # the session has ended, perhaps before one of its calls
                 joined.close()
 
     def _handle_call(self, length: int, body: memoryview, session: Session, connection: Connection) -> None:

@@ -71,7 +71,7 @@ class RemoteServer:
 
     Attributes:
         address: Address of the server.
-        fields: The columns, by name.
+        fields: The columns, keyed by name.
     """
 
     def __init__(self, address: str, *, timeout: float = 5.0) -> None:

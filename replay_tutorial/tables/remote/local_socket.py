@@ -188,7 +188,7 @@ class Connection:
         return length, self._receive_exactly(size)
 
     def _receive_exactly(self, count: int, deadline: float | None = None) -> memoryview:
-        """Receive this number of bytes."""
+        """Receive exactly `count` bytes."""
         data, received = np.empty(count, np.uint8).data, 0  # the memory is not allocated before it is written
         while received < count:
             if deadline is not None:
@@ -204,7 +204,7 @@ class Connection:
         return bool(wait([self._socket], seconds))
 
     def is_connected(self) -> bool:
-        """Return whether the other end is still connected; valid only while it has nothing to send."""
+        """Return whether the other end is still connected; valid only while that end has nothing to send."""
         return not self.poll(0)
 
     def shutdown(self, how: int = socket.SHUT_RDWR) -> None:

@@ -39,7 +39,7 @@ class Session:
         timeout: float | None = None,
         should_cancel: Callable[[], bool] | None = None,
     ) -> list[int]:
-        """Carry out a message as `Server.insert` does, or continue with it.
+        """Carry out a message as `Server.insert` does, or continue an unfinished one.
 
         Args:
             writer: Number of the writer, unique within the session.

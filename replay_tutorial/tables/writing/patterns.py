@@ -11,7 +11,7 @@ The writer checks all patterns in order after every `append`, and once more when
 creates an item if all its conditions hold, all referenced values exist, and it has not created an item for
 this step yet. All items of a step are sent in one message.
 
-Source: Reverb's StructuredWriter. Unlike there, conditions are Python functions.
+Source: Reverb's StructuredWriter. Unlike in Reverb, conditions are Python functions.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -77,8 +77,8 @@ class StepState(NamedTuple):
     Attributes:
         step_index: Number of the newest step within the episode, starting at 0.
         steps_since_applied: Number of steps since the pattern last created an item, including the newest
-            step. Before the first item it counts from the first step of the writer. It is not reset between
-            episodes.
+            step. Before the first item, steps are counted from the first step of the writer. The count is not
+            reset between episodes.
         is_end_episode: Whether the patterns are checked because the episode ends.
         data: Values of the newest step as stored, read-only. Columns that were omitted, or that an open step
             does not have yet, are missing.
@@ -121,7 +121,7 @@ class Pattern(NamedTuple):
 
     Attributes:
         table: Name of the table.
-        trajectory: The parts of the trajectory, by name.
+        trajectory: The parts of the trajectory, keyed by name.
         when: Conditions that must all hold.
         priority: Priority of the items, or a function that computes it from an item's parts, such as
             `td_error("errors")`.

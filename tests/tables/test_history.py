@@ -82,14 +82,6 @@ def test_steps_that_reverb_gets_wrong_are_right(index, expected):
     assert np.atleast_1d(writer_of(3).history["act"][index].numpy()).tolist() == expected
 
 
-@pytest.mark.parametrize(
-    "index", [3, -4, slice(3, 6), slice(-4, None), slice(0, 4), slice(5, None), [0, 3], slice(2, 2), []]
-)
-def test_nothing_is_clamped_and_no_part_is_empty(index):
-    with pytest.raises(IndexError, match="'act'"):
-        writer_of(3).history["act"][index]
-
-
 def test_a_step_that_is_not_held_any_more_says_how_to_hold_it():
     history = writer_of(8).history
     assert history["act"][3].numpy() == 3

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from recording_server import RecordingServer
 
-from replay_tutorial.tables.core.message import UnknownWriter
 from replay_tutorial.tables.writing.writer import TrajectoryWriter
 
 COLUMNS = {
@@ -117,21 +116,6 @@ def test_a_column_given_twice_in_a_step_is_named_and_changes_nothing(writer):
     assert writer.history["act"][-1].numpy() == 1
 
 
-def test_an_empty_append_closes_an_open_step(writer):
-    writer.append({"obs": [1, 1]}, partial_step=True)
-    writer.append({})
-    assert writer.episode_steps == 1
-    assert not writer.step_is_open
-
-
-def test_the_end_of_an_episode_closes_an_open_step(writer):
-    """In Reverb every later append fails."""
-    writer.append({"obs": [1, 1]}, partial_step=True)
-    writer.end_episode()
-    append_steps(writer, 5, 6)
-    assert writer.history["act"][:].numpy().tolist() == [5, 6]
-
-
 # --- items ---
 
 
@@ -201,15 +185,6 @@ def test_cells_of_another_writer_are_refused(writer, server):
     append_steps(writer, 1)
     with pytest.raises(ValueError, match="another writer"):
         writer.create_item("table", 1, newest(other))
-
-
-def test_a_refused_item_leaves_everything_as_it_was(writer, server):
-    append_steps(writer, 0, 1)
-    with pytest.raises(ValueError, match="priority"):
-        writer.create_item("table", float("nan"), newest(writer))
-    assert not server.items
-    writer.create_item("table", 2.0, {"act": writer.history["act"][:]})
-    assert server.items[0][2]["act"].tolist() == [0, 1]
 
 
 # --- items in flight ---
@@ -293,21 +268,6 @@ def test_a_message_in_flight_that_times_out_goes_on_once(server):
     assert [parts["act"] for _, _, parts in server.items] == [0, 1, 2, 3]
 
 
-def test_a_refused_item_takes_its_companions_with_it_and_says_so_once(server):
-    writer = TrajectoryWriter(server, 2, max_in_flight_items=3)
-    append_steps(writer, 0)
-    writer.create_item("t", 1, newest(writer, "act"))
-    writer.create_item("t", -1, newest(writer, "act"))
-    with pytest.raises(ValueError, match="priority") as refused:
-        writer.create_item("t", 1, newest(writer, "act"))
-    assert refused.value.__notes__ == ["None of the 3 items of the message was inserted."]
-    writer.flush()
-    append_steps(writer, 1)
-    writer.create_item("t", 1, {"act": writer.history["act"][:]})  # with the value that was refused
-    writer.flush()
-    assert [parts["act"].tolist() for _, _, parts in server.items] == [[0, 1]]
-
-
 def test_a_priority_that_is_no_number_is_refused_before_it_is_in_flight(server):
     writer = TrajectoryWriter(server, 1, max_in_flight_items=2)
     append_steps(writer, 0)
@@ -373,19 +333,6 @@ def test_a_message_that_is_refused_when_it_is_sent_again_is_dropped(writer, serv
         writer.flush()
     writer.create_item("table", 1, newest(writer))  # with its values, which the server has never had
     assert len(server.items) == 1
-
-
-def test_a_writer_that_the_server_does_not_know_begins_anew(writer, server):
-    append_steps(writer, 0)
-    writer.create_item("table", 1, newest(writer))
-    server.writers.clear()
-    append_steps(writer, 1)
-    with pytest.raises(UnknownWriter):
-        writer.create_item("table", 1, newest(writer))
-    assert writer.episode_steps == 0
-    append_steps(writer, 2)
-    writer.create_item("table", 1, {"act": writer.history["act"][:]})
-    assert server.items[-1][2]["act"].tolist() == [2]
 
 
 # --- episodes, and the end ---

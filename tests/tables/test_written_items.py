@@ -176,20 +176,6 @@ def test_sampled_items_hold_exactly_the_values_that_were_named(seed, operations,
     assert set(free_cells(run.server, capacity).values()) == {capacity}
 
 
-def test_a_full_store_refuses_a_step_and_takes_it_later():
-    server = Server([table()], COLUMNS, capacity=2)
-    writer = TrajectoryWriter(server, 1)
-    for act in range(2):
-        writer.append({"act": act})
-        writer.create_item("t", 1.0, {"act": writer.history["act"][-1]})
-    writer.append({"act": 2})
-    with pytest.raises(CapacityError, match="act"):
-        writer.create_item("t", 1.0, {"act": writer.history["act"][-1]})
-    server.mutate_priorities("t", deletes=server.items("t").info.keys[:1])
-    writer.create_item("t", 1.0, {"act": writer.history["act"][-1]})
-    assert sorted(server.items("t").data["act"].tolist()) == [1, 2]
-
-
 def test_a_stopped_server_acknowledges_nothing_that_did_not_happen():
     server = Server([Table.queue("q", 1)], COLUMNS, capacity=10)
     with TrajectoryWriter(server, 1) as writer:

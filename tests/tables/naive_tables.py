@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+Kind = tuple[str, float]  # name and exponent of a selector
+
 
 @dataclass
 class NaiveItem:
@@ -24,12 +26,37 @@ class NaiveItem:
     times_sampled: int = 0
 
 
+def kind_of(selector: Any) -> Kind:
+    return type(selector).__name__, getattr(selector, "exponent", 0.0)
+
+
+def distribution(items: list[NaiveItem], kind: Kind) -> dict[int, float]:
+    """Each key's probability to be selected, by the definition of the selector."""
+    name, exponent = kind
+    firsts = {
+        "Fifo": lambda item: item.inserted,
+        "Lifo": lambda item: -item.inserted,
+        "MinHeap": lambda item: (item.priority, item.touched),
+        "MaxHeap": lambda item: (-item.priority, item.touched),
+    }
+    if name in firsts:
+        first = min(items, key=firsts[name])
+        return {item.key: float(item is first) for item in items}
+    masses = {item.key: 1.0 for item in items}
+    if name == "Prioritized":
+        masses = {i.key: i.priority**exponent if i.priority > 0 else 0.0 for i in items}
+        if not any(masses.values()):
+            masses = {item.key: 1.0 for item in items}
+    total = math.fsum(masses.values())
+    return {key: mass / total for key, mass in masses.items()}
+
+
 @dataclass
 class NaiveTable:
-    """One table; `kind` of a selector is its name and its exponent."""
+    """One table."""
 
-    sampler: tuple[str, float]
-    remover: tuple[str, float]
+    sampler: Kind
+    remover: Kind
     max_size: int
     limits: tuple[float, int, float, float]  # samples per insert, min_size, min_diff, max_diff
     max_times_sampled: int
@@ -57,26 +84,6 @@ class NaiveTable:
     def find(self, key: int) -> NaiveItem | None:
         return next((item for item in self.items if item.key == key), None)
 
-    def distribution(self, kind: tuple[str, float]) -> dict[int, float]:
-        """Each key's probability to be selected."""
-        name, exponent = kind
-        firsts = {
-            "Fifo": lambda item: item.inserted,
-            "Lifo": lambda item: -item.inserted,
-            "MinHeap": lambda item: (item.priority, item.touched),
-            "MaxHeap": lambda item: (-item.priority, item.touched),
-        }
-        if name in firsts:
-            first = min(self.items, key=firsts[name])
-            return {item.key: float(item is first) for item in self.items}
-        masses = {item.key: 1.0 for item in self.items}
-        if name == "Prioritized":
-            masses = {i.key: i.priority**exponent if i.priority > 0 else 0.0 for i in self.items}
-            if not any(masses.values()):
-                masses = {item.key: 1.0 for item in self.items}
-        total = math.fsum(masses.values())
-        return {key: mass / total for key, mass in masses.items()}
-
     def insert(self, key: int, priority: float | None, values: dict[str, Any], cells: list[Any]) -> None:
         """Insert what the server gave this key; whom it evicted is asked for later, by `evict`."""
         assert key not in self.keys_given, "a key is never given twice"
@@ -93,7 +100,7 @@ class NaiveTable:
         if len(self.items) > self.max_size:
             gone = [item for item in self.items if item.key not in left]
             assert len(gone) == 1
-            assert self.distribution(self.remover)[gone[0].key] > 0, "another one was to be evicted"
+            assert distribution(self.items, self.remover)[gone[0].key] > 0, "another one was to be evicted"
             self.items.remove(gone[0])
             self.deletes += 1
         self.inserts += 1
@@ -103,7 +110,7 @@ class NaiveTable:
         assert self.may_sample(), "the limiter would not have let it be sampled"
         item = self.find(key)
         assert item is not None
-        expected = self.distribution(self.sampler)[key]
+        expected = distribution(self.items, self.sampler)[key]
         assert expected > 0 and abs(probability - expected) < 1e-12
         assert (size, priority, times) == (len(self.items), item.priority, item.times_sampled + 1)
         self.samples += 1

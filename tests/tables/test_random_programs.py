@@ -11,7 +11,7 @@ import pytest
 from histories import repeatable
 from hypothesis import given
 from hypothesis import strategies as st
-from naive_tables import NaiveTable
+from naive_tables import NaiveTable, distribution, kind_of
 from served import SESSIONS, Sent, forget, send
 
 from replay_tutorial.tables import (
@@ -76,8 +76,7 @@ class Program:
                     max_times_sampled=times,
                 )
             )
-            names = [(type(kind).__name__, getattr(kind, "exponent", 0.0)) for kind in kinds]
-            self.tables[name] = NaiveTable(*names, size, numbers_of(limiter_made), times)
+            self.tables[name] = NaiveTable(*map(kind_of, kinds), size, numbers_of(limiter_made), times)
         self.server = Server(described, COLUMNS, CAPACITY, seed=0)
         self.names = list(self.tables)
         self.sequence = [0, 0]
@@ -228,7 +227,7 @@ class Program:
             return set(there)
         if len(table.items) <= table.max_size:
             return {item.key for item in table.items}
-        return {key for key, p in table.distribution(table.remover).items() if p == 0.0}
+        return {key for key, p in distribution(table.items, table.remover).items() if p == 0.0}
 
     def close_writer(self, w: int) -> None:
         forget(self.server, self.writer(w))
@@ -328,7 +327,7 @@ class Program:
                 assert all_items.info.times_sampled[i] == item.times_sampled
                 self.compare_values(all_items, i, item.values)
             if table.items:
-                expected = table.distribution(table.sampler)
+                expected = distribution(table.items, table.sampler)
                 keys = all_items.info.keys.tolist()
                 assert np.allclose(all_items.info.probabilities, [expected[k] for k in keys], atol=1e-12)
                 assert abs(all_items.info.probabilities.sum() - 1.0) < 1e-12

@@ -8,6 +8,7 @@ import pytest
 from histories import repeatable
 from hypothesis import given
 from hypothesis import strategies as st
+from naive_tables import NaiveItem, distribution, kind_of
 from scipy.stats import chisquare
 
 from replay_tutorial.tables.core.selectors import Fifo, Lifo, MaxHeap, MinHeap, Prioritized, Selector, Uniform
@@ -27,40 +28,6 @@ SLOTS = 7
 PRIORITIES = [0.0, 0.5, 1.0, 2.0]
 
 
-class Naive:
-    """Slots and priorities in a list, in the order of insertion; `touched` counts insertions and updates."""
-
-    def __init__(self) -> None:
-        self.slots: list[int] = []
-        self.priorities: dict[int, float] = {}
-        self.touched: dict[int, int] = {}
-        self.clock = 0
-
-    def touch(self, slot: int, priority: float) -> None:
-        self.clock += 1
-        self.priorities[slot], self.touched[slot] = priority, self.clock
-
-    def distribution(self, selector: Selector) -> dict[int, float]:
-        """Each slot's probability, by the definition of the selector."""
-        by_priority = sorted(self.slots, key=lambda s: (self.priorities[s], self.touched[s]))
-        if isinstance(selector, Fifo | Lifo | MinHeap | MaxHeap):
-            greatest = sorted(self.slots, key=lambda s: (-self.priorities[s], self.touched[s]))
-            first = {
-                Fifo: self.slots[0],
-                Lifo: self.slots[-1],
-                MinHeap: by_priority[0],
-                MaxHeap: greatest[0],
-            }[type(selector)]
-            return {slot: float(slot == first) for slot in self.slots}
-        masses = {slot: 1.0 for slot in self.slots}
-        if isinstance(selector, Prioritized):
-            masses = {s: p**selector.exponent if p > 0 else 0.0 for s, p in self.priorities.items()}
-            if not any(masses.values()):
-                masses = {slot: 1.0 for slot in self.slots}
-        total = math.fsum(masses.values())
-        return {slot: masses[slot] / total for slot in self.slots}
-
-
 changes = st.lists(
     st.tuples(st.sampled_from("iiiud"), st.integers(0, SLOTS - 1), st.sampled_from(PRIORITIES)), max_size=30
 )
@@ -70,26 +37,24 @@ changes = st.lists(
 @given(changes=changes)
 @repeatable(150)
 def test_after_any_changes_the_probabilities_are_those_of_the_definition(name: str, changes: Any) -> None:
-    selection, naive = SELECTORS[name].for_slots(SLOTS), Naive()
+    selection, items = SELECTORS[name].for_slots(SLOTS), dict[int, NaiveItem]()
     rng = np.random.default_rng(0)
-    for kind, slot, priority in changes:
-        if kind == "i" and slot not in naive.slots:
+    for clock, (kind, slot, priority) in enumerate(changes):
+        if kind == "i" and slot not in items:
             selection.insert(slot, priority)
-            naive.slots.append(slot)
-            naive.touch(slot, priority)
-        elif kind == "u" and slot in naive.slots:
+            items[slot] = NaiveItem(slot, priority, {}, [], clock, clock)
+        elif kind == "u" and slot in items:
             # a slot twice in one update: it is changed twice, and is the last one touched
             selection.update(np.array([slot, slot]), np.array([9.0, priority]))
-            naive.touch(slot, priority)
-        elif kind == "d" and slot in naive.slots:
+            items[slot].priority, items[slot].touched = priority, clock
+        elif kind == "d" and slot in items:
             selection.delete(slot)
-            naive.slots.remove(slot)
-            del naive.priorities[slot]
-        if not naive.slots:
+            del items[slot]
+        if not items:
             continue
-        expected = naive.distribution(SELECTORS[name])
-        slots = np.array(naive.slots)
-        assert selection.probabilities(slots) == pytest.approx([expected[s] for s in naive.slots], abs=1e-12)
+        expected = distribution([*items.values()], kind_of(SELECTORS[name]))
+        slots = np.array([*items])
+        assert selection.probabilities(slots) == pytest.approx([*expected.values()], abs=1e-12)
         drawn = selection.select(4, rng)
         assert drawn.probabilities == pytest.approx([expected[s] for s in drawn.slots.tolist()], abs=1e-12)
         assert (drawn.probabilities > 0).all()
@@ -97,7 +62,7 @@ def test_after_any_changes_the_probabilities_are_those_of_the_definition(name: s
         assert drawn.least_probability == pytest.approx(positive, abs=1e-12)
         again = SELECTORS[name].for_slots(SLOTS)
         for slot in selection.in_order().tolist():
-            again.insert(slot, naive.priorities[slot])
+            again.insert(slot, items[slot].priority)
         assert again.in_order().tolist() == selection.in_order().tolist()
         assert again.probabilities(slots).tolist() == selection.probabilities(slots).tolist()
         theirs, ours = np.random.default_rng(7), np.random.default_rng(7)
@@ -128,26 +93,6 @@ def test_draws_are_independent_of_each_other() -> None:
     selection.insert(1, 1.0)
     pairs = [selection.select(2, rng).slots.tolist() for _ in range(2_000)]
     assert abs(sum(a == b for a, b in pairs) - 1_000) < 5 * math.sqrt(500)
-
-
-def test_an_item_of_priority_0_is_never_drawn_beside_others() -> None:
-    selection, rng = Prioritized(0.0).for_slots(3), np.random.default_rng(0)
-    for slot, priority in enumerate([0.0, 5.0, 7.0]):
-        selection.insert(slot, priority)
-    assert selection.probabilities(np.arange(3)).tolist() == [0.0, 0.5, 0.5]
-    assert 0 not in selection.select(1_000, rng).slots
-
-
-def test_of_equal_priorities_the_one_touched_longest_ago_comes_first() -> None:
-    heap, rng = MaxHeap().for_slots(3), np.random.default_rng(0)
-    for slot in range(3):
-        heap.insert(slot, 1.0)
-    heap.update(np.array([0]), np.array([1.0]))  # the same priority, and yet behind its equals
-    order = []
-    for _ in range(3):
-        order.append(int(heap.select(1, rng).slots[0]))
-        heap.delete(order[-1])
-    assert order == [1, 2, 0]
 
 
 @pytest.mark.parametrize("exponent", [-0.1, math.nan, math.inf])

@@ -1,5 +1,6 @@
 """Checks and conversions of arguments that `Server`, `RemoteServer`, clients and writers share."""
 
+import operator
 from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn, TypeVar
 
@@ -17,6 +18,12 @@ class ByColumn(dict[str, T]):
 
     def __missing__(self, name: str) -> NoReturn:
         raise KeyError(f"There is no column {name!r}; the columns are {list(self)}.")
+
+
+def check_at_least(minimum: int, name: str, number: int) -> None:
+    """Raise an error unless `number` is an integer of at least `minimum`."""
+    if operator.index(number) < minimum:
+        raise ValueError(f"{name} must be at least {minimum}, not {number}.")
 
 
 def check_mapping(data: Any, columns: Iterable[str]) -> None:

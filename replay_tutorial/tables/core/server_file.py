@@ -78,12 +78,7 @@ def save(
 def load(
     path: str | PathLike[str], fields: Fields, capacity: int, old: Mapping[str, TableState]
 ) -> tuple[Cells, np.random.Generator, dict[str, TableState]]:
-    """Load a file and return its content; the server in memory is unchanged.
-
-    Raises:
-        OSError: If the file can't be read.
-        ValueError: If the file is damaged, holds other columns or tables, or exceeds the capacity.
-    """
+    """Load a file and return its content; the server in memory is unchanged. See `Server.load`."""
     with archive.open_archive(path, layout_of(fields, old)) as (counters, reader):
         cells = Cells(fields, capacity)
         high_water = np.zeros(len(cells.fields), np.int64)

@@ -8,7 +8,6 @@ them.
 Left out: shuffling, because the table's sampler determines the order.
 """
 
-import operator
 import os
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -22,6 +21,7 @@ import numpy.typing as npt
 
 from replay_tutorial.buffers.fields import Batch
 from replay_tutorial.tables.client import Client
+from replay_tutorial.tables.core.arguments import check_at_least
 from replay_tutorial.tables.core.sampled import Sample, SampleInfo, concatenate_samples
 from replay_tutorial.tables.core.waiting import deadline_of
 from replay_tutorial.tables.reading.prefetch import Prefetcher
@@ -32,12 +32,6 @@ if TYPE_CHECKING:
     from torch.utils.data import IterableDataset
 
 Source = Client | RemoteServer | Server
-
-
-def check_at_least(minimum: int, name: str, number: int) -> None:
-    """Raise an error unless `number` is an integer of at least `minimum`."""
-    if operator.index(number) < minimum:
-        raise ValueError(f"{name} must be at least {minimum}, not {number}.")
 
 
 @dataclass

@@ -62,9 +62,8 @@ GREETING = {HELLO: ARGUMENT_TYPES.pop(HELLO)}  # must be the first call of a con
 RESULT_TYPES = {
     name: {"answer": tuple[gives], "error": tuple[str, str]} for name, (_, gives) in CALLS.items()
 }
-ERRORS: dict[
-    str, type[Exception]
-] = {  # errors that are sent to the client, which raises the first matching class
+# errors that are sent to the client, which raises the first matching class
+ERRORS: dict[str, type[Exception]] = {
     kind.__name__: kind
     for kind in (
         *(CapacityError, UnknownWriter, Closed, BadFrame, TimeoutError, KeyError, IndexError, TypeError),

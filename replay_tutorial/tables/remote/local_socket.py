@@ -83,9 +83,8 @@ def listen(address: str) -> tuple[socket.socket, str]:
     if isinstance(location, tuple):
         SOCKETS.add(listening := socket.create_server(location, backlog=BACKLOG))
         return listening, f"127.0.0.1:{listening.getsockname()[1]}"
-    location = str(
-        parse_address(os.path.abspath(location))
-    )  # absolute, because clients may have other working directories
+    # absolute, because clients may have other working directories
+    location = str(parse_address(os.path.abspath(location)))
     if Path(location).is_socket():
         with socket.socket(socket.AF_UNIX) as probe:
             probe.setblocking(False)  # don't wait for a busy server
@@ -241,9 +240,8 @@ def make_key() -> bytes:
     """Return the key as `read_key` does, after creating the key file if there is no key."""
     location = key_path()
     if KEY_VARIABLE not in os.environ and not location.exists():
-        temporary = location.with_name(
-            f"{location.name}.{secrets.token_hex(8)}"
-        )  # so that no process reads a partial key
+        # so that no process reads a partial key
+        temporary = location.with_name(f"{location.name}.{secrets.token_hex(8)}")
         try:
             with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
                 file.write(secrets.token_hex(32))

@@ -11,7 +11,6 @@ again. No item is inserted twice.
 Left out: sending in the background while the writer appends further steps.
 """
 
-import operator
 import os
 from collections.abc import Mapping
 from itertools import groupby
@@ -20,7 +19,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from replay_tutorial.tables.core.arguments import check_mapping
+from replay_tutorial.tables.core.arguments import check_at_least, check_mapping
 from replay_tutorial.tables.core.cells import CapacityError
 from replay_tutorial.tables.core.message import Layout, Message, NewItems, Part, UnknownWriter
 from replay_tutorial.tables.core.reverb_names import ExplainsReverbNames, explain_reverb_arguments
@@ -81,10 +80,8 @@ class TrajectoryWriter(ExplainsReverbNames):
         Raises:
             ValueError: If `num_keep_alive_refs` is below 1, or `max_in_flight_items` is negative.
         """
-        if operator.index(num_keep_alive_refs) < 1:
-            raise ValueError(f"num_keep_alive_refs must be at least 1, not {num_keep_alive_refs}.")
-        if operator.index(max_in_flight_items) < 0:
-            raise ValueError(f"max_in_flight_items must be at least 0, not {max_in_flight_items}.")
+        check_at_least(1, "num_keep_alive_refs", num_keep_alive_refs)
+        check_at_least(0, "max_in_flight_items", max_in_flight_items)
         self.history = History(server.fields, num_keep_alive_refs)
         self._items_per_message = max(1, max_in_flight_items)
         self._server = server

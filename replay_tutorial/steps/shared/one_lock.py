@@ -4,8 +4,8 @@ Improvement over the manager: nothing is sent. A writer copies each row to its s
 batches from there. Every call acquires the lock first, so the sampler never reads an incomplete row.
 
 Remaining problems: every process waits for the one that holds the lock, the sampler for writers and writers
-for each other. And if a writer is killed while it holds the lock, all other processes wait forever: none of
-them can know that the holder is dead, and which of the rows are half written.
+for each other. And if a writer is killed while it holds the lock, all other processes wait forever: the lock
+doesn't record its holder, so no process knows that the holder is dead, or which rows are half written.
 """
 
 import ctypes

@@ -85,7 +85,7 @@ def make_environment(name: str, *, training: bool = False, render: bool = False)
 
 
 def failure_reason(error: Exception) -> str:
-    """Return why an environment could not be created; for a missing package, how to install it."""
+    """Return the reason why an environment could not be created and, for a missing package, the remedy."""
     text = f"{error} {getattr(error, 'name', '')}".lower()
     missing = isinstance(error, ModuleNotFoundError | gym.error.DependencyNotInstalled)
     for extra, packages in {"box2d": ["box2d"], "atari": ["ale_py", "opencv"]}.items():

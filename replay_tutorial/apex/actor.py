@@ -1,14 +1,14 @@
 """The actor: acts with a copy of the policy and sends its transitions to the replay.
 
-Each of its environments has its own ε, so that all actors together explore to different degrees. The actor
+Each environment has its own ε, so that the environments of all actors explore to different degrees. The actor
 combines its steps into n-step rows, computes the initial priority of each row with its own copy of the
 networks, and inserts the rows of several steps at once. So every row in the replay has a priority from a TD
-error, and inserts are few.
+error, and there are few inserts.
 
 The state of an environment can't be saved, but its open episode can be replayed from its seed and actions. So
 each episode has its own seed, and an actor's state contains seeds and actions. Only a run with `actors=0`
-uses this; other actors don't record their actions, because an episode may never end. Recurrent state is not
-supported.
+saves this state; other actors don't record their actions, because an episode may never end. Recurrent state
+is not supported.
 
 Paper: Horgan et al. 2018, section 3 and algorithm 1.
 """
@@ -38,7 +38,7 @@ class Actor:
     Args:
         context: Context of the run.
         number: Number of this actor, from 0.
-        seed: Seed of all its random numbers.
+        seed: Seed of all random numbers of this actor.
     """
 
     def __init__(self, context: Context, number: int, seed: np.random.SeedSequence) -> None:
@@ -179,10 +179,11 @@ class Actor:
                 self.returns[number] = state["returns"][number]
                 self.observations[number] = observation
             else:
-                # Drop its incomplete n-step windows too, because the steps that would complete them are lost.
+                # Drop the environment's incomplete n-step windows too, because the steps that would complete
+                # them are lost.
                 self.windows.on_episode_end(number)
                 self.observations[number] = self.begin_episode(number)
-                dropped = "its open episode is dropped and a new one started"
+                dropped = "its open episode is dropped, and a new one is started"
                 reason = f"environment {number} is not reproducible from its seed: {dropped}"
                 self.context.send_message(Note(reason))
         self.generator.bit_generator.state = state["generator"]

@@ -27,7 +27,7 @@ from replay_tutorial.buffers.fields import LARGE
 PREFETCH_ON_GPU = 4
 
 Arrays = dict[str, NDArray[Any]]  # field → array to sample into
-NextSample = Callable[[float], Sample | None]  # timeout in seconds → a batch, or None at the timeout
+NextSample = Callable[[float], Sample | None]  # timeout in seconds → a batch, or None on timeout
 
 
 @contextmanager

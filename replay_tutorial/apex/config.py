@@ -34,7 +34,7 @@ class Config:
     total_steps: int = 400_000
     """Number of environment steps after which the run ends, unless the environment is solved earlier."""
     solved_at: float | None = None
-    """Mean return at which training stops, if its lower bound reaches it; None uses gymnasium's threshold."""
+    """Mean return whose lower bound must reach this value to end the run; None uses gymnasium's threshold."""
 
     hidden_sizes: tuple[int, ...] = (128, 128)
     """Width of each hidden layer of the Q-network or critic; for images, of each head of the Q-network."""
@@ -55,7 +55,7 @@ class Config:
     gradient_norm: float = 10.0
     """Maximum norm of the gradient; larger gradients are clipped."""
     action_gradient: float = 1.0
-    """DPG: the gradient of Q with respect to the action is clipped to ± this (the paper's value)."""
+    """DPG: the gradient of Q with respect to the action is clipped to ± this value (the paper's)."""
     batch_size: int = 64
     """Number of rows per update; with small networks, larger batches take longer and hardly help."""
     target_interval: int = 50
@@ -106,7 +106,7 @@ class Config:
     checkpoint_seconds: float = 120.0
     """Seconds between two checkpoints; a crash loses the progress since the last one."""
     checkpoint_replay: bool = True
-    """Save the replay buffer in checkpoints; if not, a resumed run first collects replay_start new rows."""
+    """Save the replay buffer in checkpoints; if false, a resumed run first collects replay_start new rows."""
     checkpoint_steps: int = 20_000
     """With 0 actors, environment steps between checkpoints; checkpoint_seconds is ignored."""
     restart_limit: int = 5

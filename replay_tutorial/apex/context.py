@@ -92,7 +92,7 @@ class Replay(Protocol):
             out: Field → array to write that field into.
 
         Returns:
-            The batch, or None at the timeout.
+            The batch, or None on timeout.
         """
         ...
 

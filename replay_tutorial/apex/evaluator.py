@@ -2,11 +2,11 @@
 
 A policy can get worse at any time while it learns, so the last one may be a poor choice. The evaluator
 regularly evaluates the newest policy in two rounds, because a high mean over a few episodes is often luck: a
-policy that does well in the first round plays many more episodes, its confirmation, and only those are
-compared.
+policy that does well in the first round plays many more episodes, its confirmation, and only the
+confirmations are compared.
 
-The evaluator runs beside the learner. If an evaluation takes long, the policies published meanwhile are
-skipped. The best policy is written to disk immediately, so that a crash doesn't lose it.
+The evaluator runs beside the learner. If an evaluation takes a long time, the policies published
+meanwhile are skipped. The best policy is written to disk immediately, so that a crash doesn't lose it.
 """
 
 import time
@@ -84,12 +84,12 @@ class Evaluator:
         return self.best is not None and self.best.solves(self.solved_at)
 
     def evaluate_if_due(self, last: bool = False) -> None:
-        """Evaluate the newest policy if it is due.
+        """Evaluate the newest policy if an evaluation is due.
 
-        It is due `evaluation_interval` updates after the policy that was evaluated last.
+        An evaluation is due `evaluation_interval` updates after the policy that was evaluated last.
 
         Args:
-            last: Evaluate it even if it isn't due, unless it has already been evaluated.
+            last: Evaluate the policy even if no evaluation is due, unless it has already been evaluated.
 
         Raises:
             EvaluationStopped: If the evaluation was stopped; the next call repeats it.

@@ -32,7 +32,7 @@ def read_config(arguments: Sequence[str]) -> Config:
     """Return the configuration that the arguments of `train` specify, including `--config FILE`.
 
     Raises:
-        SystemExit: With status 2, if they can't be parsed; the reason has been printed.
+        SystemExit: If the arguments can't be parsed, with status 2; the reason has been printed.
     """
     parser = argparse.ArgumentParser(prog=PROGRAM, add_help=False, allow_abbrev=False)
     parser.add_argument("--config", type=Path)

@@ -30,8 +30,8 @@ class Progress(NamedTuple):
 class EvaluationReport(NamedTuple):
     """From the evaluator: the returns of a policy."""
 
-    step: int  # environment steps when it was evaluated
-    update: int  # the update that produced its parameters
+    step: int  # environment steps when the policy was evaluated
+    update: int  # the update that produced the policy's parameters
     evaluation: Evaluation  # the first round
     confirmation: Evaluation | None  # the second round; None if the policy isn't the best so far
     solved: bool
@@ -39,7 +39,7 @@ class EvaluationReport(NamedTuple):
 
 
 class Saved(NamedTuple):
-    """From the learner: a checkpoint was written, or the error that prevented it."""
+    """From the learner: a checkpoint was written, or an error prevented it."""
 
     step: int
     error: str | None
@@ -52,7 +52,7 @@ class Note(NamedTuple):
 
 
 class Cluster(NamedTuple):
-    """From the cluster engine, about once per second: the state of the cluster."""
+    """The state of the cluster; sent by the cluster engine about once per second."""
 
     hosts: int
     actors: int  # whose newest process has reported and is not known to have ended

@@ -88,7 +88,7 @@ def make_optimizer(config: Config, network: nn.Module) -> torch.optim.Optimizer:
         return torch.optim.RMSprop(
             network.parameters(), lr=config.learning_rate, alpha=0.95, eps=1.5e-7, centered=True
         )
-    # fused: one call instead of several per tensor; with small networks it saves a fifth of the update's
+    # fused: one call instead of several per tensor; with small networks, this saves a fifth of the update's
     # time.
     return torch.optim.Adam(network.parameters(), lr=config.learning_rate, eps=1e-5, fused=True)
 
@@ -103,7 +103,7 @@ def learner_device(config: Config) -> str:
 def exploration_schedule(config: Config, spaces: Spaces) -> NDArray[np.float64]:
     """Return the exploration parameter of each environment, float64[config.environment_count].
 
-    For DQN it is ε, different in each environment; for DPG it is σ, the same in all, as in the paper.
+    As in the paper, it is ε for DQN, different in each environment, and σ for DPG, the same in all.
     """
     if agent_name(config, spaces) == "dpg":
         return np.full(config.environment_count, config.noise)

@@ -80,7 +80,7 @@ PAPER_CONTROL_SUITE: dict[str, Any] = {
 }
 
 PRESETS: dict[str, dict[str, Any]] = {
-    # Above gymnasium's reward threshold of 475, because a few more seconds of training exceed that by far.
+    # Above gymnasium's reward threshold of 475, because a few more seconds of training exceed it by far.
     "CartPole-v1": {**CLASSIC_CONTROL, "solved_at": 490.0},
     "Acrobot-v1": ACROBOT,
     "MountainCar-v0": CLASSIC_CONTROL,

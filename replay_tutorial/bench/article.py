@@ -67,7 +67,7 @@ def points(grid: Grid, lineup: Lineup, rounds: int, slot_seconds: float) -> Iter
             prepare = adding(kind, count) if panel.startswith("add") else sampling(kind, count)
             where = f"'{panel}' of {count} rows"
             row = row_of(panel, seconds_of(prepare, lineup, rounds, slot_seconds, where))
-            print(f"{grid.capacity:,} rows, {count} in a call: {row}", flush=True)
+            print(f"{grid.capacity:,} rows, {count} per call: {row}", flush=True)
             yield Point(grid.capacity, panel, count, row.microseconds, row.ratios)
 
 

@@ -37,7 +37,7 @@ MAX_TEXT = 1 << 20  # maximum size of the JSON in bytes, in addition to the layo
 MAX_COUNT = 1 << 51  # maximum count in a file; leaves room for as many further indexes after loading
 # Parts of one array, concatenated along axis 0.
 Segments = Sequence[npt.NDArray[Any]]
-# By name; a function is called only after the arrays before it have been written.
+# Keyed by name. A function is called only after the arrays before it have been written.
 Arrays = dict[str, Segments | Callable[[], Segments]]
 
 

@@ -80,7 +80,7 @@ def remove_leftovers(place: Path) -> None:
                 with suppress(OSError), path.open("r+b") as file:
                     # Fails if the writer is alive, or the file system has no locks.
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    # The name may refer to a new file by now, which its writer has locked.
+                    # By now, the name may refer to a new file, which its writer has locked.
                     if os.path.samestat(os.fstat(file.fileno()), path.stat()):
                         path.unlink()
 

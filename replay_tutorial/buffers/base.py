@@ -39,7 +39,7 @@ class BaseBuffer:
 
     _ring: Any  # has capacity, stored and next_index
     _fields: Fields  # the arguments of `add`
-    _layout: dict[str, Any]  # must be equal in a file that is loaded
+    _layout: dict[str, Any]  # must equal the layout in a loaded file
 
     def __repr__(self) -> str:
         stored, size = self._ring.stored, self._ring.capacity

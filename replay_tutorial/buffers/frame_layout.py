@@ -8,8 +8,8 @@ axis, the pixels of the frames are interleaved, and kernels convert between the 
 
 If the number of frames is known at compile time, a loop moves 16 to 64 pixels with a few instructions, as
 fast as they can be read; otherwise it moves them one by one. The length of a tuple is part of its type, so
-common numbers of frames are passed as tuples. The storage is in `frames`, and in `shared.shared_frames` for
-processes.
+common numbers of frames are passed as tuples. The frames are stored by `frames` or, for several
+processes, by `shared.shared_frames`.
 """
 
 import math
@@ -99,7 +99,7 @@ class FrameLayout:
     """
 
     def __init__(self, field: Field, names: tuple[str, ...], axis: int | None) -> None:
-        """Describe a field that is stacked along `axis`, or is a single frame if it is None."""
+        """Describe a field that is stacked along `axis`, or that is a single frame if `axis` is None."""
         self.names = names
         self.field = field
         self.axis = axis

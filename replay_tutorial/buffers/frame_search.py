@@ -75,8 +75,8 @@ def number_frames(
 
     Args:
         store: The frame storage, with the hash table `hashes` and `remembered`.
-        has: Function (store, number, frame): whether that frame is stored, may be reused and has the same
-            bytes.
+        has: Function (store, number, frame): returns whether frame `number` is stored, may be reused and
+            has the same bytes.
         append: Function (store, frame): appends a frame; returns its number, and whether there was space.
         observations: Frames of the rows, [rows, frames of an observation, bytes or words].
         next_observations: Frames of the next observations; ignored if rows have only one observation.
@@ -123,7 +123,7 @@ def add_to_table(store: Any, code: np.uint64, number: int) -> None:
 
 @jitable
 def is_in_log(log: Log, number: int, frame: Frame) -> bool:
-    """Return whether a frame number is among those searched and has these bytes."""
+    """Return whether frame `number` is among those searched and has the same bytes as `frame`."""
     oldest = max(log.ends[0], log.ends[1] - log.searched)
     return number >= oldest and same_bytes(log.frames[number % len(log.frames)], frame)
 

@@ -6,10 +6,10 @@ numbers. One million transitions of 4 x 84 x 84 uint8, with next observations, t
 
     log   8 9 2 3 4 5 6 7      capacity 8; frame 10 may overwrite frame 2 once no row refers to it
 
-Each new frame is looked up among the most recent frames, also of several environments that take turns, and
-compared byte by byte. The caller doesn't have to mark anything: at the end of an episode, at the wrap-around,
-or if transitions are added in any order, the log only grows faster. Older frames are not searched, because a
-row that refers to an old frame would keep all later frames in memory.
+Each new frame is looked up among the most recent frames, which may come from several environments in turn,
+and compared byte by byte. The caller doesn't have to mark anything: the end of an episode, the wrap-around,
+or transitions in arbitrary order only make the log grow faster. Older frames are not searched, because a row
+that refers to an old frame would keep all later frames in memory.
 """
 
 import copy
@@ -187,7 +187,7 @@ class FrameStore:
 
     @property
     def layout(self) -> list[list[Any]]:
-        """The field names and stack axis of each log, as JSON; must be equal in a file that is loaded."""
+        """The field names and stack axis of each log, as JSON; must equal those in a loaded file."""
         return [[*log.layout.names, log.layout.axis] for log in self.logs]
 
     @property

@@ -101,7 +101,7 @@ def write_to_out(batch: Batch, out: Out, **arrays: npt.NDArray[Any]) -> Batch:
     """Add arrays to a batch; copy those whose name is in `out` to the caller's arrays."""
     for name, array in arrays.items():
         batch[name] = out.get(name, array)
-        if name in out and not np.may_share_memory(array, out[name]):  # otherwise it is already there
+        if name in out and not np.may_share_memory(array, out[name]):  # otherwise, it is already in `out`
             out[name][...] = array
     return batch
 

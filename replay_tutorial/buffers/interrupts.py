@@ -77,7 +77,7 @@ def run_in_thread(work: Callable[[], None]) -> None:
         start.put(None)
         if may_run[
             0
-        ]:  # not `Thread.join`, which after an interrupt believes the thread has ended (bpo-45274)
+        ]:  # not `Thread.join`, which, after an interrupt, assumes that the thread has ended (bpo-45274)
             finished.get()
         raise
     for error in errors:

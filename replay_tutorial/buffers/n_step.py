@@ -118,7 +118,7 @@ PlainCompleted = Annotated[tuple[Any, ...], CompletedRows]
 
 @kernel
 def count_completed(counts: Integers, environments: Integers, ends: Flags, n: int) -> tuple[int, int]:
-    """Return how many rows the steps will complete, and the maximum number of pending steps on the way."""
+    """Return the number of rows that the steps will complete, and the maximum number of steps pending."""
     counts = counts.copy()
     completed, most = 0, 0
     for i in range(len(environments)):

@@ -203,7 +203,7 @@ class Windows:
 
         Returns:
             The completed rows, or None, and an assignment that adds the steps to the pending ones. The
-            windows are unchanged until it is made.
+            windows are unchanged until the assignment is made.
         """
         size, gamma = self.settings.size, self.settings.gamma
         ends, terminates = any_true(rows, self._ends), any_true(rows, self._terminates)
@@ -227,7 +227,7 @@ class Windows:
 
         Returns:
             The rows, or None, and an assignment that removes the pending steps. The windows are unchanged
-            until it is made.
+            until the assignment is made.
         """
         steps, rewards, oldest, counts = self._pending[0]
         pending = (steps, rewards, oldest.copy(), counts.copy())

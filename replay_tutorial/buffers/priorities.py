@@ -5,8 +5,8 @@
 
 The mass m_i = (p_i + ε)^α of a row is stored in its leaf of the sum tree. Powers are computed with
 branch-free additions and multiplications, so that the compiler can vectorize loops of them; it can't
-vectorize `x ** y`, which calls the C library. Priorities are proportional; the rank-based variant (section
-3.3) is not implemented.
+vectorize `x ** y`, which calls the C library. Prioritization is proportional; the rank-based variant
+(section 3.3) is not implemented.
 
 Source: Schaul et al. 2016, "Prioritized Experience Replay", eq. 1 and section 3.4; for powers Abramowitz and
 Stegun 1964, 4.1.27 and 4.2.1.
@@ -95,7 +95,7 @@ def write_masses(priorities: Floats, formula: Formula, masses: Floats) -> tuple[
     """Write the masses for priorities, unless one is out of range.
 
     Returns:
-        DONE or BAD_PRIORITY, and the largest priority, or NO_PRIORITY if there are none.
+        DONE or BAD_PRIORITY, and the largest priority (NO_PRIORITY if `priorities` is empty or invalid).
     """
     alpha, eps, priority_limit = formula
     max_priority = NO_PRIORITY
@@ -120,7 +120,7 @@ def check_update(indexes: Integers, priorities: Floats, next_index: int, priorit
 
 
 def check_weight_options(beta: float, normalize: str) -> float:
-    """Check the arguments of `sample`; return beta, clipped to [0, 1] if off by a rounding error."""
+    """Check the arguments of `sample`; return beta, clipped to [0, 1] if it is off by a rounding error."""
     if not 0.0 <= beta <= 1.0:
         if not -ROUNDING <= beta <= 1.0 + ROUNDING:
             raise ValueError(f"beta must be in [0, 1], not {beta}.")

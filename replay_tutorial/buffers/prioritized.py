@@ -234,7 +234,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             threads: As for `ReplayBuffer.sample`.
 
         Returns:
-            A dict of the fields, as for `ReplayBuffer.sample`, and of two further arrays: `indexes`,
+            A dict of the fields, as for `ReplayBuffer.sample`, and two further arrays: `indexes`,
             int64[batch_size], the argument of `update_priorities`, and `weights`, float32[batch_size] in
             (0, 1], importance-sampling weights by which the losses must be multiplied. Rows are in ascending
             order of their slots.
@@ -272,7 +272,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
 
         Raises:
             IndexError: If an index has not been assigned to any row.
-            TypeError: If the indexes are not integers or the priorities not real numbers.
+            TypeError: If the indexes are not integers, or the priorities are not real numbers.
             ValueError: If the lengths differ, or a priority is negative, infinite or NaN. The buffer is then
                 unchanged.
         """

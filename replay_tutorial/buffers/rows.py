@@ -65,8 +65,8 @@ def take_parts(rows: Bytes, slots: Integers, start: int, copies: Bytes, length: 
 def random_below(limit: int, count: int, rng: np.random.Generator) -> Integers:
     """Return uniform random integers from 0 to limit - 1: int64[count].
 
-    This takes a third of the time of `rng.integers`. The relative bias is at most limit / 2^53. The result is
-    below the limit, because the largest double below 1, times the limit, is.
+    This takes a third of the time of `rng.integers`. The relative bias is at most limit / 2^53. Every
+    result is below the limit, because the limit times the largest double below 1 is.
     """
     return (rng.random(count) * limit).astype(np.int64)
 

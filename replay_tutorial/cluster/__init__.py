@@ -13,4 +13,4 @@ if "ray" not in sys.modules:
     # As `ray start` does: by default, Ray would join a cluster that requires a token without sending it.
     os.environ.setdefault("RAY_AUTH_MODE", "token" if has_token else "disabled")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_worker_niceness", "0")  # Ray would start workers with nice 15
+    os.environ.setdefault("RAY_worker_niceness", "0")  # Ray's default is 15

@@ -145,7 +145,7 @@ def restrict_to_localhost() -> None:
         settings = " ".join(f"{name}={value}" for name, value in PRIVATE_ENVIRONMENT.items())
         raise ClusterUnavailable(
             "Ray has already been imported, so a cluster can't be restricted to this machine. Set "
-            f"{settings} in the environment, or import Ray later."
+            f"{settings} in the environment before Ray is imported."
         )
     os.environ.update(PRIVATE_ENVIRONMENT)
     if "ray" not in sys.modules:  # Ray reads the token only once
@@ -189,7 +189,7 @@ def check_reachable(address: str) -> str:
 
 
 def failure_reason(error: Exception) -> str:
-    """Return why Ray refused the connection, with the remedy if there is one."""
+    """Return the reason why the connection failed, and the remedy if there is one."""
     text = str(error)
     if "no authentication token was found" in text:
         return (

@@ -103,10 +103,10 @@ def host_count(hosts: int) -> str:
 
 
 def wait_for_capacity(actors: int, options: ClusterOptions) -> None:
-    """Block until all actors fit; a cluster with an autoscaler is asked to grow.
+    """Block until all actors fit; an autoscaler, if there is one, is asked to add hosts.
 
     Raises:
-        ClusterUnavailable: If they don't fit after ten minutes.
+        ClusterUnavailable: If the actors still don't fit after ten minutes.
     """
     # A placement group is released when this process ends; `request_resources` would keep its request.
     needs = {"CPU": options.cpus_per_actor, "memory": float(ACTOR_MEMORY)}

@@ -226,7 +226,7 @@ class ClusterWorkers(Workers):
         self._check_silence(received, now)
 
     def _check_silence(self, received: list[Message], now: float) -> None:
-        """Print once which actors have no room or are silent; raise if no actor has reported for too long."""
+        """Report each actor that has no room or is silent, once; raise if all are silent for too long."""
         silence = now - self._last_report
         if silence >= GIVE_UP_SECONDS:
             raise ProcessDied(f"no actor has reported for {silence:.0f} s")
@@ -246,7 +246,7 @@ class ClusterWorkers(Workers):
         ]
         if stuck := self._newly("silent", silent):
             silence = f"no report for {ACTOR_SILENT_SECONDS / 60:.0f} minutes, but alive"
-            received.append(Note(f"{names_of(stuck)}: {silence}; a step takes long or hangs"))
+            received.append(Note(f"{names_of(stuck)}: {silence}; a step takes a long time or hangs"))
 
     def _newly(self, message: str, subjects: list[Any]) -> list[Any]:
         """Return the subjects that were not passed with the last call for this message."""

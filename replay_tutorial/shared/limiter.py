@@ -1,14 +1,15 @@
 """A rate limiter that keeps the number of samples per insert near a target ratio.
 
-How often each row is sampled affects learning; without a limiter it depends on the relative speed of the
-processes. The limiter keeps
+How often each row is sampled affects learning; without a limiter, this frequency depends on the relative
+speed of the processes. The limiter keeps
 
     error = inserts · samples_per_insert - samples
 
-inside a band around its value at `min_size` inserts. Inserts block while the error is above the band, samples
-while it is below. A waiting process holds no lock, so a process that dies blocks no other. However, k
+inside a band around its value at `min_size` inserts. Inserts block while the error is above the band; samples
+block while it is below. A waiting process holds no lock, so a process that dies blocks no other. However, k
 processes that insert n rows each can all be admitted before any of them counts its rows. The error can then
-exceed the band by up to (k - 1) · n · samples_per_insert. Further inserts then block until it is back inside.
+exceed the band by up to (k - 1) · n · samples_per_insert. Further inserts then block until the error is back
+inside the band.
 
 Source: Reverb (Cassirer et al. 2021, section 3.4), `SampleToInsertRatio`.
 """
@@ -35,8 +36,8 @@ MAX_MIN_SIZE = 2**53  # a float64 represents all integers up to here
 class SamplesPerInsert:
     """A limiter that keeps the number of samples per insert, counted over all processes, near a target ratio.
 
-    Pass it to other processes as an argument. Writers call `await_can_insert` before they add rows and
-    `inserted` afterwards; the sampler calls `await_can_sample` and `sampled`.
+    Pass the limiter to other processes as an argument. Writers call `await_can_insert` before they add rows
+    and `inserted` afterwards; the sampler calls `await_can_sample` and `sampled`.
 
     Example:
         >>> limiter = SamplesPerInsert(8.0, min_size=100, error_buffer=800.0)

@@ -54,7 +54,7 @@ def is_intact(counters: Integers, version: int) -> bool:
 class Mailbox:
     """The newest version of a parameter vector, shared between processes.
 
-    Pass it to other processes as an argument. One process publishes; any number of processes pull.
+    Pass the mailbox to other processes as an argument. One process publishes; any number of processes pull.
 
     Example:
         >>> mailbox = Mailbox(3)

@@ -2,9 +2,9 @@
 
 The arrays lie in one block. Its header, a JSON text, describes the arrays and carries the owner's layout. By
 default the block has no name in any file system, so it needs no cleanup however the processes end. With a
-path the block is a file on disk that outlives the processes. The file is written completely under a temporary
-name and then linked to its path, so no process can open an incomplete one. If several processes create it at
-the same time, the first link wins and all of them open that file.
+path, the block is a file on disk that outlives the processes. The file is written completely under a
+temporary name and then linked to its path, so no process can open an incomplete one. If several processes
+create it at the same time, the first link wins and all of them open that file.
 
 A process inherits the block (fork) or receives it with its start arguments (spawn, forkserver). An unrelated
 process opens it by address; on Linux a pickle contains the address.
@@ -35,7 +35,7 @@ import numpy.typing as npt
 
 from replay_tutorial.shared.processes import join_namespace
 
-# In bytes. Arrays start at multiples of it, so that no two share a cache line.
+# Bytes. Each array starts at a multiple of this size, so that no two arrays share a cache line.
 CACHE_LINE = 64
 # Bytes reserved for the header at the start of the block. Its last cache line holds the PID namespace.
 HEADER_BYTES = 1 << 16
@@ -43,7 +43,7 @@ NAMESPACE_OFFSET = HEADER_BYTES - CACHE_LINE
 FORMAT = "replay_tutorial shared arrays 2"
 OPEN_FLAGS = os.O_RDWR | getattr(os, "O_BINARY", 0)
 
-Specs = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]  # shape and dtype of each array, by name
+Specs = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]  # name → shape and dtype of an array
 
 
 class SharedArrays:
@@ -68,14 +68,14 @@ class SharedArrays:
         """Reserve a block, or open the file if the path exists.
 
         Args:
-            specs: Shape and dtype of each array, by name.
+            specs: Maps the name of each array to its shape and dtype.
             layout: Description to store with the arrays; JSON. An existing file must have the same layout;
                 its arrays are those that it was created with.
             path: File of the block; None for anonymous memory.
-            initial: Initial value of all elements of an array, by name; other arrays start at zero.
+            initial: Maps names of arrays to the initial value of all elements; other arrays start at zero.
 
         Raises:
-            MemoryError: If the block is larger than the free memory, or the free space on the disk.
+            MemoryError: If the block is larger than the free memory, or than the free space on the disk.
             OSError: If the file cannot be opened or created.
             RuntimeError: If processes of another PID namespace have the file open.
             ValueError: If the file has another layout or is not a block, or the description does not fit into
@@ -226,7 +226,7 @@ class SharedArrays:
     def _open(self, path: Path) -> None:
         """Open a block's file and map the arrays that its header describes."""
         self._handle = os.open(path, OPEN_FLAGS)
-        os.lseek(self._handle, 0, os.SEEK_SET)  # raises OSError for a pipe, which a read could block on
+        os.lseek(self._handle, 0, os.SEEK_SET)  # raises OSError for a pipe; reading it could block
         text = parse_header(os.read(self._handle, NAMESPACE_OFFSET), path)
         self.layout = text["layout"]
         self._specs = {

@@ -103,7 +103,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             **cpprb_kwargs: See `MPReplayBuffer`.
 
         Raises:
-            MemoryError: If the buffer is larger than the free memory, or the free space on the disk.
+            MemoryError: If the buffer is larger than the free memory, or than the free space on the disk.
             OSError: If the file cannot be opened or created.
             TypeError: If an argument has the wrong type.
             ValueError: If an argument is out of range or not supported.
@@ -227,14 +227,14 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         Raises:
             IndexError: If an index has not been assigned to any row yet.
             RuntimeError: If another living process is the sampler.
-            TypeError: If the indexes are not integers, or the priorities not real numbers.
+            TypeError: If the indexes are not integers, or the priorities are not real numbers.
             ValueError: If the lengths differ, or a priority is negative or not finite. No priority is
                 changed.
         """
         self._mapped.lease.hold(self._mapped.sampler.update, indexes, priorities)
 
     def get_max_priority(self) -> float:
-        """Return the maximum of all priorities assigned so far; 1.0 if there are none."""
+        """Return the largest priority assigned so far, or 1.0 if none has been assigned."""
         return self._mapped.priorities.max_priority
 
     @property
@@ -253,7 +253,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
     def min_mass(self) -> float:
         """Smallest mass above 0 among the rows that can be sampled; 0.0 if there is none.
 
-        Reading it makes the calling process the sampler, as `total_mass` does.
+        Reading the property makes the calling process the sampler, as reading `total_mass` does.
         """
         return self._mapped.lease.hold(lambda: float(self._synced_tree().minima[ROOT]))
 
@@ -278,7 +278,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         indexes = arrays.pop("indexes")
         count: int = min(counters["next_index"], self._ring.capacity)
         slots = np.arange(count)
-        # The indexes come last: rows that change before they are written are left out.
+        # The indexes come last: rows that change before the indexes are written are left out.
         arrays |= {"seen": [self._block["seen"]], "masses": lambda: [self._masses(slots)]}
         return counters, arrays | {"indexes": indexes}
 

@@ -86,7 +86,7 @@ class MPReplayBuffer(Handle):
             size: Capacity in transitions; a full buffer overwrites the oldest.
             env_dict: Shape and dtype of each field; see `ReplayBuffer`.
             next_of: See `ReplayBuffer`. A frame is stored once for all rows of one process that contain it,
-                if they are added close together, as an actor's rows are. Several environments may alternate.
+                if the rows are added close together, as an actor does. Several environments may alternate.
             stack_compress: See `ReplayBuffer`.
             frames_per_transition: Frames to reserve per transition if `next_of` or `stack_compress` stores
                 observations as frames; at least 1. Episodes of L steps need 1 + 4/(3 L), or 1 + 16/(3 L) if
@@ -97,12 +97,13 @@ class MPReplayBuffer(Handle):
             seed: Seed for sampling; None draws fresh entropy from the operating system.
             check_finite: See `ReplayBuffer`; applies in every process that adds.
             path: File on disk that holds the buffer, so that its contents outlive the processes. An existing
-                file is opened with all its published rows and their priorities. None keeps it in memory.
+                file is opened with all its published rows and their priorities. None keeps the buffer in
+                memory.
             **cpprb_kwargs: `backend`, `check_for_update` and `ctx` are accepted for compatibility with cpprb
                 and ignored.
 
         Raises:
-            MemoryError: If the buffer is larger than the free memory, or the free space on the disk.
+            MemoryError: If the buffer is larger than the free memory, or than the free space on the disk.
             OSError: If the file cannot be opened or created.
             TypeError: If an argument has the wrong type.
             ValueError: If an argument is out of range or not supported.
@@ -235,7 +236,7 @@ class MPReplayBuffer(Handle):
         """Return copies of all stored transitions.
 
         Args:
-            shuffle: Return them in random order instead of oldest first.
+            shuffle: Whether to return the transitions in random order instead of oldest first.
 
         Returns:
             A dict with one array of shape (stored, *shape) per field.

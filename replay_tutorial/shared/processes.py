@@ -3,9 +3,9 @@
 A process is identified by its PID and its start time, because the system reuses PIDs. A process that has
 exited but has not been waited for (a zombie) counts as dead.
 
-Containers can share a file, but they cannot see each other's processes and would take living writers for
-dead. Therefore all processes that have a file open at the same time must belong to one PID namespace. On file
-systems without locks this cannot be checked.
+Containers can share a file, but they cannot see each other's processes and would treat living writers as
+dead. Therefore, all processes that have a file open at the same time must belong to one PID namespace. On
+file systems without locks this cannot be checked.
 """
 
 import os
@@ -128,7 +128,7 @@ def join_namespace(handle: int, number: Integers, path: Path) -> None:
     """Lock a file for the processes of this PID namespace; closing `handle` releases the lock.
 
     `number`, a word in the file, holds the namespace of the processes that have the file open. A process that
-    opens the file while no other process has it open writes its own.
+    opens the file while no other process has it open writes its own namespace.
 
     Raises:
         RuntimeError: If processes of another namespace have the file open.

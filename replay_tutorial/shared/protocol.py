@@ -12,7 +12,7 @@ after it copies a row: if both loads return the same published stamp, the row is
     stamp               readable             can be claimed
     0: never written    no                   by the writer of the slot's first row
     published           yes                  by the writer of a later row
-    held by a process   no: incomplete row   by no writer: the holder may only be stopped, and write on later
+    held by a process   no: incomplete row   by no writer: the holder may only be stopped, and continue later
     held by NOBODY      no: incomplete row   by the writer of a later row: the holder is dead
 
 The page "The shared ring" of the documentation explains why this is sufficient.

@@ -5,9 +5,9 @@ slots reserved since the previous call, and those that were not published then. 
 overwritten by the time it is copied is drawn again. Each call runs as a single kernel, because returning to
 Python in between would cost as much as the work itself.
 
-Updated masses go to separate arrays, with the index of their row, and never overwrite the writer's mass: that
-could already belong to the next row in the slot. From both, another sampler can rebuild the tree. The maximum
-priority is shared with the writers, which assign it to rows added without a priority.
+Updated masses go to separate arrays, with the index of their row, and never overwrite the writer's mass,
+which could already belong to the next row in the slot. From both masses, another sampler can rebuild the
+tree. The maximum priority is shared with the writers, which assign it to rows added without a priority.
 
 Source: Horgan et al. 2018, "Distributed Prioritized Experience Replay", section 3.
 """
@@ -60,7 +60,8 @@ from replay_tutorial.shared.shared_ring import MAX_DRAWS, SharedRing
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# Positions in `progress`: the index up to which slots have been checked, and how many to check again.
+# Positions in `progress`: the index up to which slots have been checked, and the number of slots to check
+# again.
 SYNCED_TO, PENDING = 0, 1
 
 
@@ -73,7 +74,7 @@ class SamplerLease:
     """
 
     def __init__(self, counters: Integers, block: Hashable) -> None:
-        """Create a lease on a ring, by its counters and its block's identity, without claiming it."""
+        """Create a lease on the ring with these counters and this block identity, without claiming it."""
         self.number = -1
         self._counters, self._block = counters, block
         self.registration = NOT_REGISTERED
@@ -170,7 +171,7 @@ def sync_tree(arrays: SamplerArrays) -> None:
     for i in range(again + new):
         slot = pending[i] if i < again else (first_new + i - again) % capacity
         if i >= again and is_pending[slot]:
-            continue  # already checked, as a pending slot
+            continue  # already checked with the pending slots
         stamp = load_acquire(stamps, slot)
         index = index_of(stamp)
         updated = updated_indexes[slot] == index + 1
@@ -178,7 +179,7 @@ def sync_tree(arrays: SamplerArrays) -> None:
         fence_acquire()
         # Without the second load, the mass could be the next row's. Stamp 0: reserved, not yet claimed.
         published = stamp > 0 and not is_held(stamp) and load_acquire(stamps, slot) == stamp
-        # The newest row reserved for this slot may not be written yet, and an older one still be in it.
+        # The newest row reserved for this slot may not be written yet; the slot then holds an older row.
         is_pending[slot] = not published or index < next_index - capacity
         if is_pending[slot]:
             pending[to_come] = slot
@@ -201,7 +202,7 @@ def draw_rows(
     """Update the tree, draw one row for each number in [0, 1), and copy the rows.
 
     Returns the number of rows that must be drawn again, and writes their positions to `failed`. They are the
-    rows that have been overwritten since, or all rows if none has mass.
+    rows that have been overwritten in the meantime, or all rows if none has mass.
     """
     arrays = SamplerArrays(*plain)
     sync_tree(arrays)
@@ -213,7 +214,7 @@ def draw_rows(
     stamps, rows, known, progress = arrays.stamps, arrays.rows, arrays.known, arrays.progress
     pending, is_pending = arrays.pending, arrays.is_pending
     cleared_before, failures = load_acquire(arrays.counters, CLEARED), 0
-    # In a loop of their own these reads overlap; a fence between them would prevent that.
+    # In a separate loop, these reads overlap; a fence between them would prevent that.
     for i in range(slots.shape[0]):
         indexes[i], masses[i] = known[slots[i]], drawn_masses[i]
     for i in range(slots.shape[0]):

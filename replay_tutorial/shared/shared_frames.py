@@ -56,7 +56,7 @@ class FrameArrays(NamedTuple):
 
 @jitable
 def is_in_ring(ring: FrameArrays, index: int, frame: Any) -> bool:
-    """Return whether a recent frame has this index, and kept it throughout the comparison."""
+    """Return whether the frame with this index is recent and equal to `frame`, and is not overwritten now."""
     slot = index % ring.stamps.shape[0]
     if load_acquire(ring.counters, NEXT_INDEX) - index > ring.young:
         return False

@@ -184,7 +184,7 @@ class SharedRing:
                 there = self.indexes(indexes % self.capacity)
                 missing += int(np.count_nonzero(there == NO_INDEX))
                 again, waiting = again[:0], np.concatenate([waiting, indexes[there < indexes]])
-            # In one assignment, because another thread may read it.
+            # In one assignment, because another thread may read the tuple.
             self._checked = next_index, waiting, missing
         return next_index - oldest - missing
 
@@ -328,7 +328,7 @@ class SharedRing:
         self.count(REJECTED, rows)
 
     def statistics(self) -> Statistics:
-        """Return the counters, and how many writers are alive."""
+        """Return the counters, and the numbers of living and dead writers."""
         added, sampled, rejected, dropped, stale, created_at = (
             int(self.counters[i]) for i in (PUBLISHED, SAMPLED, REJECTED, DROPPED, STALE, CREATED_AT)
         )

@@ -1,8 +1,8 @@
 """Snapshots of a shared ring: saving it while other processes write, and restoring it.
 
-Every row is copied, complete or not. Its index is read before and after the copy; the row counts only if both
-are equal. Restoring writes the rows with the writers' protocol, under their old indexes. The registrations of
-the old processes are not restored.
+Every row is copied, complete or not. Its index is read before and after the copy; the row counts only if the
+two are equal. Restoring writes the rows with the writers' protocol, under their old indexes. The
+registrations of the old processes are not restored.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from replay_tutorial.shared import protocol
 from replay_tutorial.shared.protocol import NEXT_INDEX, NO_INDEX, swap, write_rows
 from replay_tutorial.shared.shared_ring import SharedRing
 
-# Counters that a file contains, by their names in `protocol`.
+# Counters that a file contains, named as in `protocol`.
 KEPT = ["next_index", "published", "cleared", "sampled", "rejected", "stale", "dropped"]
 SAVED: dict[str, int] = {name: getattr(protocol, name.upper()) for name in KEPT}
 

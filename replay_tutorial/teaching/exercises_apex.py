@@ -64,9 +64,7 @@ def check_limiter(kind: Callable[..., Any]) -> None:
                 limiter.sampled(count)
     check_edge(kind)
     check_waiting(kind)
-    print(
-        f"right: {decisions:,} decisions, and calls that wait until a timeout or until another thread counts"
-    )
+    print(f"right: {decisions:,} decisions, and calls that wait for another thread's count or time out")
 
 
 def check_edge(kind: Callable[..., Any]) -> None:
@@ -167,7 +165,8 @@ def check_sums(sums: Callable[..., Any]) -> None:
                 if (environment, reward) != right:
                     raise NotYet(
                         f"{count} environments, n = {n}: ({environment}, {reward:g}) should be {right}. All "
-                        f"rewards of environment {environment} are {10**environment}. Where is the rest from?"
+                        f"rewards of environment {environment} are {10**environment}. Where does the rest "
+                        "come from?"
                     )
             if len(given) != len(wanted):
                 raise NotYet(

@@ -130,6 +130,6 @@ def check_mended_row(fold: Callable[..., Any]) -> None:
         if given is None or not np.allclose(given, part):
             raise NotYet(
                 f"rewards {rewards} in a window with n = 3, terminated {terminated}: (return, discount) = "
-                f"{given}; how many steps is next_obs after obs?"
+                f"{given}; how many steps lie between obs and next_obs?"
             )
     print("right: the next observation of a tail is fewer than n steps ahead")

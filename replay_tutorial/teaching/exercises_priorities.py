@@ -113,9 +113,9 @@ def check_search(search: Callable[..., Any]) -> None:
                 raise NotYet("my_search must return a position")
             if given != owner:
                 raise NotYet(
-                    f"{size} running sums: the query {query:.6g} finds position {given}, whose sum is "
-                    f"{sums[given] if 0 <= given < size else 'missing'}, not position {owner}, whose sum, "
-                    f"{sums[owner]:g}, is the first one greater than the query"
+                    f"{size} running sums: the query {query:.6g} found position {given} (its sum is "
+                    f"{sums[given] if 0 <= given < size else 'missing'}). Expected position {owner}, whose "
+                    f"sum, {sums[owner]:g}, is the first one greater than the query"
                 )
         if size == 1000 and (reads == 0 or reads > 32):
             raise NotYet(

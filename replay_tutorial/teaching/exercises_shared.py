@@ -94,7 +94,7 @@ def check_read(read: Callable[..., Any]) -> None:
 
 
 class RowsReadBy(StampedRows):
-    """A ring with stamps from which this process samples with a given function; other processes only add."""
+    """A stamped ring that this process samples with a given function; other processes only add rows."""
 
     def __init__(self, read: Callable[..., Any], capacity: int, fields: Mapping[str, Any]) -> None:
         super().__init__(capacity, fields)
@@ -105,7 +105,7 @@ class RowsReadBy(StampedRows):
         return {name: value for name, value in vars(self).items() if name != "read_row"}
 
     def sample(self, batch_size: int) -> dict[str, npt.NDArray[Any]]:
-        """Draw rows uniformly, and draw again where the function returns None."""
+        """Draw rows uniformly; if the function returns None for a row, draw another one instead."""
         next_index, stamps, rows = self.arrays
         stored = min(int(next_index[0]), self.capacity)
         if stored == 0:

@@ -146,5 +146,5 @@ def check_range_sum(range_sum: Callable[..., Any]) -> None:
                     f"masses {', '.join(f'{mass:g}' for mass in masses)}: slots {first} to {last} sum to "
                     f"{expected:g}, not {given:g}. Which slot is missing or extra?"
                 )
-    print("right: both ends are included. A sampler that draws its queries below the wrong sum of all stored")
-    print("rows never draws the last one.")
+    print("right: both ends are included. If a sampler's total omits the last stored row, that row is never")
+    print("drawn.")

@@ -80,7 +80,7 @@ def check_faults(given: Mapping[str, Any]) -> None:
         if given.get(name, ...) not in choices:
             raise NotYet(f"run {name}: choose one of {', '.join(choices)}")
         if given[name] != fault:
-            raise NotYet(f"run {name}: not {given[name]!r}; note that {sign}")
+            raise NotYet(f"run {name}: the answer is not {given[name]!r}; note that {sign}")
     print("right: all four runs; the returns alone would not show the faults")
 
 
@@ -115,7 +115,7 @@ def check_updates(updates: Callable[..., Any]) -> None:
                 f"{settings}: expected {wanted} updates, not {given}. How many samples may be drawn in all, "
                 "and how many complete batches is that?"
             )
-    print("right: and a run with fewer steps than replay_start makes no update")
+    print("right: a run with fewer steps than replay_start also makes no updates")
 
 
 class SmallReplay:

@@ -91,7 +91,7 @@ def slow_ladder(capacity: int = 100_000, batch: int = 32) -> Ladder:
 
 
 def sum_tree_ladder(capacity: int = 2**20, batch: int = 512, rounds: int = ROUNDS) -> Ladder:
-    """Measure all versions; the linear scan with one query, whose time is multiplied by `batch`."""
+    """Measure all versions. The linear scan is timed with one query; its time is multiplied by `batch`."""
     find, put = f"find {batch}", f"set {batch}"
 
     def workloads_of(kind: Any) -> Mapping[str, Workload]:

@@ -271,7 +271,7 @@ class Model:
         holding = held_stamp(index, NOBODY if ownerless else number + 1)
         stamp = holding if which == HOLD else published_stamp(index)
         if index_of(stamp) < index_of(state.stamps[slot]):
-            raise Violation(f"decreasing index: {index} over a newer row in slot {slot}")
+            raise Violation(f"decreasing index: row {index} overwrites a newer row in slot {slot}")
         return state._replace(stamps=replace_item(state.stamps, slot, stamp))
 
     def _test_holder(self, state: State, number: int, writer: Writer) -> State:

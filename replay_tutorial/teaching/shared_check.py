@@ -1,8 +1,8 @@
 """One check for every shared replay buffer: those of `steps`, and the package's.
 
 Two processes write rows in which every value is the row's number, while this process samples. No row may be
-torn, invented, or lost while there is room for it, and the oldest rows must be replaced first. The check
-shares no code with the buffers.
+torn or invented. No row may be lost while there is room for it, and the oldest rows must be replaced first.
+The check shares no code with the buffers.
 """
 
 import time

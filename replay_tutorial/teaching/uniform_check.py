@@ -70,7 +70,7 @@ def check_batch(batch: Any, oldest: int, newest: int, where: str) -> None:
     for place, number in enumerate(batch["act"].tolist()):
         if number == 0:
             raise CheckFailed(
-                f"{where}: a row of zeros was sampled, which was never added: is its slot still empty?"
+                f"{where}: sampled a row of zeros, although no such row was added: is its slot still empty?"
             )
         if not oldest <= number <= newest:
             raise CheckFailed(f"{where}: row {number} was sampled; the stored rows are {oldest} to {newest}")

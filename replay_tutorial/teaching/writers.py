@@ -53,7 +53,7 @@ def running(*processes: BaseProcess) -> Generator[None]:
 
 
 def run_writer(buffer: Any, writer: int, width: int, orders: Connection) -> None:
-    """Add rows as the parent requests until it closes the pipe: the main function of a writer."""
+    """Main function of a writer: add the rows that the parent requests, until the parent closes the pipe."""
     orders.send("started")
     written = 0
     while True:

@@ -167,7 +167,7 @@ def test_actor_that_lives_and_says_nothing_for_a_quarter_of_an_hour_is_named_onc
     run.wait(3, 0, 1)
     assert notes(run.wait(890, 0)) == []
     (said,) = notes(run.wait(900, 0))
-    assert said == "actor 1: no report for 15 minutes, but alive; a step takes long or hangs"
+    assert said == "actor 1: no report for 15 minutes, but alive; a step takes a long time or hangs"
     run.wait(3, 0, 1)
     assert len(notes(run.wait(1000, 0))) == 1
     assert playing(run.wait(3, 0))[-1] == 2

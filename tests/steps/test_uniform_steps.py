@@ -67,7 +67,7 @@ class NeverTheSameTwice(RingOfRecords):
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        (DrawsEmptySlots, "capacity 2, after 1 row: a row of zeros was sampled, which was never added"),
+        (DrawsEmptySlots, "capacity 2, after 1 row: sampled a row of zeros, although no such row was added"),
         (KeepsOneTooFew, "len"),
         (MixesFields, "of row"),
         (KeepsTheCallersArrays, "when the caller wrote to the array"),

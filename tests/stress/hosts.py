@@ -262,7 +262,7 @@ def ip(where: Holder, commands: Sequence[str]) -> None:
 
 
 def why_not() -> str | None:
-    """Return why no hosts can be made here; None if they can."""
+    """Return the reason why no hosts can be created here, or None if they can."""
     if sys.platform != "linux":
         return "it needs Linux"
     if missing := [tool for tool in ("ip", "nsenter", "unshare") if not shutil.which(tool)]:

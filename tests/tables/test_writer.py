@@ -154,7 +154,7 @@ def test_the_server_may_forget_what_the_writer_can_not_name_any_more(writer, ser
 
 @pytest.mark.parametrize(
     ("trajectory", "error", "match"),
-    [({}, ValueError, "at least one part"), ({"obs": np.zeros(2)}, TypeError, "'obs' must be cells")],
+    [({}, ValueError, "at least one part"), ({"obs": np.zeros(2)}, TypeError, "'obs' must consist of cells")],
 )
 def test_what_is_no_trajectory_is_refused(writer, trajectory, error, match):
     append_steps(writer, 0)

@@ -113,7 +113,7 @@ const RingModel = (() => {
 
     faultOfStamps(state, after) {
       const slot = after.stamps.findIndex((stamp, slot) => indexOf(stamp) < indexOf(state.stamps[slot]));
-      return slot < 0 ? null : `decreasing index: ${indexOf(after.stamps[slot])} over a newer row in slot ${slot}`;
+      return slot < 0 ? null : `decreasing index: row ${indexOf(after.stamps[slot])} overwrites a newer row in slot ${slot}`;
     }
 
     changed(state, actor, writer) {

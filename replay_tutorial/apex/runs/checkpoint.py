@@ -85,8 +85,8 @@ def save_checkpoint(
         serial: With `actors=0`, the state of the other roles: JSON, and arrays under the key "arrays".
 
     Returns:
-        The step of the checkpoint; if the system could not write it, also the error. Older checkpoints are
-            kept then.
+        The step of the checkpoint and, if the checkpoint could not be written, the error. In that case, older
+            checkpoints are kept.
     """
     step = context.counters.steps
     checkpoints = folder / "checkpoints"

@@ -133,7 +133,7 @@ def watch(setup: RunSetup, workers: Workers, recorder: Recorder, stop: StopReque
 
 
 def receive_until_end(setup: RunSetup, workers: Workers, recorder: Recorder, stop: StopRequest) -> End:
-    """Record the messages of the processes until the run should end; return why."""
+    """Record the messages of the processes until the run should end; return the reason."""
     counters, total_steps = setup.context.counters, setup.context.config.total_steps
     while not stop.received:
         for message in workers.receive(POLL_SECONDS):

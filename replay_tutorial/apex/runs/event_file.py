@@ -1,7 +1,7 @@
 """TensorBoard event files, written without buffering.
 
 TensorBoard's own writer uses a thread that prints a traceback if the disk is full, and doesn't report which
-file it could not write. Here one event holds all values of a record, and errors name the file. Only scalars
+file it could not write. Here, one event holds all values of a record, and errors name the file. Only scalars
 are supported.
 """
 
@@ -46,7 +46,7 @@ class EventFile:
             self._write(step=first_step, session_log=start)
 
     def add(self, step: int, values: Mapping[str, float | None]) -> None:
-        """Write the values of a step by name; None values are omitted."""
+        """Write a step's values, keyed by name; None values are omitted."""
         values_of_step = [
             summaries.Summary.Value(tag=name, simple_value=value)
             for name, value in values.items()

@@ -20,7 +20,7 @@ MIN_FRAME_MS = 20  # milliseconds per frame: players slow faster GIFs down to a 
 
 
 class PlayedEpisode(NamedTuple):
-    """An episode, possibly cut before its end."""
+    """An episode, possibly cut off before its end."""
 
     total: float  # sum of the rewards
     steps: int

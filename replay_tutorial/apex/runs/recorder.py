@@ -1,8 +1,8 @@
 """Records: the progress of a run, as a progress bar, CSV files and TensorBoard events.
 
-Every `record_interval` updates the learner sends its metrics. The recorder adds those of the actors and
-writes one line of `progress.csv`, the same values to TensorBoard under the names that CleanRL uses, and the
-progress bar. Reports of the evaluator are written to `evaluations.csv`. All records are indexed by
+Every `record_interval` updates, the learner sends its metrics. The recorder adds the actors' metrics, writes
+one line to `progress.csv` and the same values to TensorBoard, under the names that CleanRL uses, and updates
+the progress bar. It writes the evaluator's reports to `evaluations.csv`. All records are indexed by
 environment steps, which don't depend on the machine; seconds are a separate column.
 """
 
@@ -33,7 +33,7 @@ COLUMNS = {
     "SPS": "charts/SPS",  # environment steps per second
     "UPS": "charts/UPS",  # updates per second
     "replay_ratio": "charts/replay_ratio",  # rows sampled per row inserted
-    "parameters_age": "charts/parameters_age",  # updates by which actors lag behind the learner, mean
+    "parameters_age": "charts/parameters_age",  # mean number of updates that actors lag behind the learner
     "restarts": "charts/restarts",  # actors restarted after they were killed
     "td_loss": "losses/td_loss",
     "policy_loss": "losses/policy_loss",  # empty for DQN
@@ -47,7 +47,7 @@ COLUMNS = {
     # Only on a cluster:
     "hosts": "cluster/hosts",
     "actors": "cluster/actors",  # running, as far as the driver knows
-    "rows_lost": "cluster/rows_lost",  # sent but not acknowledged, in total
+    "rows_lost": "cluster/rows_lost",  # total number of rows sent but not acknowledged
 }
 TIME_COLUMNS = ("seconds", "SPS", "UPS")  # columns that differ between two runs with the same seed
 INDEX_COLUMNS = ("step", "update", "seconds")  # the first columns of both files

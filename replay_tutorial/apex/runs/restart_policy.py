@@ -1,8 +1,8 @@
 """The restart policy: restarts a role that was killed, until it fails too often in a row.
 
 A process can be killed through no fault of the run, for example when memory runs out. But a process that dies
-each time soon after its start would be restarted forever. So the pause before each restart doubles, and after
-a number of failures the run ends. A process that has run for a minute resets both.
+soon after every start would be restarted forever. So the pause before each restart doubles, and the run ends
+after a number of failures in a row. A process that has run for a minute resets both the pause and the number.
 """
 
 import time
@@ -29,7 +29,7 @@ class RestartPolicy:
 
         Args:
             name: Name of the role, for error messages.
-            max_failures: Failures in a row that end the run; None if the first one does.
+            max_failures: Number of failures in a row that ends the run; None if the first failure ends it.
         """
         self.name = name
         self.max_failures = max_failures
@@ -74,7 +74,7 @@ class RestartPolicy:
         Args:
             cause: How it ended, for a message of the form "{name} {cause}".
             forgiven: Whether to reset the count of failures instead of incrementing it, because other actors
-                run well and so the host is probably at fault.
+                run well, so the host is probably at fault.
 
         Raises:
             ProcessDied: If the role isn't restarted.

@@ -101,7 +101,7 @@ def resume(
         As for `train`.
 
     Raises:
-        DamagedCheckpoint: If none of its checkpoints can be read.
+        DamagedCheckpoint: If none of the run's checkpoints can be read.
         FileNotFoundError: If there is no run in this folder, or it has no checkpoint.
         ProcessDied: As for `train`.
         NothingToDo: If the run is solved, or has already made `total_steps` steps.
@@ -171,7 +171,7 @@ def train_and_evaluate(setup: RunSetup, engine: Engine) -> Result:
                     raise
                 raise ProcessDied(f"{error}\n{resume_hint(folder.path)}") from None
             seconds = recorder.seconds
-        # Before the evaluation, which may take long, so that interrupting it doesn't lose the curve.
+        # Drawn now, because the evaluation may take a long time, and interrupting it must not lose the curve.
         draw_curves([folder.path], folder.path / "learning_curve.png")
         chosen, evaluation = folder.load_best(), None
         if chosen is not None and end != "interrupted":

@@ -95,7 +95,7 @@ class RunFolder:
         """Read the settings.
 
         Raises:
-            DamagedFile: If they can't be read or are invalid.
+            DamagedFile: If the settings can't be read or are invalid.
         """
         path = self.path / "config.json"
         try:

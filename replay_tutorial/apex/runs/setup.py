@@ -40,7 +40,7 @@ class RunSetup:
         context: Context of the run.
         initial_counters: The counters at the start: zeros, or those of the checkpoint.
         seeds: The seed of each part.
-        policy: For the final evaluation.
+        policy: The policy for the final evaluation.
         solved_at: The target for the mean return, if there is one.
         checkpoint: The checkpoint to resume from, if any.
         best: The best policy before the run was resumed, if any.
@@ -83,7 +83,7 @@ def new_setup(config: Config, make_context: MakeContext) -> RunSetup:
 def resumed_setup(folder: RunFolder, config: Config, make_context: MakeContext) -> RunSetup:
     """Prepare to resume a run from its newest checkpoint, and remove records after the checkpoint.
 
-    The folder is changed only after all checks: if one of the exceptions below is raised, it is unchanged.
+    The folder is changed only after all checks, so it is unchanged if one of the exceptions below is raised.
 
     Args:
         folder: The run's folder.
@@ -99,7 +99,7 @@ def resumed_setup(folder: RunFolder, config: Config, make_context: MakeContext) 
     """
     check_device(config)
     checkpoint = newest_checkpoint(folder.path)
-    # With several processes, the best policy may be newer than the checkpoint; it is kept then.
+    # With several processes, the best policy may be newer than the checkpoint; it is then kept.
     is_newer = checkpoint.serial is None and (folder.path / "policy.pt").exists()
     best = (folder if is_newer else RunFolder(checkpoint.path)).load_best()
     spaces = spaces_of(config.environment)
@@ -115,7 +115,7 @@ def resumed_setup(folder: RunFolder, config: Config, make_context: MakeContext) 
         refuse_if_too_short(config, counters)
     progress, evaluations = (folder.path / name for name in ("progress.csv", "evaluations.csv"))
     for records in (progress, evaluations):
-        updates_and_seconds(records)  # raises if they are damaged
+        updates_and_seconds(records)  # raises an error if the records are damaged
     context = make_context(config, spaces, policy.parameter_count, counters)
     # The folder is changed only from here on, so that a run that is refused stays unchanged.
     folder.remove_unfinished()
@@ -143,8 +143,8 @@ def refuse_if_done(
         )
     if step >= config.total_steps:
         raise NothingToDo(
-            f"{run} has run {step:,} steps, and total_steps is {config.total_steps:,}. To continue, raise "
-            "--total-steps."
+            f"{run} has already run {step:,} steps; total_steps is {config.total_steps:,}. To continue, "
+            "raise --total-steps."
         )
 
 

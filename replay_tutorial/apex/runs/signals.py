@@ -46,8 +46,8 @@ class StopRequest:
 def stop_requests() -> Generator[StopRequest]:
     """Handle SIGINT, SIGTERM and SIGHUP while the context lasts.
 
-    Outside the main thread Python allows no signal handlers: nothing is caught then, and the flag is never
-    set.
+    Python allows signal handlers only in the main thread. In other threads, no signal is caught, and the flag
+    is never set.
     """
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
@@ -73,7 +73,7 @@ def signals_deferred() -> Generator[None]:
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    resource_tracker.ensure_running()  # its start would unblock signals
+    resource_tracker.ensure_running()  # starting the tracker would unblock the signals
     before = signal.pthread_sigmask(signal.SIG_BLOCK, stop_signals())
     try:
         yield

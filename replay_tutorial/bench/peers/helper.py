@@ -48,7 +48,7 @@ def reverb_python() -> Path:
 
 
 class HelperLost(RuntimeError):
-    """A helper process ended or doesn't respond, so its peer can't be measured any more."""
+    """A helper process has exited or doesn't respond, so its peer can't be measured any more."""
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(reason)

@@ -75,7 +75,7 @@ class Calls:
 
 
 class Writer:
-    """Appends steps of one episode, and creates an item with every step except the first."""
+    """Appends the steps of one episode; every step after the first also creates an item."""
 
     def __init__(self, table: Any, steps: list[dict[str, Any]]) -> None:
         self.table, self.writer = table, table.trajectory_writer()

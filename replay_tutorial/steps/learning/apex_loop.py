@@ -47,7 +47,7 @@ class Replay:
     def sample(self, size: int) -> tuple[np.ndarray, torch.Tensor, list[Any]]:
         """Sample rows in proportion to their masses: slots int64[size], weights float32[size], rows."""
         sums = np.cumsum(self.masses)
-        # Kept below the total, even after rounding, because the slot found there may be empty.
+        # Kept below the total, even after rounding, because the total itself would lead to an empty slot.
         queries = np.minimum(self.rng.random(size) * sums[-1], np.nextafter(sums[-1], 0))
         slots = np.searchsorted(sums, queries, side="right")
         weights = torch.tensor(self.masses[slots] ** -BETA, dtype=torch.float32)  # ∝ (N · P(i))^-β

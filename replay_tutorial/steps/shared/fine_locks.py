@@ -7,8 +7,9 @@ eight.
 Each slot now needs the index of its row. A row is counted before it is written, so the sampler could draw a
 slot that is still empty. A writer delayed for a whole lap could overwrite a newer row with its old one.
 
-Remaining problems: every row requires a lock, which limits the throughput of any number of processes. And a
-writer that is killed while it holds a lock never releases it; every process that needs it waits forever.
+Remaining problems: every row requires a lock, which limits the total throughput, however many processes there
+are. And a writer that is killed while it holds a lock never releases it, so every process that needs this
+lock waits forever.
 """
 
 import ctypes

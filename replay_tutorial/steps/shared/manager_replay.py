@@ -21,7 +21,7 @@ spawn = multiprocessing.get_context("spawn")  # the start method available on ev
 
 
 class Keeper:
-    """The rows, in the manager process, where a thread serves each client."""
+    """Holds the rows in the manager process, which serves each client in a separate thread."""
 
     def __init__(self, capacity: int, seed: int) -> None:
         """Create an empty buffer."""

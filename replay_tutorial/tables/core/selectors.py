@@ -245,7 +245,7 @@ class MaxHeap(MinHeap):
 
 @kernel
 def masses_of(priorities: Floats, exponent: float) -> Floats:
-    """Return the masses of these priorities, float64[n]."""
+    """Return the mass for each priority, float64[n]."""
     masses = np.zeros(priorities.shape[0])
     for i in range(priorities.shape[0]):
         if priorities[i] > 0.0:

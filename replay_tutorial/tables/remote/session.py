@@ -21,7 +21,7 @@ from replay_tutorial.tables.server import Server
 
 
 class Session:
-    """The writers of one client, by their numbers."""
+    """The writers of one client, keyed by number."""
 
     def __init__(self, server: Server) -> None:
         """Start a session without writers."""

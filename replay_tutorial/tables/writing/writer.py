@@ -255,7 +255,7 @@ class TrajectoryWriter(ExplainsReverbNames):
         for name, cells in trajectory.items():
             if not isinstance(cells, TrajectoryColumn):
                 raise TypeError(
-                    f"The part {name!r} must be cells of the history, such as history['obs'][-2:], "
+                    f"The part {name!r} must consist of cells of the history, such as history['obs'][-2:], "
                     f"not {cells!r:.60}."
                 )
             if cells.column.history is not history:

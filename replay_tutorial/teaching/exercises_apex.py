@@ -29,6 +29,7 @@ def check_limiter(kind: Callable[..., Any]) -> None:
     Its methods are those of `SamplesPerInsert`. With a timeout of 0, each decision is compared with the
     equation; then another thread releases a waiting call.
     """
+    check_timeout(kind)
     rng, decisions = np.random.default_rng(0), 0
     for ratio, start, band in (
         (4.0, 1, 1_000.0),
@@ -65,6 +66,21 @@ def check_limiter(kind: Callable[..., Any]) -> None:
     check_edge(kind)
     check_waiting(kind)
     print(f"right: {decisions:,} decisions, and calls that wait for another thread's count or time out")
+
+
+def check_timeout(kind: Callable[..., Any]) -> None:
+    """Check that a refused call with a timeout of 0 returns, in threads that can be left behind."""
+    for what, inserts in (("await_can_sample", 0), ("await_can_insert", 12)):
+        limiter = kind(1.0, 1, 10.0)
+        limiter.inserted(inserts)
+        call = threading.Thread(target=getattr(limiter, what), args=(5, 0.0), daemon=True)
+        call.start()
+        call.join(timeout=5.0)
+        if call.is_alive():
+            raise NotYet(
+                f"{what}(5, timeout=0.0) has not returned after 5 s. It must return False when the timeout is "
+                "over; with a timeout of 0, it decides at once"
+            )
 
 
 def check_edge(kind: Callable[..., Any]) -> None:

@@ -99,6 +99,11 @@ class RefusesTheFirstRows(SamplesPerInsert):
         return abs(self.error + count * self.samples_per_insert) <= self.error_buffer
 
 
+class WaitsForever(SamplesPerInsert):
+    def await_can_sample(self, count: int, timeout: float | None = None) -> bool:
+        return super().await_can_sample(count, timeout=60.0)
+
+
 class DoesNotWait(SamplesPerInsert):
     def await_can_insert(self, count: int, timeout: float | None = None) -> bool:
         return super().await_can_insert(count, timeout=0.0)
@@ -112,6 +117,7 @@ def test_a_limiter_keeps_the_band_and_waits() -> None:
         (StartsOneRowLate, "after 20 inserts, 5 rows may be sampled"),
         (RefusesTheFirstRows, "inserted"),
         (DoesNotWait, "should wait"),
+        (WaitsForever, "has not returned"),
     ):
         with pytest.raises(NotYet, match=message):
             exercises_apex.check_limiter(wrong)

@@ -78,8 +78,8 @@ def check_timeout(kind: Callable[..., Any]) -> None:
         call.join(timeout=5.0)
         if call.is_alive():
             raise NotYet(
-                f"{what}(5, timeout=0.0) has not returned after 5 s. It must return False when the timeout is "
-                "over; with a timeout of 0, it decides at once"
+                f"{what}(5, timeout=0.0) has not returned after 5 s. Return False when the timeout is over; "
+                "with a timeout of 0, decide at once"
             )
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from replay_tutorial.measuring.markdown import figure, table, write_table
+from replay_tutorial.measuring.markdown import figure, pages_with, table, write_table
 from replay_tutorial.measuring.output import add_count, new_file, page, write_record
 from replay_tutorial.measuring.provenance import Provenance
 from replay_tutorial.teaching.ladder import PACKAGE, Ladder
@@ -92,12 +92,11 @@ def put(parts: Sequence[Part], provenance: Provenance, pages: Sequence[Path]) ->
     success = True
     for part in parts:
         text = "\n".join([*part.lines, "", f"{part.about} {provenance}"]) + "\n"
-        mark = f"<!-- {part.mark}:begin -->"
-        places = [path for path in pages if mark in path.read_text(encoding="utf-8")]
+        places = pages_with(part.mark, pages)
         if pages and not places:
-            print(f"no page contains the marker {mark}; add it first", file=sys.stderr)
-        written = [write_table(path, part.mark, text) for path in places]
-        success &= all(written) and bool(written or not pages)
+            print(f"no page contains the marker <!-- {part.mark}:begin -->; add it first", file=sys.stderr)
+            success = False
+        success &= write_table(places, part.mark, text)
     return success
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from replay_tutorial.bench.peers.peer import CEILING, OURS
-from replay_tutorial.measuring.markdown import figure, table, write_between_marks
+from replay_tutorial.measuring.markdown import figure, pages_with, table, write_table
 from replay_tutorial.measuring.output import new_parser
 from replay_tutorial.measuring.provenance import Provenance
 
@@ -60,11 +60,6 @@ def steps_of(full: bool) -> list[Step]:
     return [step for step in steps if full or not step.long]
 
 
-def pages_with(mark: str, pages: Sequence[Path]) -> list[Path]:
-    """Return the pages that contain a table's markers."""
-    return [page for page in pages if f"<!-- {mark}:begin -->" in page.read_text(encoding="utf-8")]
-
-
 def table_of(mark: str, page: Path) -> str:
     """Return the text between a table's markers in a page."""
     text = page.read_text(encoding="utf-8")
@@ -105,7 +100,7 @@ def run(step: Step, output: Path, pages: Sequence[Path]) -> str:
         return f"no page contains the markers <!-- {step.mark}:begin --> and <!-- {step.mark}:end -->"
     names_record = step.mark in ("article", "learning")
     where = ("--output", output) if names_record else ("--json", output / f"{step.mark}.json")
-    command = [*step.arguments, *map(str, where), "--markdown", str(places[0])]
+    command = [*step.arguments, *map(str, where), "--markdown", *map(str, places)]
     print(f"\nbench {' '.join(command)}", flush=True)
     before = table_of(step.mark, places[0])
     try:
@@ -114,13 +109,10 @@ def run(step: Step, output: Path, pages: Sequence[Path]) -> str:
         failure = f"exit status {status}" if status else ""
     except subprocess.TimeoutExpired:
         failure = f"took more than {TIMEOUT:g} s"
-    finally:
-        table = table_of(step.mark, places[0])
-        for page in places[1:]:
-            write_between_marks(page, step.mark, table)
     if not failure:
         return ""
-    return f"{failure}; its table is {'unchanged' if table == before else 'updated'}"
+    unchanged = table_of(step.mark, places[0]) == before
+    return f"{failure}; its table is {'unchanged' if unchanged else 'updated'}"
 
 
 def main(argv: Sequence[str]) -> int:
@@ -152,8 +144,7 @@ def main(argv: Sequence[str]) -> int:
     records = [output / f"{name}.json" for name in RECORDS]
     if all(record.is_file() for record in records):
         text = short_table([json.loads(record.read_text(encoding="utf-8")) for record in records])
-        for page in pages_with(SHORT, pages):
-            write_between_marks(page, SHORT, text)
+        write_table(pages_with(SHORT, pages), SHORT, text)
     for mark, failure in failures.items():
         print(f"{mark}: {failure}", file=sys.stderr)
     print(f"\n{len(chosen) - len(failures)} of {len(chosen)} benchmarks succeeded.")

@@ -2,7 +2,7 @@
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from replay_tutorial.buffers.atomic_file import replace_file
@@ -40,15 +40,21 @@ def figure(value: float) -> str:
     return f"{value:.{decimals}f}"
 
 
-def write_table(path: Path | None, mark: str, text: str) -> bool:
-    """Write a table into a page, unless `path` is None; print an error and return False on failure."""
-    if path is not None:
+def write_table(pages: Iterable[Path], mark: str, text: str) -> bool:
+    """Write a table into pages; print an error for each page that fails, and return whether none did."""
+    success = True
+    for page in pages:
         try:
-            write_between_marks(path, mark, text)
+            write_between_marks(page, mark, text)
         except (OSError, ValueError) as error:
             print(f"the table was not written: {error}", file=sys.stderr)
-            return False
-    return True
+            success = False
+    return success
+
+
+def pages_with(mark: str, pages: Iterable[Path]) -> list[Path]:
+    """Return the pages that contain a table's markers."""
+    return [page for page in pages if f"<!-- {mark}:begin -->" in page.read_text(encoding="utf-8")]
 
 
 def write_between_marks(path: Path, mark: str, text: str) -> None:

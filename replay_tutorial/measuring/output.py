@@ -31,8 +31,8 @@ def add_markdown(parser: argparse.ArgumentParser, mark: str) -> None:
     """Add the option `--markdown`; `mark` is the name of the table's markers, or lists several."""
     name, names = ("NAME", f"; NAME is {mark}") if " " in mark else (mark, "")
     markers = f"<!-- {name}:begin --> and <!-- {name}:end -->{names}"
-    help_text = f"write the table into this file, between the markers {markers}"
-    parser.add_argument("--markdown", type=page, metavar="FILE", help=help_text)
+    help_text = f"write the table into these files, between the markers {markers}"
+    parser.add_argument("--markdown", type=page, nargs="+", default=[], metavar="FILE", help=help_text)
 
 
 def new_file(text: str) -> Path:

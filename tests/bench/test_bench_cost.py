@@ -12,7 +12,7 @@ from places import ROOT
 
 from replay_tutorial.bench import command, memory, report, startup
 from replay_tutorial.bench.peers.lineup import PEERS
-from replay_tutorial.measuring import fresh, system_memory
+from replay_tutorial.measuring import fresh, markdown, system_memory
 
 
 def marks(*names):
@@ -112,7 +112,7 @@ def test_report_writes_every_place_of_a_table_and_tells_what_failed(tmp_path, mo
 def test_every_table_of_the_suite_has_its_place_in_the_pages():
     pages = [ROOT / "README.md", *(ROOT / "docs" / "measurements").glob("*.md")]
     for step in report.steps_of(full=True):
-        assert report.pages_with(step.mark, pages), step.mark
+        assert markdown.pages_with(step.mark, pages), step.mark
 
 
 def test_the_readme_shows_what_the_records_say():

@@ -14,7 +14,17 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import pytest
 
-from replay_tutorial.tables import Endpoint, Fifo, MinSize, Prioritized, RemoteServer, Sample, Server, Table
+from replay_tutorial.tables import (
+    Endpoint,
+    Fifo,
+    MinSize,
+    Prioritized,
+    RemoteServer,
+    Sample,
+    Server,
+    Table,
+    Uniform,
+)
 from replay_tutorial.tables.core.message import ColumnSlice, NewItems, Part
 from replay_tutorial.tables.remote.local_socket import Connection, listen, parse_address
 from replay_tutorial.tables.remote.session import Session
@@ -23,9 +33,15 @@ KEY = "a key for the tests, of some length"
 COLUMNS = {"obs": {"shape": 3}, "act": {"shape": (), "dtype": "int64"}}
 
 
+def table(name: str = "t", **options: Any) -> Table:
+    """A small table whose items may be sampled at once; the options say what is different."""
+    usual = {"sampler": Uniform(), "remover": Fifo(), "max_size": 9, "rate_limiter": MinSize(1)}
+    return Table(name, **{**usual, **options})
+
+
 def small_server(capacity: int = 200) -> Server:
     """A prioritized table of 20 items, and a queue of 4."""
-    replay = Table("replay", sampler=Prioritized(0.7), remover=Fifo(), max_size=20, rate_limiter=MinSize(1))
+    replay = table("replay", sampler=Prioritized(0.7), max_size=20)
     return Server([replay, Table.queue("queue", 4)], COLUMNS, capacity, seed=1)
 
 

@@ -178,20 +178,46 @@ def test_steps_since_applied_grows_once_a_step_however_many_parts_it_has():
     assert seen == [(0, 1), (0, 1), (1, 2), (2, 1), (2, 1)]
 
 
-def test_a_step_counts_for_a_pattern_also_if_one_before_it_failed():
+def test_steps_are_numbered_anew_in_each_episode_but_a_pattern_counts_on():
+    seen = []
+
+    def every_third(state):
+        seen.append((state.step_index, state.steps_since_applied))
+        return state.steps_since_applied >= 3
+
+    server = RecordingServer(COLUMNS)
+    writer = StructuredWriter(server, [Pattern("t", NEWEST, when=[every_third])])
+    for episode in range(2):
+        for step in range(4):
+            writer.append({"a": 10 * episode + step})
+        writer.end_episode()
+    assert [parts["a"] for _, _, parts in server.items] == [2, 11]
+    # the last step of each episode is looked at twice
+    assert seen == [(0, 1), (1, 2), (2, 3), (3, 1), (3, 1), (0, 2), (1, 3), (2, 1), (3, 2), (3, 2)]
+
+
+def test_a_step_counts_also_if_no_pattern_uses_its_columns():
+    """Reverb drops such columns first, and does not look at a step of which nothing is left."""
+    third = Pattern("t", NEWEST, when=[lambda state: state.steps_since_applied >= 3])
+    assert items_of([third], [{"a": 0}, {"b": 1}, {"a": 2}, {"a": 3}]) == [("t", 2)]
+
+
+def test_a_pattern_that_fails_costs_those_before_it_nothing_and_those_after_it_no_step():
     seen = []
 
     def look(state):
         seen.append(state.steps_since_applied)
         return False
 
+    server = RecordingServer(COLUMNS)
     fails = Pattern("t", NEWEST, when=[lambda state: 1 / (state.step_index != 1) < 0])
-    writer = StructuredWriter(RecordingServer(COLUMNS), [fails, Pattern("t", NEWEST, when=[look])])
+    writer = StructuredWriter(server, [Pattern("first", NEWEST), fails, Pattern("t", NEWEST, when=[look])])
     writer.append({"a": 0})
     with pytest.raises(ZeroDivisionError):
         writer.append({"a": 1})
     writer.append({"a": 2})
     assert seen == [1, 3]
+    assert [(table, parts["a"]) for table, _, parts in server.items] == [("first", a) for a in range(3)]
 
 
 def test_the_end_of_an_episode_closes_an_open_step():

@@ -70,6 +70,22 @@ def test_a_walk_of_thousands_of_steps_goes_as_the_oracle_says(name: str) -> None
     assert len(answers) >= 2, "the walk met no limit"
 
 
+@pytest.mark.parametrize(
+    ("limiter", "numbers"),
+    [
+        (MinSize(7), (1.0, 7, -sys.float_info.max, sys.float_info.max)),
+        (SampleToInsertRatio(2.0, 10, 4.0), (2.0, 10, 16.0, 24.0)),
+        (SampleToInsertRatio(2.0, 10, (7.0, 30.0)), (2.0, 10, 7.0, 30.0)),
+        (Queue(5), (1.0, 1, 0.0, 5.0)),
+        (Stack(5), (1.0, 1, 0.0, 5.0)),
+    ],
+)
+def test_a_limiter_has_the_four_numbers_of_reverb(limiter: RateLimiter, numbers: tuple[float, ...]) -> None:
+    """Around samples_per_insert · min_size where the error is one number; as given where it is a pair."""
+    shown = (limiter.samples_per_insert, limiter.min_size, limiter.min_diff, limiter.max_diff)
+    assert shown == numbers
+
+
 def test_numbers_worked_by_hand() -> None:
     walk, limiter = "", SampleToInsertRatio(2, 10, 4)
     inserts = samples = 0
@@ -148,7 +164,6 @@ def test_a_size_that_is_no_integer_is_refused() -> None:
 def test_a_limit_of_infinity_can_be_counted_up_to() -> None:
     assert SampleToInsertRatio(1, 1, math.inf).sampleable(1, 10**9, 0, 64) == 64
     assert MinSize(1).sampleable(1, 10**15, 0, 64) == 64
-    assert MinSize(1).min_diff == -sys.float_info.max
 
 
 def test_limiters_of_the_same_numbers_are_equal() -> None:

@@ -1,6 +1,8 @@
 """Saving and loading: the loaded server answers the next calls as the saved one does."""
 
 import contextlib
+import threading
+import time
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -8,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from forger import trial
-from served import Sent, send
+from served import Sent, send, table
 from test_random_programs import COLUMNS, Program
 
 from replay_tutorial.tables import (
@@ -29,17 +31,16 @@ from replay_tutorial.tables.core.message import ColumnSlice, NewItems, Part
 
 def tables() -> list[Table]:
     return [
-        Table("p", sampler=Prioritized(0.7), remover=Fifo(), max_size=40, rate_limiter=MinSize(1)),
-        Table(
+        table("p", sampler=Prioritized(0.7), max_size=40),
+        table(
             "h",
             sampler=MaxHeap(),
             remover=MinHeap(),
             max_size=30,
-            rate_limiter=MinSize(1),
             max_times_sampled=3,
             hooks=[InsertOnSample("u")],
         ),
-        Table("u", sampler=Uniform(), remover=Uniform(), max_size=25, rate_limiter=MinSize(1)),
+        table("u", remover=Uniform(), max_size=25),
         Table.queue("q", 200),
         Table.stack("s", 200),
     ]
@@ -123,10 +124,7 @@ def test_the_program_s_limits_win_over_the_file_s(tmp_path: Path) -> None:
     """Reverb: the file's limiter wins, and whoever loads hangs."""
 
     def of(limiter: MinSize, times: int, capacity: int) -> Client:
-        table = Table(
-            "t", sampler=Uniform(), remover=Fifo(), max_size=9, rate_limiter=limiter, max_times_sampled=times
-        )
-        return Client(Server([table], COLUMNS, capacity))
+        return Client(Server([table(rate_limiter=limiter, max_times_sampled=times)], COLUMNS, capacity))
 
     strict, free = of(MinSize(9), 0, 20), of(MinSize(1), 1, 10)
     for number in range(5):
@@ -158,19 +156,53 @@ def test_keys_stay_valid_and_waiting_writers_are_told(tmp_path: Path) -> None:
     assert client.server._cells.free_count(1) == 598, "what only the writer named is free"
 
 
-def test_a_file_of_another_server_is_refused(tmp_path: Path) -> None:
+def test_what_is_saved_is_one_moment_of_all_tables(tmp_path: Path) -> None:
+    """Each step is in both tables. Reverb copies one table after the other, and may miss one of the two."""
+    client, loaded = (Client(Server([table("t"), table("u")], COLUMNS, 30)) for _ in range(2))
+    stop, path = threading.Event(), tmp_path / "file"
+
+    def write() -> None:
+        number = 0
+        while not stop.is_set():
+            number += 1
+            client.insert({"b": number}, {"t": 1.0, "u": 1.0})
+            time.sleep(0)  # so that the other thread may have the lock
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        for _ in range(20):
+            client.save(path)
+            loaded.load(path)
+            one, other = (sorted(loaded.items(name).data.get("b", ())) for name in "tu")
+            assert one == other and loaded.info()["t"].inserts == loaded.info()["u"].inserts
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_a_file_of_another_server_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+    """In Reverb the file's selectors and sizes win, and a table that it lacks begins empty."""
     client = built()
     client.save(tmp_path / "file")
     others = [
         Server(tables()[:4], COLUMNS, 600),
+        Server([*tables(), table("added")], COLUMNS, 600),
         Server(tables(), {**COLUMNS, "d": {}}, 600),
         Server(tables(), dict(reversed(COLUMNS.items())), 600),
         Server([*tables()[:4], Table.stack("s", 100)], COLUMNS, 600),
         Server([*tables()[:4], Table.queue("s", 200)], COLUMNS, 600),
+        Server([*tables()[:4], Table.stack("renamed", 200)], COLUMNS, 600),
+        Server([table("p", sampler=Prioritized(0.6), max_size=40), *tables()[1:]], COLUMNS, 600),
+        Server([table("p", sampler=Prioritized(0.7), max_size=41), *tables()[1:]], COLUMNS, 600),
     ]
     for other in others:
+        name = next(reversed(other.info()))
+        Client(other).insert({"b": 1}, {name: 1.0})
+        before = other.info()
         with pytest.raises(ValueError, match="different layout"):
             other.load(tmp_path / "file")
+        assert other.info() == before
 
 
 class Second(Fifo):
@@ -182,8 +214,7 @@ class Second(Fifo):
 
 def test_a_server_with_a_selector_of_one_s_own_can_be_loaded(tmp_path: Path) -> None:
     def of(sampler: Fifo) -> Client:
-        table = Table("t", sampler=sampler, remover=Fifo(), max_size=9, rate_limiter=MinSize(1))
-        return Client(Server([table], COLUMNS, 20))
+        return Client(Server([table(sampler=sampler)], COLUMNS, 20))
 
     one, other = of(Second()), of(Second())
     one.insert_batch({"b": [1, 2, 3]}, {"t": None})
@@ -196,8 +227,9 @@ def test_a_server_with_a_selector_of_one_s_own_can_be_loaded(tmp_path: Path) -> 
 
 def test_a_forged_file_is_refused_or_loads_and_works(tmp_path: Path) -> None:
     def fresh() -> Server:
-        table = Table("t", sampler=Prioritized(0.7), remover=Fifo(), max_size=7, rate_limiter=MinSize(1))
-        return Server([table], {"a": {}, "b": {"dtype": "int64"}}, 30, seed=0)
+        return Server(
+            [table(sampler=Prioritized(0.7), max_size=7)], {"a": {}, "b": {"dtype": "int64"}}, 30, seed=0
+        )
 
     def seen(server: Server) -> Any:
         return repr((server.items("t"), server.info()))

@@ -9,20 +9,17 @@ from contextlib import closing, contextmanager
 
 import numpy as np
 import pytest
-from served import KEY, serving, until
+from served import KEY, serving, table, until
 
 from replay_tutorial.tables import (
     Client,
     Closed,
-    Fifo,
-    MinSize,
     RemoteServer,
     Server,
     Table,
     TimestepDataset,
     TrajectoryDataset,
     TrajectoryWriter,
-    Uniform,
     as_torch,
 )
 from replay_tutorial.tables.core.sampled import Sample, SampleInfo, concatenate_samples
@@ -120,7 +117,7 @@ def test_who_waits_without_a_timeout_is_woken_by_an_item(in_flight):
 
 
 def test_a_thread_draws_only_so_many_batches_ahead():
-    server = server_of(Table("t", sampler=Uniform(), remover=Fifo(), max_size=9, rate_limiter=MinSize(1)))
+    server = server_of(table())
     write(server, [1] * 3, table="t")
     batches = iter(TrajectoryDataset(server, "t", 4, in_flight=2))
     next(batches)
@@ -132,7 +129,7 @@ def test_a_thread_draws_only_so_many_batches_ahead():
 
 
 def test_letting_go_of_the_batches_ends_the_thread():
-    server = server_of(Table("t", sampler=Uniform(), remover=Fifo(), max_size=9, rate_limiter=MinSize(1)))
+    server = server_of(table())
     write(server, [1], table="t")
     for _ in TrajectoryDataset(server, "t", 1, in_flight=1):
         assert drawing_threads()

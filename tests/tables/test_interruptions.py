@@ -4,7 +4,6 @@ import contextlib
 import gc
 import os
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.ma  # NumPy would import it while the keys are pressed, and leave its file open
 import pytest
-from served import until
+from served import table, until
 
 from replay_tutorial.tables import (
     Client,
@@ -23,7 +22,6 @@ from replay_tutorial.tables import (
     Fifo,
     Hook,
     InsertOnSample,
-    MinSize,
     Prioritized,
     RemoteServer,
     Sample,
@@ -31,7 +29,6 @@ from replay_tutorial.tables import (
     Table,
     TrajectoryDataset,
     TrajectoryWriter,
-    Uniform,
     UnknownWriter,
 )
 
@@ -54,10 +51,7 @@ def interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def test_ctrl_c_leaves_whole_tables(tmp_path: Path) -> None:
-    table = Table(
-        "t", sampler=Uniform(), remover=Fifo(), max_size=9, rate_limiter=MinSize(1), max_times_sampled=3
-    )
-    server = Server([table], COLUMNS, capacity=40)
+    server = Server([table(max_times_sampled=3)], COLUMNS, capacity=40)
     done = threading.Event()
 
     def press() -> None:
@@ -124,9 +118,8 @@ class Life:
     """A server whose table is full of items that may be sampled twice, and a writer that goes on."""
 
     def __init__(self, folder: Path) -> None:
-        options: dict[str, Any] = {"sampler": Prioritized(0.5), "rate_limiter": MinSize(1)}
-        self.table = Table("t", remover=Fifo(), max_size=3, max_times_sampled=2, **options)
-        self.server = Server([self.table], COLUMNS, capacity=12, seed=0)
+        twice = table(sampler=Prioritized(0.5), max_size=3, max_times_sampled=2)
+        self.server = Server([twice], COLUMNS, capacity=12, seed=0)
         self.folder = folder
         self.writer = TrajectoryWriter(self.server, 2, max_in_flight_items=2)
         self.writer.append({"obs": -1})
@@ -292,8 +285,7 @@ def test_a_first_message_that_is_half_in_does_not_go_on_after_a_load(tmp_path: P
 
 
 def test_a_writer_that_vanished_is_closed_by_a_client_that_inserts() -> None:
-    tables = [Table(n, sampler=Uniform(), remover=Fifo(), max_size=2, rate_limiter=MinSize(1)) for n in "tu"]
-    server = Server(tables, COLUMNS, capacity=10)
+    server = Server([table(name, max_size=2) for name in "tu"], COLUMNS, capacity=10)
     writer = TrajectoryWriter(server, 7)
     for obs in range(7):
         writer.append({"obs": obs})
@@ -312,9 +304,8 @@ class PutsBack(Hook):
 
 
 def test_a_hook_does_not_change_a_table_in_the_middle_of_a_change() -> None:
-    alike: dict[str, Any] = {"sampler": Fifo(), "remover": Fifo(), "rate_limiter": MinSize(1)}
-    first = Table("a", max_size=3, max_times_sampled=1, hooks=[InsertOnSample("b")], **alike)
-    server = Server([first, Table("b", max_size=1, hooks=[PutsBack()], **alike)], COLUMNS, capacity=20)
+    first = table("a", sampler=Fifo(), max_size=3, max_times_sampled=1, hooks=[InsertOnSample("b")])
+    server = Server([first, table("b", max_size=1, hooks=[PutsBack()])], COLUMNS, capacity=20)
     Client(server).insert_batch({"obs": [1, 2, 3]}, {"a": None})
     assert server.sample("a", 3).data["obs"].tolist() == [1, 2, 3]
     info = server.info()["a"]
@@ -329,48 +320,13 @@ class Exits(Hook):
 
 
 def test_a_hook_that_ends_the_program_leaves_its_table_open_for_other_hooks() -> None:
-    alike: dict[str, Any] = {"sampler": Fifo(), "remover": Fifo(), "rate_limiter": MinSize(1), "max_size": 3}
-    tables = [Table("a", hooks=[InsertOnSample("b")], **alike), Table("b", hooks=[Exits()], **alike)]
+    tables = [table("a", hooks=[InsertOnSample("b")]), table("b", hooks=[Exits()])]
     server = Server(tables, COLUMNS, capacity=20)
     with pytest.raises(SystemExit):
         server.reset("b")
     Client(server).insert({"obs": 1}, {"a": 1.0})
     server.sample("a", 1)
     assert server.info()["b"].size == 1
-
-
-CLIENT_WITH_A_CHILD = """
-import os, sys, time
-from replay_tutorial.tables import RemoteServer, TrajectoryWriter
-server = RemoteServer(sys.argv[1])
-writer = TrajectoryWriter(server, 5)
-writer.append({"obs": 7})
-writer.create_item("t", 1.0, {"obs": writer.history["obs"][-1]})
-child = os.fork()
-if child == 0:
-    time.sleep(600)
-    os._exit(0)
-print(child, flush=True)
-time.sleep(600)
-"""
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="needs fork")
-def test_a_killed_client_is_noticed_although_its_child_lives(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REPLAY_TUTORIAL_KEY", KEY)
-    server = Server([Table.queue("t", 5)], COLUMNS, capacity=9)
-    with Endpoint(server, "127.0.0.1:0", KEY.encode()) as endpoint:
-        command = [sys.executable, "-c", CLIENT_WITH_A_CHILD, endpoint.address]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as client:
-            assert client.stdout is not None
-            child = int(client.stdout.readline())
-            try:
-                server.reset("t")
-                assert server._cells.free_count(0) == 8  # the writer may still name its step
-                client.kill()
-                until(lambda: server._cells.free_count(0) == 9)
-            finally:
-                os.kill(child, signal.SIGKILL)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs fork")

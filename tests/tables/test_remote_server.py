@@ -16,20 +16,31 @@ from typing import Any
 
 import numpy as np
 import pytest
-from served import Relay, Sent, forget, key, message, plain, send, serving, small_server, until, words_of
+from served import (
+    Relay,
+    Sent,
+    forget,
+    key,
+    message,
+    plain,
+    send,
+    serving,
+    small_server,
+    table,
+    until,
+    words_of,
+)
 
 from replay_tutorial.tables import (
     CapacityError,
     Client,
     Closed,
-    Fifo,
     MinSize,
     Queue,
     RemoteServer,
     SampleToInsertRatio,
     Server,
     ServerLost,
-    Table,
     TrajectoryDataset,
     TrajectoryWriter,
     UnknownWriter,
@@ -272,18 +283,6 @@ def test_an_item_whose_call_was_interrupted_goes_in_once_with_flush(there: Simpl
 
 
 @needs_signals
-def test_the_end_of_a_connection_is_seen_although_a_child_holds_it(there: SimpleNamespace) -> None:
-    there.server.info()
-    child = FORK.Process(target=time.sleep, args=(600,))
-    child.start()  # it has the parent's sockets
-    with interrupted(lambda: there.served.info()["queue"].waiting_samples == 1):
-        there.server.sample("queue", 1)
-    until(lambda: there.served.info()["queue"].waiting_samples == 0, 1.0)
-    child.kill()
-    child.join()
-
-
-@needs_signals
 def test_a_writer_is_closed_although_its_only_call_was_interrupted(key: bytes, tmp_path: Path) -> None:
     served = small_server(capacity=6)
     with serving(served, tmp_path) as endpoint, RemoteServer(endpoint.address) as server:
@@ -320,8 +319,7 @@ def test_no_item_is_lost_after_ctrl_c_while_an_episode_is_ended(
 
 def test_a_long_item_that_is_gone_does_not_count() -> None:
     """An answer is limited by the items that are there."""
-    table = Table("t", sampler=Fifo(), remover=Fifo(), max_size=2, rate_limiter=MinSize(1))
-    server = Server([table], {"x": {"shape": 1000}}, 50)
+    server = Server([table(max_size=2)], {"x": {"shape": 1000}}, 50)
     with TrajectoryWriter(server, 10) as writer:
         for length in (10, 1, 1):
             for _ in range(length):
@@ -472,17 +470,20 @@ def test_what_is_no_file_is_not_loaded(there: SimpleNamespace, tmp_path: Path) -
         there.server.load(tmp_path / "none")
 
 
-def hold_and_wait(address: str) -> None:
-    """Hold all cells but one as a writer, and wait for an item that never comes."""
+def hold_and_wait(address: str, child_id: Any) -> None:
+    """Hold all cells but one as a writer, and wait for an item that never comes; a child has its sockets."""
     server = RemoteServer(address)
     send(server, filling(49))
+    child = FORK.Process(target=time.sleep, args=(60,))
+    child.start()
+    child_id.send(child.pid)
     server.sample("queue", 1)
 
 
-def test_a_killed_client_leaves_nothing_held(key: bytes, tmp_path: Path) -> None:
-    served = small_server(capacity=50)
+def test_a_killed_client_leaves_nothing_held_although_its_child_lives(key: bytes, tmp_path: Path) -> None:
+    served, (ours, theirs) = small_server(capacity=50), FORK.Pipe()
     with serving(served, tmp_path) as endpoint:
-        client = FORK.Process(target=hold_and_wait, args=(endpoint.address,))
+        client = FORK.Process(target=hold_and_wait, args=(endpoint.address, theirs))
         client.start()
         until(lambda: served.info()["queue"].waiting_samples == 1, 120.0)
         client.kill()
@@ -491,6 +492,7 @@ def test_a_killed_client_leaves_nothing_held(key: bytes, tmp_path: Path) -> None
         until(lambda: inserted(served), 1.0)
         until(lambda: served.info()["queue"].waiting_samples == 0, 1.0)
         assert served.info()["queue"].size == 2, "the dead one has taken nothing"
+        os.kill(ours.recv(), signal.SIGTERM)
 
 
 def serve_until_killed(folder: Path, address: Any) -> None:

@@ -10,19 +10,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from served import KEY, Sent, forget, send, serving
+from served import KEY, Sent, forget, send, serving, table, until
 
 from replay_tutorial.tables import (
     Client,
     Closed,
-    Fifo,
     MinSize,
     Queue,
     RateLimiter,
     SampleToInsertRatio,
     Server,
     Table,
-    Uniform,
     UnknownWriter,
 )
 from replay_tutorial.tables.core.message import ColumnSlice, NewItems, Part
@@ -47,13 +45,6 @@ def message(writer: int, sequence: int, table: str, values: list[int]) -> Sent:
     steps = np.arange(first, first + len(values))[:, None]
     items = [NewItems(table, None, (Part("x", "x", 1, True),), steps)]
     return Sent(writer, sequence, [run], items, first + len(values))
-
-
-def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.001)
 
 
 @pytest.fixture
@@ -85,10 +76,9 @@ def test_a_timeout_means_the_same_everywhere(timeout: float) -> None:
 
 
 def test_a_timeout_speaks_only_of_the_bounds_that_there_are() -> None:
-    named = {"sampler": Fifo(), "remover": Fifo(), "max_size": 9}
     server = server_of(
-        Table("free", rate_limiter=MinSize(3), **named),
-        Table("bound", rate_limiter=RateLimiter(2.0, 1, 2.0, sys.float_info.max), **named),
+        table("free", rate_limiter=MinSize(3)),
+        table("bound", rate_limiter=RateLimiter(2.0, 1, 2.0, sys.float_info.max)),
     )
     Client(server).insert({"x": 1}, {"free": 1.0, "bound": 1.0})
     with pytest.raises(TimeoutError, match=r"size 1, min_size 3; 0 deletes\.$"):
@@ -220,9 +210,7 @@ def test_reset_lets_waiting_inserts_in(start: Any) -> None:
 
 
 def test_a_deletion_lets_a_waiting_insert_in(start: Any) -> None:
-    server = server_of(
-        Table("t", sampler=Uniform(), remover=Fifo(), max_size=9, rate_limiter=SampleToInsertRatio(1, 2, 1))
-    )
+    server = server_of(table(rate_limiter=SampleToInsertRatio(1, 2, 1)))
     keys = send(server, message(9, 0, "t", [0, 1, 2]))
     insert = start(send, server, message(1, 0, "t", [3]))
     until(lambda: waiting(server, "t") == (1, 0))
@@ -231,10 +219,7 @@ def test_a_deletion_lets_a_waiting_insert_in(start: Any) -> None:
 
 
 def test_another_limiter_wakes_both_sides(start: Any) -> None:
-    server = server_of(
-        Table("t", sampler=Uniform(), remover=Fifo(), max_size=9, rate_limiter=MinSize(5)),
-        Table.queue("q", 1),
-    )
+    server = server_of(table(rate_limiter=MinSize(5)), Table.queue("q", 1))
     send(server, message(8, 0, "t", [0]))
     send(server, message(9, 0, "q", [0]))
     sample, insert = start(server.sample, "t", 1), start(send, server, message(1, 0, "q", [1]))
@@ -292,7 +277,7 @@ def test_whoever_gives_up_does_not_stop_the_line(start: Any) -> None:
 def test_with_any_number_of_writers_the_ratio_is_kept(writers: int, start: Any) -> None:
     ratio, batch = 8, 32
     limiter = SampleToInsertRatio(ratio, 100, 64.0)
-    server = server_of(Table("t", sampler=Uniform(), remover=Fifo(), max_size=2_000, rate_limiter=limiter))
+    server = server_of(table(max_size=2_000, rate_limiter=limiter))
     stop, all_begin = threading.Event(), threading.Barrier(writers)
 
     def write(writer: int) -> int:
@@ -320,12 +305,7 @@ def test_with_any_number_of_writers_the_ratio_is_kept(writers: int, start: Any) 
 
 def test_many_threads_do_all_things_at_once(start: Any) -> None:
     """Inserting, sampling, mutating, deleting, looking: in the end the counts fit and no cell leaks."""
-    server = server_of(
-        Table(
-            "t", sampler=Uniform(), remover=Fifo(), max_size=50, rate_limiter=MinSize(1), max_times_sampled=3
-        ),
-        Table.queue("q", 10),
-    )
+    server = server_of(table(max_size=50, max_times_sampled=3), Table.queue("q", 10))
 
     def write(writer: int) -> None:
         client = Client(server)

@@ -8,13 +8,12 @@ import pytest
 from histories import repeatable
 from hypothesis import given
 from hypothesis import strategies as st
+from served import table
 
 from replay_tutorial.tables import (
     CapacityError,
     Client,
     Closed,
-    Fifo,
-    MinSize,
     Pattern,
     Server,
     StructuredWriter,
@@ -30,10 +29,6 @@ COLUMNS = {
     "done": {"shape": 1, "dtype": bool},
 }
 SHAPES = {"obs": (2,), "act": (), "done": (1,)}
-
-
-def table(name="t", max_size=1000):
-    return Table(name, sampler=Fifo(), remover=Fifo(), max_size=max_size, rate_limiter=MinSize(1))
 
 
 def free_cells(server, capacity):
@@ -58,7 +53,7 @@ class Program:
 
     def __init__(self, structure, keep, capacity, in_flight):
         self.structure, self.keep, self.in_flight = structure, keep, max(1, in_flight)
-        probes = [table(f"probe {name}", capacity + 2) for name in COLUMNS]
+        probes = [table(f"probe {name}", max_size=capacity + 2) for name in COLUMNS]
         self.server = Server([Table.queue("queue", 3), *probes], COLUMNS, capacity)
         self.writers = [TrajectoryWriter(self.server, keep, in_flight) for _ in range(2)]
         self.steps = [[], []]

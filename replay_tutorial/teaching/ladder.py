@@ -7,6 +7,7 @@ versions are measured in interleaved rounds, as in the benchmarks.
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -59,25 +60,21 @@ def share_text(share: float) -> str:
     return f"{share:.1%}" if share < 0.1 else f"{share:.0%}"
 
 
+@dataclass(frozen=True)
 class Ladder:
     """A measured ladder, which a notebook displays as a table.
 
     Attributes:
+        rungs: The versions, in order.
         figures: Rung name → operation → measured value with its spread.
         ceiling: Operation → measured value of the ceiling; empty without a ceiling.
         unit: Unit of the values: "µs", where lower is better, or "per second", where higher is better.
     """
 
-    def __init__(
-        self, rungs: Sequence[Rung], figures: Mapping[tuple[str, str], Spread], unit: str = "µs"
-    ) -> None:
-        """Group the values, (name, operation) → value, by name; the name of the ceiling is ""."""
-        self.rungs, self.unit = rungs, unit
-        self.ceiling = {operation: spread for (name, operation), spread in figures.items() if not name}
-        self.figures: dict[str, dict[str, Spread]] = {rung.kind.__name__: {} for rung in rungs}
-        for (name, operation), spread in figures.items():
-            if name:
-                self.figures[name][operation] = spread
+    rungs: Sequence[Rung]
+    figures: Mapping[str, Mapping[str, Spread]]
+    ceiling: Mapping[str, Spread]
+    unit: str = "µs"
 
     def medians(self, operation: str) -> dict[str, float]:
         """Return the median of an operation for each rung: name → value."""
@@ -134,13 +131,15 @@ def measure_ladder(
         ceiling: The ceiling of each operation; may be empty.
         rounds: Number of rounds.
     """
-    workloads = {("", operation): workload for operation, workload in ceiling.items()}
-    for rung in rungs:
-        for operation, workload in workloads_of(rung.kind).items():
-            workloads[rung.kind.__name__, operation] = workload
-    keys = {f"{name}: {operation}": (name, operation) for name, operation in workloads}
-    seconds = measure({text: workloads[key] for text, key in keys.items()}, rounds=rounds)
-    return Ladder(rungs, {key: Spread.of(seconds[text] * 1e6) for text, key in keys.items()})
+    works = {rung.kind.__name__: workloads_of(rung.kind) for rung in rungs} | {"ceiling": ceiling}
+    named = {f"{name}: {each}": work for name, calls in works.items() for each, work in calls.items()}
+    seconds = measure(named, rounds=rounds)
+    figures = {
+        name: {each: Spread.of(seconds[f"{name}: {each}"] * 1e6) for each in calls}
+        for name, calls in works.items()
+    }
+    ceilings = figures.pop("ceiling")
+    return Ladder(rungs, figures, ceilings)
 
 
 def microseconds(call: Workload) -> float:

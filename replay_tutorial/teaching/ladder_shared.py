@@ -87,15 +87,12 @@ def ceiling() -> Race:
 
 def ladder_of(races: Mapping[str, Sequence[Race]]) -> Ladder:
     """Return the ladder of measured races: rung's name → its races; the ceiling has the name ""."""
-    return Ladder(
-        RUNGS,
-        {
-            (name, done): Spread.of(np.array(figures))
-            for name, those in races.items()
-            for done, figures in zip((ADDED, DRAWN), zip(*those, strict=True), strict=True)
-        },
-        "per second",
-    )
+    figures = {
+        name: {done: Spread.of(each) for done, each in zip((ADDED, DRAWN), np.array(those).T, strict=True)}
+        for name, those in races.items()
+    }
+    ceilings = figures.pop("")
+    return Ladder(RUNGS, figures, ceilings, "per second")
 
 
 def shared_ladder(writers: int = 2, rounds: int = 1) -> Ladder:

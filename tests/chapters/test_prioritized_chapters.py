@@ -113,8 +113,8 @@ def test_a_skeleton_that_inherits_from_an_empty_one_is_still_empty() -> None:
 def test_a_ladder_without_a_ceiling_has_no_column_for_it() -> None:
     spread = Spread(1.0, 2.0, 3.0)
     rungs = [Rung(LinearScan, "–"), Rung(LevelByLevel, "waits overlap")]
-    times = {(rung.kind.__name__, "find"): spread for rung in rungs}
-    without, with_ceiling = Ladder(rungs, times), Ladder(rungs, {**times, ("", "find"): spread})
+    times = {rung.kind.__name__: {"find": spread} for rung in rungs}
+    without, with_ceiling = Ladder(rungs, times, {}), Ladder(rungs, times, {"find": spread})
     assert without.medians("find") == with_ceiling.medians("find") == {"LinearScan": 2.0, "LevelByLevel": 2.0}
     assert "ceiling" not in repr(without)
     assert repr(with_ceiling).count("ceiling") == 2

@@ -75,9 +75,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         rung.kind.__name__: [Race(10.0 + place, 1.0), Race(20.0, 3.0)] for place, rung in enumerate(RUNGS)
     }
     shared = ladder_of({"": [Race(100.0, 8.0)], **races})
-    kinds = {"": Spread(0.5, 0.5, 0.5), **{rung.kind.__name__: Spread(1.0, 2.0, 3.0) for rung in TREES}}
     calls = ("find 512", "set 512")
-    tree = Ladder(TREES, {(kind, call): spread for kind, spread in kinds.items() for call in calls})
+    figures = {rung.kind.__name__: dict.fromkeys(calls, Spread(1.0, 2.0, 3.0)) for rung in TREES}
+    tree = Ladder(TREES, figures, dict.fromkeys(calls, Spread(0.5, 0.5, 0.5)))
     monkeypatch.setattr(ladders, "uniform_ladder", lambda rounds: uniform_ladder(256, rounds))
     monkeypatch.setattr(ladders, "sum_tree_ladder", lambda rounds: tree)
     monkeypatch.setattr(ladders, "shared_ladder", lambda writers, races: shared)

@@ -167,7 +167,7 @@ def episodes(shared: Shared, number: int) -> tuple[NDArray[np.int64], NDArray[np
     return ends + 1, rows["score"][ends]
 
 
-def main(actors: int = 3, updates: int = 500) -> None:
+def main(actors: int = 2, updates: int = 500) -> None:
     """Train, and print the mean return of each actor's first and last episodes."""
     torch.set_num_threads(1)
     shared = make_shared()

@@ -85,6 +85,7 @@ def test_steps_that_reverb_gets_wrong_are_right(index, expected):
 def test_a_step_that_is_not_held_any_more_says_how_to_hold_it():
     history = writer_of(8).history
     assert history["act"][3].numpy() == 3
+    assert list(history["act"].values) == list(history["act"].unsent) == [3, 4, 5, 6, 7]
     with pytest.raises(IndexError, match=r"no longer holds step 2 of 8.* newest 5.* num_keep_alive_refs"):
         history["act"][2]
 

@@ -284,18 +284,6 @@ def test_a_first_message_that_is_half_in_does_not_go_on_after_a_load(tmp_path: P
     assert server.items("q").data["obs"].tolist() == [0, 1]
 
 
-def test_a_writer_that_vanished_is_closed_by_a_client_that_inserts() -> None:
-    server = Server([table(name, max_size=2) for name in "tu"], COLUMNS, capacity=10)
-    writer = TrajectoryWriter(server, 7)
-    for obs in range(7):
-        writer.append({"obs": obs})
-    writer.create_item("t", 1.0, {"obs": writer.history["obs"][:]})
-    del writer
-    gc.collect()
-    server.reset("t")
-    assert len(Client(server).insert_batch({"obs": range(4)}, {"u": None})["u"]) == 4
-
-
 class PutsBack(Hook):
     """Inserts what one table deletes into another one."""
 

@@ -232,16 +232,19 @@ def test_another_limiter_wakes_both_sides(start: Any) -> None:
         server.replace_limiter("t", MinSize(10))
 
 
-def test_closing_a_writer_ends_its_call(start: Any) -> None:
-    server = server_of(Table.queue("q", 1))
-    insert = start(send, server, message(1, 0, "q", [0, 1]))
-    other = start(send, server, message(2, 0, "q", [5]))
-    until(lambda: waiting(server, "q") == (2, 0))
-    forget(server, 1)
+def test_closing_a_writer_ends_its_call_at_once_wherever_it_stands(start: Any) -> None:
+    """Nobody may go; first one in the middle is closed, then the first, whose message is half in."""
+    server, calls = server_of(Table.queue("q", 1), patience=float("inf")), []
+    for writer in (1, 2, 3):
+        calls.append(start(send, server, message(writer, 0, "q", [0, 1] if writer == 1 else [writer])))
+        until(lambda: waiting(server, "q") == (len(calls), 0))
+    for writer in (2, 1):
+        forget(server, writer)
+        with pytest.raises(UnknownWriter):
+            calls[writer - 1].result(PATIENCE)
+    assert waiting(server, "q") == (1, 0) and not calls[2].done()
     assert server.sample("q", 1).data["x"].tolist() == [0]
-    with pytest.raises(UnknownWriter):
-        insert.result(PATIENCE)
-    other.result(PATIENCE)  # the one behind it is not forgotten
+    calls[2].result(PATIENCE)  # the one behind them is not forgotten
 
 
 def test_who_loses_patience_says_which_side_waits(start: Any, caplog: pytest.LogCaptureFixture) -> None:
@@ -335,22 +338,6 @@ def test_many_threads_do_all_things_at_once(start: Any) -> None:
     info = server.info()["t"]
     assert info.size == info.inserts - info.deletes
     assert server._cells.free_count(0) == 10_000 - info.size
-
-
-def test_closing_a_writer_ends_its_call_at_once_wherever_it_stands(start: Any) -> None:
-    """Nobody may go, and the one that is closed is not the first."""
-    server = server_of(Table.queue("q", 1))
-    send(server, message(9, 0, "q", [0]))
-    first = start(send, server, message(1, 0, "q", [1]))
-    until(lambda: waiting(server, "q") == (1, 0))
-    second = start(send, server, message(2, 0, "q", [2]))
-    until(lambda: waiting(server, "q") == (2, 0))
-    forget(server, 2)
-    with pytest.raises(UnknownWriter):
-        second.result(PATIENCE)
-    assert waiting(server, "q") == (1, 0) and not first.done()
-    assert server.sample("q", 1).data["x"].tolist() == [0]
-    first.result(PATIENCE)
 
 
 def test_loading_ends_the_calls_of_writers_that_wait(start: Any, tmp_path: Path) -> None:

@@ -307,7 +307,8 @@ def test_an_item_that_was_accepted_is_not_lost_for_want_of_memory(monkeypatch):
 
 
 def test_a_writer_that_vanishes_while_the_lock_is_held_stops_nobody():
-    server = Server([table()], COLUMNS, capacity=9)
+    """The next insert frees its cell, before it needs one."""
+    server = Server([table()], COLUMNS, capacity=1)
     lost = TrajectoryWriter(server, 9)
     lost.append({"act": 1})
     lost.create_item("t", 1.0, {"act": lost.history["act"][-1]})

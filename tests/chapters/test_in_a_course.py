@@ -1,0 +1,50 @@
+"""The chapters in a course: the program that grades notebooks, and the times on the page for teachers."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from places import ROOT
+
+jupytext = pytest.importorskip("jupytext", reason="grade.py reads notebooks: the extra `notebooks`")
+
+CHAPTER = ROOT / "chapters" / "01_uniform_replay.ipynb"
+SOLUTION = ROOT / "chapters" / "solutions" / "01_uniform_replay.py"
+
+
+def test_grade_counts_the_checks_that_pass_even_if_the_student_has_deleted_them(tmp_path: Path) -> None:
+    blank, answered, misspelt = (tmp_path / f"{name}.ipynb" for name in ("blank", "answered", "misspelt"))
+    notebook = jupytext.read(CHAPTER)
+    jupytext.write(notebook, blank)
+    answers = [cell for cell in notebook.cells if {"write", "exercise"} & {*cell.metadata.get("tags", [])}]
+    for cell, source in zip(answers, [SOLUTION.read_text(encoding="utf-8"), "", "", ""], strict=True):
+        cell.source = source
+    notebook.cells = [cell for cell in notebook.cells if "check" not in cell.metadata.get("tags", [])]
+    jupytext.write(notebook, answered)
+    answers[1].source = "my_rows = [10, 11"
+    jupytext.write(notebook, misspelt)
+    command = [sys.executable, ROOT / "chapters" / "grade.py", "01", blank, answered, misspelt]
+    result = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, encoding="utf-8", timeout=240, check=True
+    )
+    lines = result.stdout.splitlines()
+    assert lines[0].startswith("  check_written(check_uniform, MyRing): NotYet: MyRing.__len__ is still empty")
+    assert f"{blank}: 0 of 4 checks passed" in lines
+    assert f"{answered}: 4 of 4 checks passed" in lines
+    assert any(line.startswith("  a cell with an answer: SyntaxError") for line in lines)
+
+
+def test_the_plan_of_a_course_has_the_times_of_the_chapters() -> None:
+    page = (ROOT / "docs" / "teach.md").read_text(encoding="utf-8")
+    planned = {chapter: int(time) for chapter, time in re.findall(r"^\| \d \| (\d\d) .*? \| (\d+) \|", page, re.M)}
+    stated = {}
+    for path in sorted((ROOT / "chapters").glob("[0-9]*.md")):
+        found = re.search(r"It\s+takes\s+about\s+(\d+)\s+minutes", path.read_text(encoding="utf-8"))
+        assert found, f"{path.name} doesn't state its time"
+        stated[path.name[:2]] = int(found[1])
+    assert planned == stated
+    assert f"{sum(stated.values())} minutes in all" in page
+    for text, chapters in [("00 to 05", "00 01 02 03 04 05"), ("01, 03, 04 and 06", "01 03 04 06")]:
+        assert f"{text}, {sum(stated[chapter] for chapter in chapters.split())} minutes" in page

@@ -71,6 +71,8 @@ async def render(source: Path, slots: asyncio.Semaphore, notebooks: bool) -> str
     text, _ = MarkdownExporter().from_notebook_node(notebook)
     text = re.sub(r"\((\d\d_\w+)\.ipynb", r"(\1.md", text)  # links to other chapters
     text = text.replace("](../docs/", "](../")  # links to pages of the site
+    # The site has the scripts of the interactive drawings, and starts them in such an element.
+    text = re.sub(r'<iframe (data-explore="[\w-]+")[^>]*></iframe>', r"<div \1></div>", text)
     link = f"[Download this chapter as a notebook]({source.stem}.ipynb)"
     text = re.sub(r"^# .*$", lambda heading: f"{heading[0]}\n\n{link}", text, count=1, flags=re.MULTILINE)
     (PAGES / source.name).write_text(text, encoding="utf-8")

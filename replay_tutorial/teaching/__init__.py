@@ -9,6 +9,7 @@ from typing import Any
 # Imported on first access, so that a chapter without PyTorch doesn't wait for its import.
 MODULE_OF = {
     "CheckFailed": "exercises",
+    "Playable": "playable",
     "chart": "notebook_charts",
     "check_mailbox": "mailbox_check",
     "check_shared": "shared_check",

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from places import ROOT
 
 import replay_tutorial
-from replay_tutorial.teaching import notebook_charts
+from replay_tutorial.teaching import Playable, notebook_charts
 from replay_tutorial.teaching.exercises import NotYet
 
 jupytext = pytest.importorskip("jupytext", reason="the chapters need the extra `notebooks`")
@@ -116,3 +116,14 @@ def test_a_chart_keeps_the_digits_of_its_labels_and_cuts_those_of_its_coordinate
         drawn = notebook_charts.html_of(figure, "a line")
     assert "ε = 0.00066, 0.0256" in drawn
     assert not re.search(r"<path[^>]*\d\.\d\d\d", drawn)
+
+
+def test_a_drawing_to_play_with_loads_nothing_and_a_wrong_name_is_refused() -> None:
+    for name in ("sum-tree", "ring"):
+        shown = Playable(name)._repr_html_()
+        assert shown.startswith(f'<iframe data-explore="{name}"')
+        assert "src=" not in shown
+        assert "import(" not in shown
+        assert len(shown) <= 70_000
+    with pytest.raises(ValueError, match="the drawings are sum-tree, ring"):
+        Playable("tree")

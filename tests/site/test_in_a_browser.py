@@ -9,6 +9,8 @@ import pytest
 from built_site import Site
 from PIL import Image, ImageStat
 
+from replay_tutorial.teaching import Playable
+
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, Route
 
@@ -247,4 +249,18 @@ def test_a_link_to_a_line_of_source_marks_it(address: str, browser: "Browser") -
     assert line.is_visible()
     top = line.evaluate("line => line.getBoundingClientRect().top")
     assert 48 < top < DESKTOP["height"], "below the header, on the screen"
+    page.close()
+
+
+@pytest.mark.parametrize(("name", "button"), [("sum-tree", "Step"), ("ring", "check stamp 0")])
+def test_a_drawing_is_played_with_in_a_notebook(name: str, button: str, browser: "Browser") -> None:
+    faults: list[str] = []
+    page = browser.new_page(viewport=DESKTOP)
+    watch(page, "data:", faults.append)
+    page.set_content(Playable(name)._repr_html_())
+    drawing = page.frame_locator("iframe")
+    before = drawing.locator(".explore").inner_text()
+    drawing.get_by_role("button", name=button).first.click()
+    assert drawing.locator(".explore").inner_text() != before
+    assert faults == []
     page.close()

@@ -27,6 +27,7 @@ MODULE_OF = {
     "draw_row": "drawings",
     "draw_stamps": "drawings",
     "draw_tree": "drawings",
+    "draw_waits": "drawings",
     "draw_way": "drawings",
     "draw_windows": "drawings",
     "explore_protocol": "own_protocol",

@@ -132,6 +132,30 @@ def draw_tree(
     return drawing
 
 
+def draw_waits(queries: int, levels: int) -> Drawing:
+    """Draw when queries wait for memory: one query after another, and level by level.
+
+    Each box is a wait of a query for the sum of one level; time runs to the right. A query can't request
+    a sum before that of the level above has arrived, but queries don't wait for each other.
+    """
+    title = (
+        f"{queries} queries on {levels} levels: one after another, and level by level, where waits overlap."
+    )
+    wide, high, begin = 40, 18, 110
+    drawing = Drawing(begin + wide * queries * levels + 20, 2 * (22 * queries + 44), title)
+    for part, name in enumerate(["one after another", "level by level"]):
+        top = part * (22 * queries + 44) + 30
+        drawing.text(begin, top - 12, name, size=12, at="start")
+        for query in range(queries):
+            drawing.text(begin - 10, top + 22 * query + 14, f"query {query}", size=11, at="end")
+            for level in range(levels):
+                # Level by level, a request follows the one before it at once: a tenth of a wait.
+                start = level * (1 + 0.1 * queries) + 0.1 * query if part else query * levels + level
+                x, y = begin + wide * start, top + 22 * query
+                drawing.box(x, y, wide - 3, high, level + 1, lit=level == 0, size=10)
+    return drawing
+
+
 def end_to_end(
     masses: Sequence[float], width: float, queries: Sequence[float]
 ) -> Iterator[tuple[int, float, float, float, bool]]:

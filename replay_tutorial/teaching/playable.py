@@ -32,14 +32,18 @@ class Playable:
     def __init__(self, name: str) -> None:
         """Read the scripts of a drawing, "sum-tree" or "ring".
 
+        The scripts are in the repository. If only the package is installed, a sentence is shown instead.
+
         Raises:
             ValueError: If there is no such drawing.
-            FileNotFoundError: If the package was installed without the repository, which has the scripts.
         """
         if name not in DRAWINGS:
             raise ValueError(f"There is no drawing {name!r}; the drawings are {', '.join(DRAWINGS)}.")
         self.height, scripts, view = DRAWINGS[name]
-        self.name, style = name, (FOLDER / "explore.css").read_text(encoding="utf-8")
+        self.name, self.page = name, ""
+        if not FOLDER.exists():
+            return
+        style = (FOLDER / "explore.css").read_text(encoding="utf-8")
         code = "\n".join((FOLDER / f"{script}.js").read_text(encoding="utf-8") for script in scripts)
         self.page = (
             f"<!doctype html><meta charset='utf-8'><style>{COLOURS}{style}</style>"
@@ -48,5 +52,7 @@ class Playable:
         )
 
     def _repr_html_(self) -> str:
+        if not self.page:
+            return "<p>To play with this drawing, open the notebook in a clone of the repository.</p>"
         style = f"width:100%;height:{self.height}px;border:0"
         return f'<iframe data-explore="{self.name}" style="{style}" srcdoc="{escape(self.page)}"></iframe>'

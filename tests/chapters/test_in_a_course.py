@@ -30,7 +30,9 @@ def test_grade_counts_the_checks_that_pass_even_if_the_student_has_deleted_them(
         command, cwd=ROOT, capture_output=True, text=True, encoding="utf-8", timeout=240, check=True
     )
     lines = result.stdout.splitlines()
-    assert lines[0].startswith("  check_written(check_uniform, MyRing): NotYet: MyRing.__len__ is still empty")
+    assert lines[0].startswith(
+        "  check_written(check_uniform, MyRing): NotYet: MyRing.__len__ is still empty"
+    )
     assert f"{blank}: 0 of 4 checks passed" in lines
     assert f"{answered}: 4 of 4 checks passed" in lines
     assert any(line.startswith("  a cell with an answer: SyntaxError") for line in lines)
@@ -38,7 +40,10 @@ def test_grade_counts_the_checks_that_pass_even_if_the_student_has_deleted_them(
 
 def test_the_plan_of_a_course_has_the_times_of_the_chapters() -> None:
     page = (ROOT / "docs" / "teach.md").read_text(encoding="utf-8")
-    planned = {chapter: int(time) for chapter, time in re.findall(r"^\| \d \| (\d\d) .*? \| (\d+) \|", page, re.M)}
+    planned = {
+        chapter: int(time)
+        for chapter, time in re.findall(r"^\| \d \| (\d\d) .*? \| (\d+) \|", page, re.MULTILINE)
+    }
     stated = {}
     for path in sorted((ROOT / "chapters").glob("[0-9]*.md")):
         found = re.search(r"It\s+takes\s+about\s+(\d+)\s+minutes", path.read_text(encoding="utf-8"))

@@ -1,5 +1,7 @@
 """What chapters 00 and 08 rest on: their records, the order of data, the environment of one's own."""
 
+import itertools
+
 import gymnasium
 import numpy as np
 import pytest
@@ -44,7 +46,7 @@ def test_neighbours_are_alike_and_shuffled_ones_are_not() -> None:
 
 def test_no_transition_of_the_random_player_leads_into_another_episode() -> None:
     steps = play_at_random(500)
-    for step, after in zip(steps, steps[1:], strict=False):
+    for step, after in itertools.pairwise(steps):
         ended = step["terminated"] or step["truncated"]
         assert np.array_equal(step["next_obs"], after["obs"]) != ended
 

@@ -1,4 +1,4 @@
-"""What chapters 03 to 05 rest on: the learner of one value, a ladder without a ceiling, the hints of exercises."""
+"""What chapters 03 to 05 rest on: the learner of one value, a ladder without a ceiling, and hints."""
 
 import math
 from collections.abc import Callable
@@ -9,11 +9,11 @@ import pytest
 
 from replay_tutorial import PrioritizedReplayBuffer
 from replay_tutorial.measuring.timing import Spread
-from replay_tutorial.steps.prioritized import LevelByLevel, LinearScan, PlainSumTree
+from replay_tutorial.steps.prioritized import LevelByLevel, LinearScan
 from replay_tutorial.teaching.exercises import CheckFailed, NotYet, check_written
-from replay_tutorial.teaching.exercises_prioritized import check_prioritized
 from replay_tutorial.teaching.exercises_priorities import check_weights
-from replay_tutorial.teaching.exercises_sum_tree import check_minimum, check_path, check_set
+from replay_tutorial.teaching.exercises_prioritized import check_prioritized
+from replay_tutorial.teaching.exercises_sum_tree import check_minimum, check_path
 from replay_tutorial.teaching.ladder import Ladder, Rung
 from replay_tutorial.teaching.one_value import learn_value
 

@@ -6,7 +6,13 @@ TYPE_CHECKING = False  # type checkers recognize the name; importing `typing` wo
 if TYPE_CHECKING:
     from typing import Any
 
-    from replay_tutorial.buffers import NStep, PrioritizedReplayBuffer, ReplayBuffer, fields_from_spaces
+    from replay_tutorial.buffers import (
+        NStep,
+        PrioritizedReplayBuffer,
+        ReplayBuffer,
+        fields_from_spaces,
+        laber,
+    )
     from replay_tutorial.shared import Mailbox, MPPrioritizedReplayBuffer, MPReplayBuffer, SamplesPerInsert
 
 __version__ = "0.1.0"
@@ -19,6 +25,7 @@ __all__ = [
     "ReplayBuffer",
     "SamplesPerInsert",
     "fields_from_spaces",
+    "laber",
 ]
 
 

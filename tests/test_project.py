@@ -36,6 +36,7 @@ PUBLIC_NAMES = [
     "ReplayBuffer",
     "SamplesPerInsert",
     "fields_from_spaces",
+    "laber",
 ]
 
 each_module = pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))

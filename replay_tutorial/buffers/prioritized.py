@@ -36,6 +36,7 @@ from replay_tutorial.buffers.priorities import (
     write_weights,
 )
 from replay_tutorial.buffers.ring import Assignment
+from replay_tutorial.buffers.schemes import Scheme, StoredRows
 from replay_tutorial.buffers.sum_tree import ROOT, SumTree, find_stratified, first_leaf, recompute_above
 from replay_tutorial.buffers.uniform import ReplayBuffer
 
@@ -216,6 +217,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         beta: float = 0.4,
         *,
         normalize: str = "buffer",
+        scheme: Scheme | None = None,
         out: Out | None = None,
         threads: int = 1,
     ) -> Batch:
@@ -230,6 +232,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             beta: Exponent of the importance-sampling weights, in [0, 1]; 1 corrects the bias fully.
             normalize: "buffer" divides the weights by the largest weight in the buffer, "batch" by the
                 largest weight in the batch.
+            scheme: How to choose the transitions; see `buffers.schemes`. None is in proportion to the masses.
             out: As for `ReplayBuffer.sample`; may also contain `indexes` and `weights`.
             threads: As for `ReplayBuffer.sample`.
 
@@ -237,19 +240,25 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             A dict of the fields, as for `ReplayBuffer.sample`, and two further arrays: `indexes`,
             int64[batch_size], the argument of `update_priorities`, and `weights`, float32[batch_size] in
             (0, 1], importance-sampling weights by which the losses must be multiplied. Rows are in ascending
-            order of their slots.
+            order of their slots. With a scheme, the weights are those of its probabilities, and a third
+            array, `probabilities`, float64[batch_size], contains them.
 
         Raises:
             KeyError: If `out` contains an unknown field.
-            TypeError: If batch_size is not an integer.
+            TypeError: If batch_size is not an integer, or the scheme is not a scheme.
             ValueError: If an argument is out of range, an array in `out` doesn't match, the buffer is empty,
-                or every mass is 0.
+                every mass is 0, or the scheme can't draw from this buffer.
         """
-        self._check_sample(batch_size, out, threads)
-        beta = check_weight_options(beta, normalize)
+        self._check_sample(batch_size, out, threads, scheme)
+        beta, by_buffer = check_weight_options(beta, normalize), normalize == "buffer"
+        if scheme is not None:
+            batch, drawn = self._sample_by(scheme, batch_size, out, threads)
+            weights = np.empty(batch_size, np.float32)
+            write_weights(drawn.probabilities, beta, drawn.least, by_buffer, weights)
+            return write_to_out(batch, out or {}, weights=weights)
         tree, ring = self._synced_tree(), self._ring
         tree.check_total()
-        uniforms, by_buffer = self._rng.random(batch_size), normalize == "buffer"
+        uniforms = self._rng.random(batch_size)
         slots, indexes = np.empty(batch_size, np.int64), np.empty(batch_size, np.int64)
         weights = np.empty(batch_size, np.float32)  # Ctrl-C could interrupt a kernel that returns arrays
         draw(
@@ -304,6 +313,9 @@ class PrioritizedReplayBuffer(ReplayBuffer):
     def min_mass(self) -> float:
         """Smallest nonzero mass of a stored row; 0.0 if there is none."""
         return float(self._synced_tree().minima[ROOT])
+
+    def _stored_rows(self) -> StoredRows:
+        return super()._stored_rows()._replace(tree=self._synced_tree())
 
     def _synced_tree(self) -> SumTree:
         """Recompute the nodes above the leaves that `add` has written, and return the tree."""

@@ -23,11 +23,12 @@ from replay_tutorial.buffers.base import BaseBuffer, CpprbKwargs, check_keywords
 from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, FiniteFields, Rows, as_bytes, field_names
 from replay_tutorial.buffers.frame_layout import with_next
 from replay_tutorial.buffers.frames import FrameStore
-from replay_tutorial.buffers.gather import ArraySpec, Gather, Out, array_specs, check_out
+from replay_tutorial.buffers.gather import ArraySpec, Gather, Out, array_specs, check_out, write_to_out
 from replay_tutorial.buffers.jit import Floats, Integers
 from replay_tutorial.buffers.n_step_windows import Windows
 from replay_tutorial.buffers.ring import Assignment, Ring
 from replay_tutorial.buffers.rows import check_batch_size, checked_size
+from replay_tutorial.buffers.schemes import SCHEME_SPECS, Drawn, Scheme, StoredRows, check_scheme
 
 
 class ReplayBuffer(BaseBuffer):
@@ -164,13 +165,16 @@ class ReplayBuffer(BaseBuffer):
         else:
             self._append_rows(*self._window.flush(), [(self._episode_start, 0, steps)])
 
-    def sample(self, batch_size: int, *, out: Out | None = None, threads: int = 1) -> Batch:
-        """Sample transitions uniformly with replacement.
+    def sample(
+        self, batch_size: int, *, scheme: Scheme | None = None, out: Out | None = None, threads: int = 1
+    ) -> Batch:
+        """Sample transitions uniformly with replacement, or by another scheme.
 
         O(batch_size); allocates the batch.
 
         Args:
             batch_size: Number of transitions.
+            scheme: How to choose the transitions; see `buffers.schemes`. None is uniform.
             out: Maps field names to output arrays, which are used instead of new ones. They must be
                 C-contiguous and have the dtype of the field and the shape (batch_size, *shape).
             threads: Number of threads that copy the rows; the result is the same.
@@ -179,15 +183,19 @@ class ReplayBuffer(BaseBuffer):
             A dict with one array per field, of shape (batch_size, *shape). The arrays are writable and are
             not changed by later calls; `torch.from_numpy` converts them without a copy. Fields of at least
             4 KiB per transition are contiguous. Smaller fields are strided views of a common block, which
-            doesn't include the large fields.
+            doesn't include the large fields. With a scheme, there are two further arrays: `indexes`,
+            int64[batch_size], and `probabilities`, float64[batch_size], with which the rows were drawn.
 
         Raises:
             KeyError: If `out` contains an unknown field.
-            TypeError: If batch_size is not an integer.
-            ValueError: If batch_size is below 1, the buffer is empty, or an array in `out` doesn't match.
+            TypeError: If batch_size is not an integer, or the scheme is not a scheme.
+            ValueError: If batch_size is below 1, the buffer is empty, an array in `out` doesn't match, or the
+                scheme can't draw from this buffer.
         """
-        self._check_sample(batch_size, out, threads)
-        return self._take(self._ring.draw(batch_size, self._rng), out, threads)
+        self._check_sample(batch_size, out, threads, scheme)
+        if scheme is None:
+            return self._take(self._ring.draw(batch_size, self._rng), out, threads)
+        return self._sample_by(scheme, batch_size, out, threads)[0]
 
     def get_all_transitions(self, shuffle: bool = False) -> Batch:
         """Return a copy of all stored transitions.
@@ -305,10 +313,26 @@ class ReplayBuffer(BaseBuffer):
         batch = self._gather.take(self._ring.bytes, slots, stored, threads)
         return self._frames.restore(batch, out, threads)
 
-    def _check_sample(self, batch_size: int, out: Out | None, threads: int) -> None:
+    def _sample_by(
+        self, scheme: Scheme, batch_size: int, out: Out | None, threads: int
+    ) -> tuple[Batch, Drawn]:
+        """Sample with a scheme; return the batch, with indexes and probabilities, and what was drawn."""
+        drawn = scheme.draw(self._stored_rows(), batch_size, self._rng)
+        batch = self._take(drawn.indexes % self._ring.capacity, out, threads)
+        write_to_out(batch, out or {}, indexes=drawn.indexes, probabilities=drawn.probabilities)
+        return batch, drawn
+
+    def _stored_rows(self) -> StoredRows:
+        """Return what a scheme sees of the buffer."""
+        ring = self._ring
+        return StoredRows(ring.oldest_index, ring.next_index, ring.capacity, None)
+
+    def _check_sample(self, batch_size: int, out: Out | None, threads: int, scheme: Scheme | None) -> None:
         check_batch_size(batch_size, threads)
+        if scheme is not None:
+            check_scheme(scheme, self._fields.fields)
         if out is not None:
-            check_out(out, batch_size, self._sampled)
+            check_out(out, batch_size, self._sampled if scheme is None else self._sampled | SCHEME_SPECS)
         if self._ring.stored == 0:
             raise ValueError(f"Can't sample {batch_size} transitions: the buffer is empty. Add some first.")
 

@@ -1,0 +1,291 @@
+"""Episodes in rings: each step is stored once, followed by the final observation of its episode.
+
+Each environment has a ring of places. An episode of T steps takes T + 1 consecutive places; the last one
+holds only the final observation. The next observation of a step is therefore the observation in the next
+place, and a terminated or truncated episode keeps its true final observation:
+
+    position   40  41  42  43 | 44  45 | 46  47        an episode of 3 steps, one of 1 step,
+    holds      s   s   s   f  | s   f  | s   f         and a running one of 1 step so far
+
+While an episode is running, the place after its newest step holds the newest observation. Positions are
+counted from 0 for each environment and never reused; position p is stored in place `p % places`. The index of
+a step is `p * environments + environment`, so it identifies both.
+
+A sum tree has one leaf per place. Only steps that can be sampled have mass: not final observations, and not
+steps that have been overwritten or evicted. Sequences give mass only to the steps where a window starts.
+"""
+
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from replay_tutorial.buffers.fields import Fields, Rows, as_bytes
+from replay_tutorial.buffers.jit import Bytes, Flags, Floats, Integers, int64, jitable, kernel, types
+from replay_tutorial.buffers.rows import copy_row
+from replay_tutorial.buffers.sum_tree import SumTree, first_leaf, recompute_above
+
+Kinds = Annotated[npt.NDArray[np.uint8], types.uint8[::1]]
+
+# What a place holds: nothing or a final observation, a step, or a step where a window starts.
+NO_STEP, STEP, START = 0, 1, 2
+RUNNING = -1  # the end of an episode that has not ended
+# What happens at the end of an episode to the starts whose windows it cuts off.
+PAD, SHIFT, DROP = 0, 1, 2
+
+
+class Places(NamedTuple):
+    """The arrays of the kernels.
+
+    Environment e has the places from e * P on (P places each), and the episodes from e * S on in the table
+    (S episodes each). Episodes are numbered for each environment by a serial number, which is never reused;
+    episode `serial` has the entry `serial % S`.
+    """
+
+    rows: Bytes  # [environments * P + 1, bytes]; the last row stays zero, for padding
+    kinds: Kinds  # [environments * P], NO_STEP, STEP or START
+    serials: Integers  # [environments * P], the episode of each place
+    starts: Integers  # [environments * S], position of the first step
+    ends: Integers  # [environments * S], position of the final observation, or RUNNING
+    returns: Floats  # [environments * S], sum of the rewards
+    tags: Integers  # [environments * S], set by the user, initially 0
+    evicted: Flags  # [environments * S]
+    heads: Integers  # [environments], the next position
+    floors: Integers  # [environments], the first position that `clear` has not removed
+    episodes: Integers  # [environments], number of episodes that have begun
+    running: Flags  # [environments], whether an episode is running
+    stored: Integers  # [environments], number of stored steps
+    sums: Floats  # of the tree
+    minima: Floats
+
+
+# The same as a plain tuple, the form in which Python passes it: see `jit.numba_type`.
+Plain = Annotated[tuple[Any, ...], Places]
+
+Windows = tuple[int, int, int]  # length, period, and PAD, SHIFT or DROP
+
+
+@jitable
+def oldest_position(places: Any, environment: int) -> int:
+    """Return the oldest position whose place has not been overwritten."""
+    count = places.kinds.shape[0] // places.heads.shape[0]
+    return max(places.floors[environment], places.heads[environment] - count + 1)
+
+
+@jitable
+def vacate(places: Any, environment: int, position: int) -> int:
+    """Forget the step in the place of a new position; return its slot, whose leaf becomes 0."""
+    count = places.kinds.shape[0] // places.heads.shape[0]
+    slot = environment * count + position % count
+    if places.kinds[slot] != NO_STEP:
+        places.stored[environment] -= 1
+    places.kinds[slot] = NO_STEP
+    places.sums[int64(first_leaf(places.sums)) + slot] = 0.0
+    return slot
+
+
+@jitable
+def start_window(places: Any, environment: int, position: int, mass: float) -> int:
+    """Give mass to a step where a window starts, if it is still stored; return its slot."""
+    count = places.kinds.shape[0] // places.heads.shape[0]
+    slot = environment * count + position % count
+    if position >= oldest_position(places, environment) and places.kinds[slot] == STEP:
+        places.kinds[slot] = START
+        places.sums[int64(first_leaf(places.sums)) + slot] = mass
+    return slot
+
+
+@jitable
+def end_episode(places: Any, environment: int, windows: Windows, mass: float, changed: Any) -> int:
+    """End the running episode, and start the windows that its end cuts off; return the number of slots.
+
+    The slots whose leaves have changed are written to `changed`, int64[length + 2].
+    """
+    length, period, boundary = windows
+    table = places.starts.shape[0] // places.heads.shape[0]
+    entry = environment * table + (places.episodes[environment] - 1) % table
+    end = places.heads[environment]
+    places.ends[entry], places.running[environment] = end, False
+    places.heads[environment] = end + 1
+    changed[0], changes = vacate(places, environment, end + 1), 1  # the place of the head never holds a step
+    steps = end - places.starts[entry]
+    if boundary == PAD:
+        first = max(0, steps - length + 1)  # the first start whose window is cut off
+        for step in range(-(-first // period) * period, steps, period):
+            changed[changes] = start_window(places, environment, places.starts[entry] + step, mass)
+            changes += 1
+    elif boundary == SHIFT and (steps < length or (steps - length) % period):
+        start = places.starts[entry] + max(0, steps - length)
+        changed[changes] = start_window(places, environment, start, mass)
+        changes += 1
+    return changes
+
+
+@kernel
+def append_steps(
+    plain: Plain,
+    environments: Integers,
+    steps: Bytes,
+    nexts: Bytes,
+    rewards: Floats,
+    ends: Flags,
+    masses: Floats,
+    max_given: Floats,
+    max_priority: float,
+    windows: Windows,
+    indexes: Integers,
+) -> None:
+    """Append steps in order, write their indexes, and set the maximum priority.
+
+    `nexts` are rows whose observations are the next observations of the steps. A window that becomes
+    complete has the mass of the step that completes it.
+    """
+    places = Places(*plain)
+    length, period, _ = windows
+    table = places.starts.shape[0] // places.heads.shape[0]
+    changed = np.empty(length + 5, np.int64)
+    for i in range(environments.shape[0]):
+        environment = environments[i]
+        position = places.heads[environment]
+        if not places.running[environment]:
+            entry = environment * table + places.episodes[environment] % table
+            places.starts[entry], places.ends[entry] = position, RUNNING
+            places.returns[entry], places.tags[entry], places.evicted[entry] = 0.0, 0, False
+            places.episodes[environment] += 1
+            places.running[environment] = True
+        serial = places.episodes[environment] - 1
+        entry = environment * table + serial % table
+        slot, next_slot = vacate(places, environment, position), vacate(places, environment, position + 1)
+        copy_row(places.rows, slot, steps, i)
+        copy_row(places.rows, next_slot, nexts, i)
+        places.serials[slot] = places.serials[next_slot] = serial
+        places.kinds[slot] = STEP
+        places.stored[environment] += 1
+        places.returns[entry] += rewards[i]
+        places.heads[environment] = position + 1
+        indexes[i] = position * places.heads.shape[0] + environment
+        changed[0], changed[1], changes = slot, next_slot, 2
+        first = position - places.starts[entry] - length + 1  # of the window that this step completes
+        if first >= 0 and first % period == 0:
+            changed[2] = start_window(places, environment, places.starts[entry] + first, masses[i])
+            changes = 3
+        if ends[i]:
+            changes += end_episode(places, environment, windows, masses[i], changed[changes:])
+        recompute_above(places.sums, places.minima, changed[:changes])
+    max_given[0] = max_priority
+
+
+@kernel
+def end_running_episode(plain: Plain, environment: int, windows: Windows, mass: float) -> None:
+    """End the running episode of an environment, if any."""
+    places = Places(*plain)
+    if places.running[environment]:
+        changed = np.empty(windows[0] + 2, np.int64)
+        changes = end_episode(places, environment, windows, mass, changed)
+        recompute_above(places.sums, places.minima, changed[:changes])
+
+
+@kernel
+def evict_episodes(plain: Plain, environments: Integers, serials: Integers) -> None:
+    """Remove the stored steps of episodes that have ended; their places stay in use until overwritten."""
+    places = Places(*plain)
+    table = places.starts.shape[0] // places.heads.shape[0]
+    for i in range(environments.shape[0]):
+        environment = environments[i]
+        entry = environment * table + serials[i] % table
+        first = max(places.starts[entry], oldest_position(places, environment))
+        changed = np.empty(places.ends[entry] - first, np.int64)
+        for k in range(changed.shape[0]):
+            changed[k] = vacate(places, environment, first + k)
+        places.evicted[entry] = True
+        recompute_above(places.sums, places.minima, changed)
+
+
+@kernel
+def locate(plain: Plain, slots: Integers, positions: Integers, starts: Integers, ends: Integers) -> None:
+    """Write the position of each slot's step, and where its stored episode starts and ends.
+
+    The start is at least the oldest position. The end is the position of the final observation or, in a
+    running episode, of the newest observation.
+    """
+    places = Places(*plain)
+    environments = places.heads.shape[0]
+    count, table = places.kinds.shape[0] // environments, places.starts.shape[0] // environments
+    for i in range(slots.shape[0]):
+        environment = slots[i] // count
+        head = places.heads[environment]
+        positions[i] = head - (head - slots[i] % count) % count
+        entry = environment * table + places.serials[slots[i]] % table
+        starts[i] = max(places.starts[entry], oldest_position(places, environment))
+        ends[i] = head if places.ends[entry] == RUNNING else places.ends[entry]
+
+
+class EpisodeRing:
+    """The memory of the episodes: rings of places, a table of episodes, and the tree.
+
+    Attributes:
+        places: Number of places of each environment.
+        environments: Number of environments.
+        fields: The stored fields, without next observations.
+        tree: The masses of all places.
+        arrays: The arrays of the kernels.
+        plain: The same as a plain tuple, which kernels take.
+    """
+
+    def __init__(self, places: int, environments: int, fields: Fields) -> None:
+        """Reserve memory; pages are allocated when they are first written."""
+        self.places, self.environments, self.fields = places, environments, fields
+        slots, table = environments * places, environments * (places // 2 + 2)  # an episode has 2 places
+        self.tree = SumTree(slots)
+        each = np.zeros((4, environments), np.int64)
+        self.arrays = Places(
+            rows=as_bytes(np.zeros(slots + 1, fields.dtype)),
+            kinds=np.zeros(slots, np.uint8),
+            serials=np.zeros(slots, np.int64),
+            starts=np.zeros(table, np.int64),
+            ends=np.zeros(table, np.int64),
+            returns=np.zeros(table),
+            tags=np.zeros(table, np.int64),
+            evicted=np.zeros(table, np.bool_),
+            heads=each[0],
+            floors=each[1],
+            episodes=each[2],
+            running=np.zeros(environments, np.bool_),
+            stored=each[3],
+            sums=self.tree.sums,
+            minima=self.tree.minima,
+        )
+        self.plain = tuple(self.arrays)
+        self.rows: Rows = self.arrays.rows.view(fields.dtype).reshape(-1)  # the same memory as records
+
+    @property
+    def capacity(self) -> int:
+        """Number of places of all environments."""
+        return self.environments * self.places
+
+    @property
+    def stored(self) -> int:
+        """Number of stored steps."""
+        return int(self.arrays.stored.sum())
+
+    def oldest(self, environment: int) -> int:
+        """Return the oldest position of an environment that has not been overwritten or cleared."""
+        return int(oldest_position(self.arrays, environment))
+
+    def locate(self, slots: Integers) -> tuple[Integers, Integers, Integers]:
+        """Return the position of each slot's step, and where its stored episode starts and ends: int64[n]."""
+        positions, starts, ends = (np.empty(len(slots), np.int64) for _ in range(3))
+        locate(self.plain, slots, positions, starts, ends)
+        return positions, starts, ends
+
+    def slots_of(self, environments: Any, positions: Any) -> Any:
+        """Return the slots of positions."""
+        return environments * self.places + positions % self.places
+
+    def find(self, indexes: Integers) -> tuple[Integers, npt.NDArray[np.bool_]]:
+        """Return the slot of each index, and whether its step is still stored."""
+        environments, positions = indexes % self.environments, indexes // self.environments
+        slots = self.slots_of(environments, positions)
+        heads, count = self.arrays.heads[environments], self.places
+        newest = heads - (heads - positions) % count
+        return slots, (newest == positions) & (self.arrays.kinds[slots] != NO_STEP)

@@ -1,0 +1,431 @@
+"""The episode buffer: stores the episodes of one or several environments, each observation once.
+
+    add_step:  fields ──▶ a step in the ring of its environment, followed by its next observation
+    sample:    leaves drawn by mass ──▶ slots ──▶ rows, and the observations in the places after them
+
+The rings, the table of episodes and the masses are in `episode_ring`. `SequenceReplayBuffer` samples windows
+of consecutive steps, `HindsightReplayBuffer` replaces goals; both are subclasses.
+"""
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from replay_tutorial.buffers.base import BaseBuffer
+from replay_tutorial.buffers.episode_ring import (
+    DROP,
+    START,
+    EpisodeRing,
+    Places,
+    Plain,
+    Windows,
+    append_steps,
+    end_running_episode,
+)
+from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, FiniteFields, as_bytes
+from replay_tutorial.buffers.gather import Gather
+from replay_tutorial.buffers.jit import Floats, Integers, int64, kernel
+from replay_tutorial.buffers.n_step import END_FIELDS
+from replay_tutorial.buffers.n_step_windows import any_true, differ
+from replay_tutorial.buffers.priorities import (
+    BAD_PRIORITY,
+    DONE,
+    NO_PRIORITY,
+    UNKNOWN_INDEX,
+    Formula,
+    Prioritization,
+    check_weight_options,
+    masses_of,
+    write_weights,
+)
+from replay_tutorial.buffers.rows import check_batch_size, checked_integer, checked_size
+from replay_tutorial.buffers.sum_tree import ROOT, find_stratified, first_leaf, recompute_above
+
+
+@kernel
+def update_masses(
+    plain: Plain,
+    indexes: Integers,
+    priorities: Floats,
+    formula: Formula,
+    max_given: Floats,
+    stale_updates: Integers,
+) -> int:
+    """Set the masses of steps, update the maximum priority, and count the updates of steps that are gone.
+
+    Return the status of `check_update`; if it is not DONE, nothing has changed.
+    """
+    places = Places(*plain)
+    environments = places.heads.shape[0]
+    count = places.kinds.shape[0] // environments
+    for i in range(indexes.shape[0]):
+        if not indexes[i] >= 0 or indexes[i] // environments >= places.heads[indexes[i] % environments]:
+            return UNKNOWN_INDEX
+        if not 0.0 <= priorities[i] <= formula[2]:
+            return BAD_PRIORITY
+    masses = masses_of(priorities, formula[0], formula[1])
+    first_node, slots = int64(first_leaf(places.sums)), np.empty(indexes.shape[0], np.int64)
+    changes, max_priority = 0, max_given[0]
+    for i in range(indexes.shape[0]):
+        environment, position = indexes[i] % environments, indexes[i] // environments
+        slot = environment * count + position % count
+        if position > places.heads[environment] - count and places.kinds[slot] == START:
+            places.sums[first_node + slot] = masses[i]  # the last priority of a repeated index counts
+            max_priority = max(max_priority, priorities[i])
+            slots[changes] = slot
+            changes += 1
+    recompute_above(places.sums, places.minima, slots[:changes])
+    max_given[0] = max_priority
+    stale_updates[0] += indexes.shape[0] - changes
+    return DONE
+
+
+class EpisodeReplayBuffer(BaseBuffer):
+    """A replay buffer that stores episodes, of one or several environments.
+
+    Each observation is stored once, although a sample has `obs` and `next_obs`, and the final observation of
+    every episode is kept. When the ring of an environment is full, the oldest steps are overwritten one by
+    one; what is left of their episode can still be sampled. The buffer is not thread-safe.
+
+    Example:
+        >>> number, flag = {"shape": ()}, {"shape": (), "dtype": bool}
+        >>> buffer = EpisodeReplayBuffer(
+        ...     1000, {"obs": number, "rew": number, "next_obs": number, "terminated": flag}, seed=0
+        ... )
+        >>> for step in range(3):
+        ...     index = buffer.add(obs=step, rew=1, next_obs=step + 1, terminated=step == 2)
+        >>> sample = buffer.sample(32)
+        >>> np.array_equal(sample["next_obs"], sample["obs"] + 1), len(buffer)
+        (True, 3)
+    """
+
+    _windows: Windows = (1, 1, DROP)  # every step is a window
+
+    def __init__(
+        self,
+        size: int,
+        env_dict: EnvDict,
+        *,
+        environments: int = 1,
+        rew: str = "rew",
+        default_dtype: npt.DTypeLike = np.float32,
+        seed: int | np.random.SeedSequence | None = None,
+        check_finite: bool = False,
+        alpha: float = 0.0,
+        eps: float = 1e-4,
+    ) -> None:
+        """Create an empty buffer.
+
+        Args:
+            size: Number of observations that can be stored. An episode of T steps takes T + 1. The size is
+                divided equally among the environments.
+            env_dict: The fields of a step, as for `ReplayBuffer`. A field `next_x` beside a field `x` of the
+                same dtype and shape takes no memory; at least one such pair must be declared, and
+                `terminated` or `done`.
+            environments: Number of environments. Each has a ring of its own.
+            rew: Name of the field whose sum is an episode's return, if it is declared.
+            default_dtype: As for `ReplayBuffer`.
+            seed: As for `ReplayBuffer`.
+            check_finite: As for `ReplayBuffer`.
+            alpha: Exponent of the priorities, in [0, 1]; 0 samples uniformly.
+            eps: Added to each priority, as for `PrioritizedReplayBuffer`.
+
+        Raises:
+            TypeError: If an argument has the wrong type.
+            ValueError: If a value is out of range, or a field that is required is not declared.
+        """
+        capacity = checked_size(size)
+        if checked_integer("environments", environments) < 1:
+            raise ValueError(f"environments must be at least 1, not {environments}.")
+        if capacity // environments < 3:
+            raise ValueError(
+                f"size must be at least {3 * environments}, 3 for each environment, not {size}: a step, its "
+                "final observation, and a free place."
+            )
+        self._fields = (FiniteFields if check_finite else Fields)(env_dict, default_dtype)
+        declared = self._fields.fields
+        self._nexts = {
+            name: f"next_{name}"
+            for name in declared
+            if f"next_{name}" in declared and declared[name][1:3] == declared[f"next_{name}"][1:3]
+        }
+        if not self._nexts:
+            raise ValueError(
+                f"env_dict declares no pair such as obs and next_obs; the fields are {list(declared)}."
+            )
+        self._ends = [name for name in END_FIELDS if name in declared]
+        self._terminates = [name for name in ("terminated", "done") if name in declared][:1]
+        if not self._terminates:
+            raise ValueError(
+                f"env_dict must declare 'terminated' or 'done'; the fields are {list(declared)}. If episodes "
+                'never terminate, declare "terminated": {"shape": (), "dtype": bool} and store False.'
+            )
+        self._rewards = [rew] if rew in declared else []
+        if any(declared[name].shape not in ((), (1,)) for name in (*self._ends, *self._rewards)):
+            raise ValueError(f"{[*self._ends, *self._rewards]} must have the shape () or (1,).")
+        taken = {"indexes", "weights", *self._reserved_names()} & declared.keys()
+        if taken:
+            raise ValueError(
+                f"The field names {sorted(taken)} are reserved in {type(self).__name__}; rename the fields."
+            )
+        stored = Fields(
+            {name: spec for name, spec in self._fields.env_dict.items() if name not in self._nexts.values()}
+        )
+        self._ring = EpisodeRing(capacity // environments, environments, stored)
+        self._gather, following = Gather(stored), copy.copy(stored)
+        following.fields = {name: stored.fields[name] for name in self._nexts}
+        self._gather_nexts = Gather(following)
+        self._prioritization = Prioritization(self._ring.capacity, np.full(1, NO_PRIORITY), alpha, eps)
+        self._stale_updates = np.zeros(1, np.int64)
+        self._rng = np.random.default_rng(seed)
+        self._layout = {
+            "kind": type(self).__name__,
+            "size": self._ring.capacity,
+            "environments": environments,
+            "fields": {f.name: [list(f.shape), f.dtype.str] for f in declared.values()},
+            "rew": rew,
+            "check_finite": bool(check_finite),
+            "alpha": self._prioritization.alpha,
+            "eps": self._prioritization.eps,
+        }
+
+    def _reserved_names(self) -> Sequence[str]:
+        """Return the names of further arrays in a sample."""
+        return ()
+
+    def add(self, environment: int = 0, /, *, priorities: Any = None, **fields: Any) -> int:
+        """Add one step of an environment, or several consecutive steps along axis 0.
+
+        An episode ends with a step whose `terminated`, `truncated` or `done` is true.
+
+        Args:
+            environment: Number of the environment, from 0.
+            priorities: |TD error|, one per step or one for all; None means `get_max_priority()`.
+            **fields: One value per field, including the `next_` fields.
+
+        Returns:
+            The index of the first step. Indexes are never reused. Those of consecutive steps of an episode
+            increase by the number of environments.
+
+        Raises:
+            IndexError: If the environment does not exist.
+            KeyError: If a field is missing or unknown.
+            TypeError: If a value is not numeric.
+            ValueError: If a shape, length or value doesn't match its field, a priority is negative or not
+                finite, or the `obs` of a step differs from the `next_obs` of the step before it. The buffer
+                is then unchanged.
+        """
+        self._check_environment(environment)
+        count, columns = self._fields.to_columns(fields)
+        return int(self._append(np.full(count, environment), count, columns, priorities)[0])
+
+    def add_step(
+        self, skip: npt.ArrayLike | None = None, /, *, priorities: Any = None, **fields: Any
+    ) -> Integers:
+        """Add one step of every environment, as returned by a vector environment.
+
+        Args:
+            skip: bool[environments], the environments whose step is ignored, as for `NStep.add_step`: with
+                gymnasium's `AutoresetMode.NEXT_STEP`, those whose episode ended in the previous step.
+            priorities: |TD error|, one per environment or one for all; None means `get_max_priority()`.
+            **fields: One array per field, of shape (environments, …), including the `next_` fields.
+
+        Returns:
+            The indexes of the added steps, int64[environments that are not skipped].
+
+        Raises:
+            KeyError: If a field is missing or unknown.
+            TypeError: If a value is not numeric, or `skip` is not bool.
+            ValueError: As for `add`. The buffer is then unchanged.
+        """
+        environments = self._ring.environments
+        count, columns = self._fields.to_columns(fields)
+        if count != environments:
+            raise ValueError(
+                f"add_step expects {environments} steps, one of each environment, not {count}. To add "
+                "consecutive steps of one environment, use add(environment, …)."
+            )
+        added: Integers = np.arange(environments)
+        if skip is not None:
+            skipped = np.asarray(skip)
+            if skipped.dtype != np.bool_:
+                raise TypeError(f"skip must be bool[{environments}]; its dtype is {skipped.dtype}.")
+            if skipped.shape != (environments,):
+                raise ValueError(f"skip must be bool[{environments}]; its shape is {skipped.shape}.")
+            added = np.flatnonzero(~skipped)
+            if not len(added):
+                return added
+            if count > 1:
+                columns = [column[added] for column in columns]
+            if np.ndim(priorities) and np.size(priorities) == environments:
+                priorities = np.asarray(priorities)[added]
+            if count > 1 and len(added) == 1:
+                columns = [column[0] for column in columns]
+        return self._append(added, len(added), columns, priorities)
+
+    def _append(self, environments: Integers, count: int, columns: list[Any], priorities: Any) -> Integers:
+        """Check that steps continue their episodes, append them, and return their indexes."""
+        steps = self._fields.to_rows(count, columns)
+        ends = any_true(steps, self._ends)
+        self._check_consecutive(steps, environments, ends)
+        rows = np.zeros((2, count), self._ring.fields.dtype)
+        for name in self._ring.fields.fields:
+            rows[0][name] = steps[name]
+        for name, next_name in self._nexts.items():
+            rows[1][name] = steps[next_name]
+        rewards, indexes = np.zeros(count), np.empty(count, np.int64)
+        for name in self._rewards:
+            rewards += steps[name].reshape(count)
+        masses, max_priority = self._prioritization.initial_masses(priorities, count)
+        append_steps(
+            *(self._ring.plain, environments, as_bytes(rows[0]), as_bytes(rows[1]), rewards, ends),
+            *(np.full(count, masses) if np.ndim(masses) == 0 else masses, self._prioritization.max_given),
+            *(max_priority, self._windows, indexes),
+        )
+        return indexes
+
+    def _check_consecutive(self, steps: Any, environments: Integers, ends: npt.NDArray[np.bool_]) -> None:
+        """Raise ValueError if an observation differs from the next observation of the step before it."""
+        ring, count = self._ring, len(steps)
+        follows = np.zeros(count, np.bool_)
+        same = count > 1 and environments[0] == environments[1]  # consecutive steps of one environment
+        follows[: 1 if same else count] = ring.arrays.running[environments[: 1 if same else count]]
+        before = ring.slots_of(environments, ring.arrays.heads[environments])
+        if same:
+            follows[1:] = ~ends[:-1]
+        for name, next_name in self._nexts.items():
+            stored = ring.rows[name][before[: 1 if same else count]]
+            expected = np.concatenate([stored, steps[next_name][:-1]]) if same else stored
+            broken = follows & differ(expected, steps[name])
+            if broken.any():
+                step = int(broken.argmax())
+                raise ValueError(
+                    f"The {name!r} of step {step} differs from the {next_name!r} of the step before it, in "
+                    f"environment {environments[step]}, but no episode ended in between. Call "
+                    "on_episode_end(environment) if an episode was cut off; pass `skip` to add_step for "
+                    "steps that only reset an environment."
+                )
+
+    def on_episode_end(self, environment: int = 0, /) -> None:
+        """End the episode of an environment, as if it had been truncated after its newest step.
+
+        Only necessary if `terminated`, `truncated` and `done` are all false in the last step. Repeated calls
+        have no effect.
+
+        Args:
+            environment: Number of the environment.
+
+        Raises:
+            IndexError: If the environment does not exist.
+        """
+        self._check_environment(environment)
+        rules = self._prioritization
+        mass = rules.initial_masses(None, 1)[0]
+        end_running_episode(self._ring.plain, environment, self._windows, float(mass))
+
+    def sample(self, batch_size: int, beta: float = 0.4, *, normalize: str = "buffer") -> Batch:
+        """Sample steps in proportion to their masses, with replacement; uniformly if alpha is 0.
+
+        O(batch_size · log size); allocates the batch.
+
+        Args:
+            batch_size: Number of steps.
+            beta: Exponent of the importance-sampling weights, as for `PrioritizedReplayBuffer.sample`.
+            normalize: As for `PrioritizedReplayBuffer.sample`.
+
+        Returns:
+            A dict with one array per field, of shape (batch_size, *shape), `indexes`, int64[batch_size], and
+            `weights`, float32[batch_size].
+
+        Raises:
+            TypeError: If batch_size is not an integer.
+            ValueError: If an argument is out of range, the buffer is empty, or every mass is 0.
+        """
+        slots, weights = self._draw(batch_size, beta, normalize)
+        batch = self._gather.take(self._ring.arrays.rows, slots, {})
+        nexts = self._gather_nexts.take(self._ring.arrays.rows, self._following(slots), {})
+        batch |= {next_name: nexts[name] for name, next_name in self._nexts.items()}
+        batch = {name: batch[name] for name in self._fields.fields}
+        return batch | {"indexes": self._indexes_of(slots), "weights": weights}
+
+    def _draw(self, batch_size: int, beta: float, normalize: str) -> tuple[Integers, Any]:
+        """Draw slots by their masses; return them and their weights."""
+        check_batch_size(batch_size)
+        beta = check_weight_options(beta, normalize)
+        tree = self._ring.tree
+        if tree.total == 0.0:
+            self._check_not_empty(batch_size)
+            tree.check_total()
+        slots, masses = find_stratified(tree.sums, self._rng.random(batch_size))
+        weights = np.empty(batch_size, np.float32)
+        write_weights(masses, beta, float(tree.minima[ROOT]), normalize == "buffer", weights)
+        return slots, weights
+
+    def _check_not_empty(self, batch_size: int) -> None:
+        if self._ring.stored == 0:
+            raise ValueError(f"Can't sample {batch_size} steps: the buffer is empty. Add some first.")
+
+    def _following(self, slots: Integers) -> Integers:
+        """Return the slots after these in their rings."""
+        following = slots + 1
+        following[following % self._ring.places == 0] -= self._ring.places
+        return following
+
+    def _indexes_of(self, slots: Integers) -> Integers:
+        """Return the indexes of the steps in slots."""
+        environments, places = slots // self._ring.places, slots % self._ring.places
+        heads = self._ring.arrays.heads[environments]
+        return (heads - (heads - places) % self._ring.places) * self._ring.environments + environments
+
+    def update_priorities(self, indexes: npt.ArrayLike, priorities: npt.ArrayLike) -> None:
+        """Set the priorities of steps.
+
+        If an index is repeated, its last priority counts. Updates of steps that have been overwritten or
+        evicted are ignored and counted in `stale_updates`.
+
+        Args:
+            indexes: The `indexes` of a sample, int[n].
+            priorities: |TD error|, float[n] or one number for all steps, finite and at least 0.
+
+        Raises:
+            IndexError: If an index has not been assigned to any step.
+            TypeError: If the indexes are not integers, or the priorities are not real numbers.
+            ValueError: If the lengths differ, or a priority is negative, infinite or NaN. The buffer is then
+                unchanged.
+        """
+        rules, ring = self._prioritization, self._ring
+        checked, given = rules.as_update(indexes, priorities)
+        status = update_masses(
+            ring.plain, checked, given, rules.formula, rules.max_given, self._stale_updates
+        )
+        if status != DONE:
+            newest = int((ring.arrays.heads * ring.environments).max())
+            raise rules.update_error(status, checked, given, newest)
+
+    @property
+    def stale_updates(self) -> int:
+        """Number of priority updates that were ignored because their step was no longer stored."""
+        return int(self._stale_updates[0])
+
+    def get_max_priority(self) -> float:
+        """Return the largest priority that has been set for any step; 1.0 if none has been set."""
+        return self._prioritization.max_priority
+
+    def get_next_index(self, environment: int = 0, /) -> int:
+        """Return the index of the next step of an environment."""
+        self._check_environment(environment)
+        return int(self._ring.arrays.heads[environment]) * self._ring.environments + environment
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes reserved for steps."""
+        return self._ring.arrays.rows.nbytes
+
+    def _check_environment(self, environment: int) -> None:
+        if not 0 <= checked_integer("environment", environment) < self._ring.environments:
+            raise IndexError(
+                f"environment must be between 0 and {self._ring.environments - 1}, not {environment}."
+            )

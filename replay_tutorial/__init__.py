@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from replay_tutorial.buffers import (
+        EpisodeReplayBuffer,
         NStep,
         PrioritizedReplayBuffer,
         ReplayBuffer,
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "EpisodeReplayBuffer",
     "MPPrioritizedReplayBuffer",
     "MPReplayBuffer",
     "Mailbox",

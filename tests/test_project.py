@@ -28,6 +28,7 @@ from replay_tutorial.bench.startup import FIRST_SAMPLE, FIRST_UNIFORM_SAMPLE
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
 PUBLIC_NAMES = [
+    "EpisodeReplayBuffer",
     "MPPrioritizedReplayBuffer",
     "MPReplayBuffer",
     "Mailbox",

@@ -1,9 +1,17 @@
 """Replay buffers for a single process."""
 
+from replay_tutorial.buffers.episodes import EpisodeReplayBuffer
 from replay_tutorial.buffers.laber import laber
 from replay_tutorial.buffers.n_step_windows import NStep
 from replay_tutorial.buffers.prioritized import PrioritizedReplayBuffer
 from replay_tutorial.buffers.spaces import fields_from_spaces
 from replay_tutorial.buffers.uniform import ReplayBuffer
 
-__all__ = ["NStep", "PrioritizedReplayBuffer", "ReplayBuffer", "fields_from_spaces", "laber"]
+__all__ = [
+    "EpisodeReplayBuffer",
+    "NStep",
+    "PrioritizedReplayBuffer",
+    "ReplayBuffer",
+    "fields_from_spaces",
+    "laber",
+]

@@ -15,6 +15,7 @@ A sum tree has one leaf per place. Only steps that can be sampled have mass: not
 steps that have been overwritten or evicted. Sequences give mass only to the steps where a window starts.
 """
 
+import copy
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -220,6 +221,17 @@ def locate(plain: Plain, slots: Integers, positions: Integers, starts: Integers,
         ends[i] = head if places.ends[entry] == RUNNING else places.ends[entry]
 
 
+class Episodes(NamedTuple):
+    """The entries of episodes in the table."""
+
+    entries: Integers  # [n]
+    environments: Integers  # [n]
+    firsts: Integers  # [n], position of the first step that has not been overwritten
+    ends: Integers  # [n], position of the final observation or, in a running episode, of the newest one
+    running: Flags  # [n]
+    stored: Flags  # [n], whether steps are stored; otherwise, all of them were overwritten or evicted
+
+
 class EpisodeRing:
     """The memory of the episodes: rings of places, a table of episodes, and the tree.
 
@@ -255,8 +267,33 @@ class EpisodeRing:
             sums=self.tree.sums,
             minima=self.tree.minima,
         )
+        self._make_views()
+
+    def _make_views(self) -> None:
         self.plain = tuple(self.arrays)
-        self.rows: Rows = self.arrays.rows.view(fields.dtype).reshape(-1)  # the same memory as records
+        self.rows: Rows = self.arrays.rows.view(self.fields.dtype).reshape(-1)  # the same memory as records
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name not in ("plain", "rows")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._make_views()
+
+    def cleared(self) -> "EpisodeRing":
+        """Return an empty ring that uses the same memory and continues to count positions and episodes."""
+        ring, arrays = copy.copy(self), self.arrays
+        ring.tree = SumTree(self.capacity)
+        ring.arrays = arrays._replace(
+            kinds=np.zeros_like(arrays.kinds),
+            floors=arrays.heads.copy(),
+            running=np.zeros_like(arrays.running),
+            stored=np.zeros_like(arrays.stored),
+            sums=ring.tree.sums,
+            minima=ring.tree.minima,
+        )
+        ring._make_views()
+        return ring
 
     @property
     def capacity(self) -> int:
@@ -277,6 +314,26 @@ class EpisodeRing:
         positions, starts, ends = (np.empty(len(slots), np.int64) for _ in range(3))
         locate(self.plain, slots, positions, starts, ends)
         return positions, starts, ends
+
+    def all_episodes(self) -> Integers:
+        """Return the numbers of the episodes in the table, in ascending order."""
+        newest = self.arrays.episodes[:, None] - 1
+        serials = newest - np.arange(len(self.arrays.starts) // self.environments)
+        numbers = serials * self.environments + np.arange(self.environments)[:, None]
+        return np.sort(numbers[serials >= 0])
+
+    def look_up(self, numbers: Integers) -> Episodes:
+        """Return the entries of the episodes with these numbers, int64[n], which must have begun."""
+        arrays, table = self.arrays, len(self.arrays.starts) // self.environments
+        environments, serials = numbers % self.environments, numbers // self.environments
+        entries, heads = environments * table + serials % table, arrays.heads[environments]
+        age = arrays.episodes[environments] - serials  # 1 is the newest
+        running = arrays.running[environments] & (age == 1)
+        oldest = np.maximum(arrays.floors[environments], heads - self.places + 1)
+        firsts = np.maximum(arrays.starts[entries], oldest)
+        ends = np.where(running, heads, arrays.ends[entries])
+        stored = (age <= table) & (firsts < ends) & ~arrays.evicted[entries]
+        return Episodes(entries, environments, firsts, ends, running, stored)
 
     def slots_of(self, environments: Any, positions: Any) -> Any:
         """Return the slots of positions."""

@@ -8,7 +8,10 @@ of consecutive steps, `HindsightReplayBuffer` replaces goals; both are subclasse
 """
 
 import copy
+from collections import deque
 from collections.abc import Sequence
+from itertools import repeat
+from operator import setitem
 from typing import Any
 
 import numpy as np
@@ -19,15 +22,17 @@ from replay_tutorial.buffers.episode_ring import (
     DROP,
     START,
     EpisodeRing,
+    Episodes,
     Places,
     Plain,
     Windows,
     append_steps,
     end_running_episode,
+    evict_episodes,
 )
 from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, FiniteFields, as_bytes
 from replay_tutorial.buffers.gather import Gather
-from replay_tutorial.buffers.jit import Floats, Integers, int64, kernel
+from replay_tutorial.buffers.jit import Floats, Integers, int64, kernel, writable
 from replay_tutorial.buffers.n_step import END_FIELDS
 from replay_tutorial.buffers.n_step_windows import any_true, differ
 from replay_tutorial.buffers.priorities import (
@@ -42,6 +47,7 @@ from replay_tutorial.buffers.priorities import (
     write_weights,
 )
 from replay_tutorial.buffers.rows import check_batch_size, checked_integer, checked_size
+from replay_tutorial.buffers.spaces import flatten
 from replay_tutorial.buffers.sum_tree import ROOT, find_stratified, first_leaf, recompute_above
 
 
@@ -102,6 +108,7 @@ class EpisodeReplayBuffer(BaseBuffer):
         (True, 3)
     """
 
+    _ring: EpisodeRing
     _windows: Windows = (1, 1, DROP)  # every step is a window
 
     def __init__(
@@ -220,7 +227,7 @@ class EpisodeReplayBuffer(BaseBuffer):
         """
         self._check_environment(environment)
         count, columns = self._fields.to_columns(fields)
-        return int(self._append(np.full(count, environment), count, columns, priorities)[0])
+        return int(self._append(np.full(count, environment, np.int64), count, columns, priorities)[0])
 
     def add_step(
         self, skip: npt.ArrayLike | None = None, /, *, priorities: Any = None, **fields: Any
@@ -248,7 +255,7 @@ class EpisodeReplayBuffer(BaseBuffer):
                 f"add_step expects {environments} steps, one of each environment, not {count}. To add "
                 "consecutive steps of one environment, use add(environment, …)."
             )
-        added: Integers = np.arange(environments)
+        added = np.arange(environments)
         if skip is not None:
             skipped = np.asarray(skip)
             if skipped.dtype != np.bool_:
@@ -402,8 +409,193 @@ class EpisodeReplayBuffer(BaseBuffer):
             ring.plain, checked, given, rules.formula, rules.max_given, self._stale_updates
         )
         if status != DONE:
-            newest = int((ring.arrays.heads * ring.environments).max())
-            raise rules.update_error(status, checked, given, newest)
+            if status == UNKNOWN_INDEX:
+                self._check_indexes(checked)
+            raise rules.priority_error(given)
+
+    def update_fields(self, indexes: npt.ArrayLike, /, **fields: Any) -> npt.NDArray[np.bool_]:
+        """Overwrite fields of steps, for example to store new targets or recurrent states.
+
+        The `next_obs` of a step is the `obs` of the place after it, so new values of `obs` also change the
+        `next_obs` of the step before. `return` in `episodes` keeps the sum of the rewards that were added.
+
+        Args:
+            indexes: The `indexes` of a sample or an episode, int[n]. If an index is repeated, the last value
+                counts.
+            **fields: Any fields except `terminated`, `truncated`, `done` and the `next_` fields that share
+                memory, each of shape (n, *shape).
+
+        Returns:
+            Whether each step is still stored, bool[n]; steps that have been overwritten or evicted are
+            ignored.
+
+        Raises:
+            IndexError: If an index has not been assigned to any step.
+            KeyError: If a field is unknown, or can't be changed.
+            TypeError: If the indexes are not integers, or a value is not numeric.
+            ValueError: If a shape, length or value doesn't match its field. The buffer is then unchanged.
+        """
+        checked = as_integers("indexes", indexes)
+        self._check_indexes(checked)
+        given = dict(flatten(fields))
+        allowed = {name: spec for name, spec in self._ring.fields.env_dict.items() if name not in self._ends}
+        if unknown := given.keys() - allowed.keys():
+            raise KeyError(f"can't update {sorted(unknown)}; the fields to update are {list(allowed)}")
+        slots, stored = self._ring.find(checked)
+        if not len(checked) or not given:
+            return stored
+        some = type(self._fields)({name: allowed[name] for name in given})
+        count, columns = some.to_columns(given)
+        if count != len(checked):
+            raise ValueError(f"There are {len(checked)} indexes, but the fields have {count} values.")
+        rows = some.to_rows(count, columns)[stored]
+        targets: list[Any] = [self._ring.rows[name] for name in given]
+        values: list[Any] = [rows[name] for name in given]
+        deque(map(setitem, targets, repeat(slots[stored]), values), maxlen=0)  # atomic: see `ring`
+        return stored
+
+    def episodes(self) -> Batch:
+        """List the stored episodes, in the order of their numbers. O(size).
+
+        Episodes that were overwritten or evicted are not listed. An episode whose first steps were
+        overwritten is listed with the steps that are left.
+
+        Returns:
+            A dict of arrays of the same length: `episode`, its number, int64, which is never reused;
+            `environment`, int64; `start`, the index of its first stored step, int64; `length`, its number of
+            stored steps, int64; `return`, the sum of all its rewards, float64; `tag`, int64; `finished`,
+            whether it has ended, bool; `whole`, whether all its steps are stored, bool.
+        """
+        ring, numbers = self._ring, self._ring.all_episodes()
+        found = ring.look_up(numbers)
+        entries, firsts = found.entries[found.stored], found.firsts[found.stored]
+        environments = found.environments[found.stored]
+        return {
+            "episode": numbers[found.stored],
+            "environment": environments,
+            "start": firsts * ring.environments + environments,
+            "length": found.ends[found.stored] - firsts,
+            "return": ring.arrays.returns[entries],
+            "tag": ring.arrays.tags[entries],
+            "finished": ~found.running[found.stored],
+            "whole": ring.arrays.starts[entries] == firsts,
+        }
+
+    def get_episode(self, episode: int) -> Batch:
+        """Return a copy of one stored episode.
+
+        Args:
+            episode: Its number, from `episodes`. A running episode is returned as far as it is stored.
+
+        Returns:
+            One array per field, of shape (T, *shape) for T stored steps. Observations such as `obs`, which
+            share memory with `next_obs`, have shape (T + 1, *shape), because the final observation is
+            included; the `next_` fields are left out. `indexes` are the indexes of the steps, int64[T].
+
+        Raises:
+            IndexError: If the episode has not begun, or is not stored any more.
+            TypeError: If `episode` is not an integer.
+        """
+        found = self._look_up(np.array([checked_integer("episode", episode)]))
+        if not found.stored[0]:
+            raise IndexError(f"Episode {episode} is not stored any more: it was overwritten or evicted.")
+        environment, first, end = int(found.environments[0]), int(found.firsts[0]), int(found.ends[0])
+        positions = np.arange(first, end + 1)
+        rows = self._gather.take(self._ring.arrays.rows, self._ring.slots_of(environment, positions), {})
+        batch = {name: rows[name] if name in self._nexts else rows[name][:-1] for name in rows}
+        return batch | {"indexes": positions[:-1] * self._ring.environments + environment}
+
+    def tag(self, episodes: npt.ArrayLike, tag: npt.ArrayLike) -> None:
+        """Label episodes with integers, which `episodes` returns; the initial tag is 0.
+
+        Args:
+            episodes: Numbers of episodes, int or int[n]; those not stored any more are ignored.
+            tag: One integer for all, or int[n].
+
+        Raises:
+            IndexError: If an episode has not begun.
+            TypeError: If the numbers or the tags are not integers.
+            ValueError: If the lengths differ.
+        """
+        found, tags = self._look_up(as_integers("episodes", episodes)), as_integers("tag", tag)
+        if len(tags) not in (1, len(found.entries)):
+            raise ValueError(f"There are {len(found.entries)} episodes, but {len(tags)} tags.")
+        entries, tags = found.entries[found.stored], np.broadcast_to(tags, found.stored.shape)[found.stored]
+        self._ring.arrays.tags[entries] = tags
+
+    def evict(self, episodes: npt.ArrayLike) -> None:
+        """Remove episodes. Their memory is reused when the ring of their environment reaches it.
+
+        Args:
+            episodes: Numbers of episodes, int or int[n]; those not stored any more are ignored.
+
+        Raises:
+            IndexError: If an episode has not begun.
+            TypeError: If the numbers are not integers.
+            ValueError: If an episode is running. The buffer is then unchanged.
+        """
+        numbers = as_integers("episodes", episodes)
+        found = self._look_up(numbers)
+        if (found.stored & found.running).any():
+            raise ValueError(
+                f"Episode {numbers[found.stored & found.running][0]} is running and can't be evicted. Wait "
+                "for its end, or call on_episode_end(environment)."
+            )
+        gone = numbers[found.stored]
+        evict_episodes(self._ring.plain, gone % self._ring.environments, gone // self._ring.environments)
+
+    def keep_best(self, n: int, by: str = "return") -> None:
+        """Evict all finished episodes except the best n. Running episodes are kept and don't count.
+
+        Args:
+            n: Number of episodes to keep, at least 0. Of equal episodes, the newest of each environment are
+                kept.
+            by: The array of `episodes` whose largest values are best, such as "return", "length" or "tag".
+                NaN is the worst.
+
+        Raises:
+            KeyError: If `episodes` has no array `by`.
+            TypeError: If n is not an integer.
+            ValueError: If n is negative.
+        """
+        if checked_integer("n", n) < 0:
+            raise ValueError(f"n must be at least 0, not {n}.")
+        table = self.episodes()
+        finished, score = table["episode"][table["finished"]], table[by][table["finished"]]
+        best_last = finished[np.argsort(np.where(np.isnan(score), -np.inf, score), kind="stable")]
+        self.evict(best_last[: max(0, len(best_last) - n)])
+
+    def clear(self) -> None:
+        """Remove all episodes and priorities; indexes and the numbers of episodes continue to count."""
+        self.__dict__.update(self._cleared())  # atomic: Ctrl-C can only interrupt before or after
+
+    def _cleared(self) -> dict[str, Any]:
+        """Return new values of the attributes that `clear` replaces."""
+        ring, rules = self._ring.cleared(), self._prioritization
+        none = np.full(1, NO_PRIORITY)
+        return {"_ring": ring, "_prioritization": Prioritization(ring.capacity, none, rules.alpha, rules.eps)}
+
+    def _look_up(self, numbers: Integers) -> Episodes:
+        """Return the entries of episodes, which must have begun."""
+        begun = self._ring.arrays.episodes[numbers % self._ring.environments]
+        unknown = (numbers < 0) | (numbers // self._ring.environments >= begun)
+        if unknown.any():
+            raise IndexError(
+                f"There has been no episode {numbers[unknown][0]}; `episodes` lists the stored ones."
+            )
+        return self._ring.look_up(numbers)
+
+    def _check_indexes(self, indexes: Integers) -> None:
+        """Raise IndexError if an index has not been assigned to any step."""
+        environments = self._ring.environments
+        heads = self._ring.arrays.heads[indexes % environments]
+        unknown = (indexes < 0) | (indexes // environments >= heads)
+        if unknown.any():
+            wrong = indexes[unknown][0]
+            raise IndexError(
+                f"No step with index {wrong} has been added; the next index of environment "
+                f"{wrong % environments} is {self.get_next_index(int(wrong % environments))}."
+            )
 
     @property
     def stale_updates(self) -> int:
@@ -415,7 +607,17 @@ class EpisodeReplayBuffer(BaseBuffer):
         return self._prioritization.max_priority
 
     def get_next_index(self, environment: int = 0, /) -> int:
-        """Return the index of the next step of an environment."""
+        """Return the index of the next step of an environment.
+
+        Args:
+            environment: Number of the environment.
+
+        Returns:
+            The index. It can change until the step is added: the end of an episode takes one more place.
+
+        Raises:
+            IndexError: If the environment does not exist.
+        """
         self._check_environment(environment)
         return int(self._ring.arrays.heads[environment]) * self._ring.environments + environment
 
@@ -429,3 +631,11 @@ class EpisodeReplayBuffer(BaseBuffer):
             raise IndexError(
                 f"environment must be between 0 and {self._ring.environments - 1}, not {environment}."
             )
+
+
+def as_integers(name: str, values: npt.ArrayLike) -> Integers:
+    """Convert one integer or several to int64[n]; raise TypeError for anything else."""
+    array = np.asarray(values)
+    if array.dtype.kind not in "iu" and array.size:
+        raise TypeError(f"{name} must be integers, not {array.dtype} ({values!r:.60}).")
+    return writable(np.ascontiguousarray(array, np.int64).reshape(-1))

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
 
     from replay_tutorial.buffers import (
         EpisodeReplayBuffer,
+        Mixture,
         NStep,
         PrioritizedReplayBuffer,
         ReplayBuffer,
@@ -22,6 +23,7 @@ __all__ = [
     "MPPrioritizedReplayBuffer",
     "MPReplayBuffer",
     "Mailbox",
+    "Mixture",
     "NStep",
     "PrioritizedReplayBuffer",
     "ReplayBuffer",

@@ -32,6 +32,7 @@ PUBLIC_NAMES = [
     "MPPrioritizedReplayBuffer",
     "MPReplayBuffer",
     "Mailbox",
+    "Mixture",
     "NStep",
     "PrioritizedReplayBuffer",
     "ReplayBuffer",

@@ -2,6 +2,7 @@
 
 from replay_tutorial.buffers.episodes import EpisodeReplayBuffer
 from replay_tutorial.buffers.laber import laber
+from replay_tutorial.buffers.mixture import Mixture
 from replay_tutorial.buffers.n_step_windows import NStep
 from replay_tutorial.buffers.prioritized import PrioritizedReplayBuffer
 from replay_tutorial.buffers.spaces import fields_from_spaces
@@ -9,6 +10,7 @@ from replay_tutorial.buffers.uniform import ReplayBuffer
 
 __all__ = [
     "EpisodeReplayBuffer",
+    "Mixture",
     "NStep",
     "PrioritizedReplayBuffer",
     "ReplayBuffer",

@@ -1,0 +1,252 @@
+"""A mixture of buffers: each batch contains a fixed share of rows from each, such as half of them offline.
+
+    P(row) = share of its buffer · P(row in its buffer)        the sum over all rows of all buffers is 1
+
+batch_size · share is rarely an integer, so the number of rows from each buffer is rounded up or down at
+random, with the exact expectation. The rows of the buffers are in random order, so that a part of a batch is
+a mixture, too.
+
+Source: Ball et al. 2023, "Efficient Online Reinforcement Learning with Offline Data" (RLPD), section 4.1.
+"""
+
+import inspect
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from replay_tutorial.buffers.fields import Batch
+from replay_tutorial.buffers.gather import DRAW_SPECS, ArraySpec, array_specs, new_arrays
+from replay_tutorial.buffers.jit import Floats, Integers
+from replay_tutorial.buffers.priorities import check_weight_options
+from replay_tutorial.buffers.rows import check_batch_size, checked_number
+from replay_tutorial.buffers.schemes import SCHEME_SPECS, Proportional, Scheme, Uniform
+
+ROUNDING = 1e-9  # tolerance for a sum of shares such as 0.1 + 0.2 + 0.7
+
+# The arrays that a sample contains in addition to the fields.
+MIXTURE_SPECS: dict[str, ArraySpec] = {**DRAW_SPECS, **SCHEME_SPECS, "source": (np.dtype(np.int64), ())}
+
+
+class SampledByScheme(Protocol):
+    """A buffer with transitions that are sampled by a scheme: one of the four replay buffers."""
+
+    def sample(self, batch_size: int, *, scheme: Scheme) -> Batch:
+        """Sample transitions, with `indexes` and `probabilities`."""
+        ...
+
+    def get_stored_size(self) -> int:
+        """Return the number of stored transitions."""
+        ...
+
+
+class Component(NamedTuple):
+    """One buffer of a mixture.
+
+    Attributes:
+        name: Its name in the mixture.
+        buffer: The buffer, a `SampledByScheme`.
+        share: Its share of the rows of a batch, in [0, 1].
+        scheme: How its rows are drawn.
+    """
+
+    name: str
+    buffer: Any
+    share: float
+    scheme: Scheme
+
+
+class Mixture:
+    """Samples from several buffers of the same fields, with a fixed share of each batch from each.
+
+    While a buffer is empty, the other buffers share its part of the batch in proportion to their own shares.
+
+    Example:
+        >>> from replay_tutorial import PrioritizedReplayBuffer, ReplayBuffer
+        >>> fields = {"obs": {"shape": 4}, "rew": {"shape": ()}}
+        >>> online, offline = PrioritizedReplayBuffer(1000, fields), ReplayBuffer(1000, fields)
+        >>> online.add(obs=np.zeros((10, 4)), rew=np.zeros(10))
+        0
+        >>> offline.add(obs=np.ones((500, 4)), rew=np.ones(500))
+        0
+        >>> mixture = Mixture({"online": (online, 0.5), "offline": (offline, 0.5)}, seed=0)
+        >>> batch = mixture.sample(256)
+        >>> np.bincount(batch["source"]).tolist(), float(batch["rew"].mean())
+        ([128, 128], 0.5)
+        >>> mixture.update_priorities(batch, np.abs(batch["rew"]))
+    """
+
+    def __init__(
+        self,
+        components: Mapping[str, tuple[SampledByScheme, float] | tuple[SampledByScheme, float, Scheme]],
+        *,
+        seed: int | np.random.SeedSequence | np.random.Generator | None = None,
+    ) -> None:
+        """Combine buffers; their rows are not copied.
+
+        Args:
+            components: Maps a name to a buffer, its share, and optionally a scheme. The shares must add up
+                to 1. The scheme defaults to `Proportional()` for a prioritized buffer, and otherwise to
+                `Uniform()`.
+            seed: Seed of the numbers of rows and of their order, or a generator, whose state you can save.
+                Each buffer has a seed of its own.
+
+        Raises:
+            TypeError: If a component is not such a tuple, or its buffer can't be sampled with a scheme.
+            ValueError: If there is no component, the shares are out of range, the fields of two buffers
+                differ, a buffer is in two components, or a field has a reserved name.
+        """
+        self._components = [checked_component(name, given) for name, given in components.items()]
+        buffers: list[Any] = [component.buffer for component in self._components]
+        if not buffers:
+            raise ValueError("A mixture must have at least one component.")
+        if len({id(buffer) for buffer in buffers}) < len(buffers):
+            raise ValueError(
+                "A buffer is in two components, so the probabilities of its rows would be wrong. Add the two "
+                "shares."
+            )
+        self._shares = np.array([component.share for component in self._components])  # float64[components]
+        if not abs(self._shares.sum() - 1.0) <= ROUNDING:
+            raise ValueError(f"The shares must add up to 1, not {self._shares.sum()}: {self._shares}.")
+        self._specs = sampled_fields(buffers[0])
+        for component in self._components:
+            if (specs := sampled_fields(component.buffer)) != self._specs:
+                first = self._components[0].name
+                wrong = sorted({field for field, _ in specs.items() ^ self._specs.items()})
+                raise ValueError(
+                    f"The buffers {first!r} and {component.name!r} differ in the fields {wrong}; their "
+                    "fields must have the same names, shapes and dtypes."
+                )
+        if taken := MIXTURE_SPECS.keys() & self._specs.keys():
+            raise ValueError(f"The field names {sorted(taken)} are reserved in a mixture; rename the fields.")
+        self._rng = np.random.default_rng(seed)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the components; `source` contains positions in this list."""
+        return [component.name for component in self._components]
+
+    def sample(self, batch_size: int, beta: float = 0.4) -> Batch:
+        """Sample transitions from all buffers.
+
+        O(batch_size), or the costs of the schemes; allocates the batch and a part for each buffer.
+
+        Args:
+            batch_size: Number of transitions.
+            beta: Exponent of the importance-sampling weights, in [0, 1].
+
+        Returns:
+            A dict of the fields, contiguous arrays of shape (batch_size, *shape), and of four further arrays
+            of length batch_size: `source`, int64, the position of the row's component; `indexes`, int64, its
+            index in the component's buffer; `probabilities`, float64, P(row) in the mixture; and `weights`,
+            float32 in (0, 1], (1 / (N · P(row in its buffer))) ** beta, divided by the largest in the batch,
+            where N is the number of rows in the buffer. These weights correct for priorities and keep the
+            shares. To correct for both, compute (1 / probabilities) ** beta instead.
+
+        Raises:
+            TypeError: If batch_size is not an integer.
+            ValueError: If an argument is out of range, every buffer with a share is empty, or a scheme can't
+                draw from its buffer.
+        """
+        check_batch_size(batch_size)
+        beta = check_weight_options(beta, "batch")
+        sizes = [component.buffer.get_stored_size() for component in self._components]
+        shares = np.where(np.array(sizes) > 0, self._shares, 0.0)
+        if not shares.any():
+            raise ValueError(
+                f"Can't sample {batch_size} transitions: the buffers {self.names} are empty. Add some first."
+            )
+        shares /= shares.sum()
+        order = self._rng.permutation(batch_size)
+        batch = new_arrays(batch_size, self._specs | MIXTURE_SPECS)
+        relative = np.empty(batch_size)  # P(row in its buffer), relative to uniform sampling
+        stop = 0
+        for source, count in enumerate(random_counts(shares, batch_size, self._rng).tolist()):
+            if count == 0:
+                continue
+            _, buffer, _, scheme = self._components[source]
+            places = order[stop : stop + count]
+            stop += count
+            part: Batch = buffer.sample(count, scheme=scheme)
+            for name in (*self._specs, "indexes"):
+                batch[name][places] = part[name]
+            batch["source"][places] = source
+            batch["probabilities"][places] = shares[source] * part["probabilities"]
+            relative[places] = sizes[source] * part["probabilities"]
+        batch["weights"][:] = (relative.min() / relative) ** beta
+        return batch
+
+    def update_priorities(self, batch: Mapping[str, npt.NDArray[Any]], priorities: npt.ArrayLike) -> None:
+        """Set the priorities of the rows of a sample in the buffers they come from.
+
+        Rows of buffers without priorities are skipped.
+
+        Args:
+            batch: A sample of this mixture, or a dict of its `source` and `indexes`.
+            priorities: |TD error|, float[n] or one number for all rows, finite and at least 0.
+
+        Raises:
+            TypeError: As for `PrioritizedReplayBuffer.update_priorities`.
+            ValueError: If the lengths differ, or a priority is negative, infinite or NaN. All buffers are
+                then unchanged.
+        """
+        source, indexes = batch["source"], batch["indexes"]
+        given = np.asarray(priorities).reshape(-1)
+        if given.size not in (1, len(source)):
+            raise ValueError(
+                f"priorities must be one number per row or one for all: {len(source)} or 1, not {given.size}."
+            )
+        given = np.broadcast_to(given, len(source))
+        if given.dtype.kind in "biuf" and not ((given >= 0) & (given < np.inf)).all():
+            raise ValueError(f"A priority must be finite and at least 0: {given}. Pass |TD error|.")
+        for number, component in enumerate(self._components):
+            mine = source == number
+            if mine.any() and has_priorities(component.buffer):
+                component.buffer.update_priorities(indexes[mine], given[mine])
+
+
+def random_counts(shares: Floats, batch_size: int, rng: np.random.Generator) -> Integers:
+    """Round batch_size · shares to integers that add up to batch_size: int64[components].
+
+    Each is rounded up or down, and its expectation is exact: component c gets the integers in the half-open
+    interval of length batch_size · share_c that lies between those of its neighbours, all shifted by the same
+    uniform random number.
+    """
+    bounds = np.concatenate([[0.0], np.cumsum(shares)]) * batch_size  # float64[components + 1]
+    bounds[-1] = batch_size
+    return np.diff(np.floor(bounds + rng.random()).astype(np.int64))
+
+
+def checked_component(name: str, given: Any) -> Component:
+    """Check one component, and add the default scheme."""
+    if not isinstance(given, tuple) or not 2 <= len(parts := cast(tuple[Any, ...], given)) <= 3:
+        raise TypeError(
+            f"The component {name!r} must be (buffer, share) or (buffer, share, scheme), not {given!r:.60}."
+        )
+    buffer, share, *schemes = parts
+    sample = getattr(buffer, "sample", None)
+    if sample is None or "scheme" not in inspect.signature(sample).parameters:
+        raise TypeError(
+            f"The component {name!r} can't be sampled with a scheme: {buffer!r:.60}. Pass a ReplayBuffer, "
+            "PrioritizedReplayBuffer, MPReplayBuffer or MPPrioritizedReplayBuffer."
+        )
+    share = checked_number(f"The share of {name!r}", share)
+    if not 0.0 <= share <= 1.0:
+        raise ValueError(f"The share of {name!r} must be in [0, 1], not {share}.")
+    scheme: Any = schemes[0] if schemes else Proportional() if has_priorities(buffer) else Uniform()
+    if not isinstance(scheme, Scheme):
+        raise TypeError(f"The scheme of {name!r} must be a scheme such as Uniform(), not {scheme!r:.60}.")
+    return Component(name, buffer, share, scheme)
+
+
+def has_priorities(buffer: Any) -> bool:
+    """Return whether the rows of a buffer have priorities."""
+    return hasattr(buffer, "update_priorities")
+
+
+def sampled_fields(buffer: Any) -> dict[str, ArraySpec]:
+    """Return dtype and shape of the fields of a sample."""
+    specs: dict[str, ArraySpec] = getattr(buffer, "_sampled", None) or array_specs(buffer._fields)
+    added = DRAW_SPECS.keys() if has_priorities(buffer) else set[str]()
+    return {name: spec for name, spec in specs.items() if name not in added}

@@ -1,0 +1,288 @@
+"""Mixtures: exact counts, P(row) that adds up to 1, random order, and priorities that find their buffer.
+
+Each row has an id, unique over all buffers; the oracle knows the id, source and probability of every row.
+"""
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest, chisquare
+
+from replay_tutorial import Mixture, NStep, PrioritizedReplayBuffer, ReplayBuffer
+from replay_tutorial.buffers.schemes import Drawn, Scheme, Uniform
+
+FIELDS: dict[str, dict[str, Any]] = {"id": {"shape": (), "dtype": np.int64}, "obs": {"shape": (2, 3)}}
+LEAST = 1e-6
+ALPHA, EPS = 0.7, 0.25
+SHARES = {"online": 0.55, "offline": 0.35, "expert": 0.1}
+
+
+def three_buffers() -> dict[str, Any]:
+    """Two that have wrapped, and one that is half full; ids count on from one to the next."""
+    buffers: dict[str, Any] = {
+        "online": PrioritizedReplayBuffer(7, FIELDS, seed=1, alpha=ALPHA, eps=EPS),
+        "offline": ReplayBuffer(13, FIELDS, seed=2),
+        "expert": PrioritizedReplayBuffer(5, FIELDS, seed=3, alpha=ALPHA, eps=EPS),
+    }
+    for (name, buffer), (first, count) in zip(buffers.items(), [(0, 31), (100, 20), (200, 3)], strict=True):
+        ids = np.arange(first, first + count)
+        extra = {} if name == "offline" else {"priorities": priority_of(ids)}
+        buffer.add(id=ids, obs=ids[:, None, None] * np.ones((2, 3)), **extra)
+    return buffers
+
+
+def priority_of(ids: Any) -> Any:
+    return (ids * 7) % 5
+
+
+def rows_by_hand() -> dict[int, tuple[int, int, float]]:
+    """Id → source, index, and probability in its own buffer."""
+    rows = dict[int, tuple[int, int, float]]()
+    for source, ids in enumerate([range(24, 31), range(107, 120), range(200, 203)]):
+        masses = [(priority_of(i) + EPS) ** ALPHA if source != 1 else 1.0 for i in ids]
+        for i, mass in zip(ids, masses, strict=True):
+            rows[i] = (source, i - 100 * source, mass / sum(masses))
+    return rows
+
+
+def mixture_of(buffers: dict[str, Any], shares: dict[str, float] = SHARES, seed: int = 0) -> Mixture:
+    return Mixture({name: (buffers[name], share) for name, share in shares.items()}, seed=seed)
+
+
+@pytest.fixture(scope="module")
+def large_batch() -> dict[str, Any]:
+    return mixture_of(three_buffers()).sample(200_000, beta=1.0)
+
+
+def test_every_row_says_where_it_is_from_and_with_what_probability(large_batch):
+    rows, shares = rows_by_hand(), list(SHARES.values())
+    first = {int(i): k for k, i in reversed(list(enumerate(large_batch["id"])))}
+    assert set(first) == set(rows), "every row of every buffer, and no other"
+    for i, (source, index, probability) in rows.items():
+        k = first[i]
+        assert large_batch["source"][k] == source
+        assert large_batch["indexes"][k] == index
+        assert large_batch["probabilities"][k] == pytest.approx(shares[source] * probability, rel=1e-12)
+        assert (large_batch["obs"][k] == i).all()
+    assert sum(large_batch["probabilities"][k] for k in first.values()) == pytest.approx(1.0, rel=1e-12)
+
+
+def test_rows_are_drawn_with_the_probabilities_they_report():
+    mixture, ids, probabilities = mixture_of(three_buffers()), [], {}
+    for _ in range(4_000):  # one by one, because the draws of a stratified batch are not independent
+        batch = mixture.sample(1)
+        ids.append(int(batch["id"][0]))
+        probabilities[ids[-1]] = float(batch["probabilities"][0])
+    drawn, counts = np.unique(ids, return_counts=True)
+    assert set(drawn.tolist()) == set(rows_by_hand())
+    assert sum(probabilities.values()) == pytest.approx(1.0)
+    expected = np.array([probabilities[i] for i in drawn.tolist()]) * len(ids)
+    assert chisquare(counts, expected * counts.sum() / expected.sum()).pvalue > LEAST
+
+
+def test_weights_at_beta_1_are_unbiased(large_batch):
+    value = np.cos(np.arange(300.0))  # any function of the row
+    ids = list(rows_by_hand())
+    estimates = value[large_batch["id"]] / large_batch["probabilities"] / len(ids)
+    error = estimates.std() / np.sqrt(len(estimates))
+    assert abs(estimates.mean() - value[ids].mean()) < 4 * error
+
+    # `weights` keep the shares: the target is the mean of each buffer, times its share
+    rows = rows_by_hand()
+    sizes = np.array([7, 13, 3])[large_batch["source"]]
+    in_buffer = np.array([rows[i][2] for i in large_batch["id"].tolist()])
+    exact = 1 / (sizes * in_buffer)
+    np.testing.assert_allclose(large_batch["weights"], exact / exact.max(), rtol=1e-6)
+    estimates = value[large_batch["id"]] * large_batch["weights"] * exact.max()
+    target = sum(
+        share * value[[i for i in rows if rows[i][0] == source]].mean()
+        for source, share in enumerate(SHARES.values())
+    )
+    assert abs(estimates.mean() - target) < 4 * estimates.std() / np.sqrt(len(estimates))
+
+
+def test_weights_at_beta_0_and_of_uniform_buffers_are_1():
+    buffers = three_buffers()
+    assert (mixture_of(buffers).sample(64, beta=0.0)["weights"] == 1).all()
+    uniform = Mixture({name: (b, SHARES[name], Uniform()) for name, b in buffers.items()}, seed=0)
+    assert (uniform.sample(64, beta=1.0)["weights"] == 1).all(), "the shares are kept"
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 7, 64])
+def test_counts_differ_from_the_shares_by_less_than_1_and_are_exact_on_average(batch_size):
+    mixture = mixture_of(three_buffers())
+    counts = np.array([np.bincount(mixture.sample(batch_size)["source"], minlength=3) for _ in range(2_000)])
+    for mine, share in zip(counts.T, SHARES.values(), strict=True):
+        lower = int(np.floor(batch_size * share))
+        assert set(mine.tolist()) <= {lower, lower + 1}
+        rounded_up = int((mine == lower + 1).sum())
+        assert binomtest(rounded_up, len(mine), batch_size * share - lower).pvalue > LEAST
+    assert (counts.sum(axis=1) == batch_size).all()
+
+
+def test_counts_are_the_shares_where_these_are_integers():
+    buffers = three_buffers()
+    half = mixture_of(buffers, {"online": 0.5, "offline": 0.5})
+    assert {int(half.sample(10)["source"].sum()) for _ in range(200)} == {5}
+    whole = mixture_of(buffers, {"offline": 1.0})
+    assert (whole.sample(9)["source"] == 0).all()
+    none = mixture_of(buffers, {"online": 0.0, "offline": 1.0})
+    assert (none.sample(9)["source"] == 1).all()
+
+
+def test_buffers_are_mixed_in_every_part_of_the_batch():
+    mixture = mixture_of(three_buffers(), {"online": 0.5, "offline": 0.5})
+    firsts = np.sum([mixture.sample(8)["source"] for _ in range(1_000)], axis=0)
+    for place in firsts.tolist():  # at each place, each buffer in half of the batches
+        assert binomtest(place, 1_000, 0.5).pvalue > LEAST
+
+
+def test_one_component_is_its_buffer():
+    alone, mixed = three_buffers()["online"], three_buffers()["online"]
+    batch = Mixture({"online": (mixed, 1.0)}, seed=0).sample(50, beta=0.6)
+    expected = alone.sample(50, beta=0.6, normalize="batch")
+    order = np.argsort(batch["indexes"] % 7, kind="stable")
+    for name in ("id", "obs", "indexes"):
+        np.testing.assert_array_equal(batch[name][order], expected[name])
+    np.testing.assert_allclose(batch["weights"][order], expected["weights"], rtol=1e-6)
+
+
+def test_an_empty_buffers_share_goes_to_the_others():
+    buffers = three_buffers()
+    buffers["online"].clear()
+    mixture = mixture_of(buffers)
+    batch = mixture.sample(100_000)
+    assert set(batch["source"].tolist()) == {1, 2}
+    assert np.bincount(batch["source"])[1:] == pytest.approx([100_000 * 7 / 9, 100_000 * 2 / 9], abs=1)
+    once = {int(i): float(p) for i, p in zip(batch["id"], batch["probabilities"], strict=True)}
+    assert sum(once.values()) == pytest.approx(1.0)
+
+    for buffer in buffers.values():
+        buffer.clear()
+    with pytest.raises(ValueError, match=r"\['online', 'offline', 'expert'\] are empty"):
+        mixture.sample(1)
+    buffers["online"].add(id=5, obs=np.zeros((2, 3)))
+    assert mixture.sample(4)["id"].tolist() == [5] * 4
+
+
+def test_priorities_go_to_the_rows_they_are_for():
+    buffers = three_buffers()
+    mixture = mixture_of(buffers)
+    batch = mixture.sample(500)
+    mixture.update_priorities(batch, 10.0 + batch["id"])
+    batch = mixture.sample(5_000)
+    assert set(batch["id"].tolist()) == set(rows_by_hand())
+    once = dict(zip(batch["id"].tolist(), batch["probabilities"].tolist(), strict=True))
+    for first, last, share in [(24, 31, 0.55), (200, 203, 0.1)]:
+        total = sum((10.0 + i + EPS) ** ALPHA for i in range(first, last))
+        for i in range(first, last):
+            assert once[i] == pytest.approx(share * (10.0 + i + EPS) ** ALPHA / total, rel=1e-9)
+    assert once[110] == pytest.approx(0.35 / 13), "a buffer without priorities is skipped"
+    mixture.update_priorities(batch, 1.0)
+    assert buffers["online"].min_mass == pytest.approx((1 + EPS) ** ALPHA)
+    mixture.update_priorities({"source": np.zeros(2, int), "indexes": np.array([24, 24])}, [[3.0], [0.0]])
+    assert buffers["online"].min_mass == pytest.approx(EPS**ALPHA), "the last one counts"
+
+
+@pytest.mark.parametrize(
+    ("priorities", "error", "message"),
+    [
+        ([1.0] * 3, ValueError, "64 or 1, not 3"),
+        ([1.0] * 63 + [-1.0], ValueError, "at least 0"),
+        ([np.nan] + [1.0] * 63, ValueError, "finite"),
+        (["a"] * 64, TypeError, "real numbers"),
+    ],
+)
+def test_wrong_priorities_change_no_buffer(priorities, error, message):
+    buffers = three_buffers()
+    mixture = mixture_of(buffers)
+    batch = mixture.sample(64)
+    masses = [buffers[name].total_mass for name in ("online", "expert")]
+    with pytest.raises(error, match=message):
+        mixture.update_priorities(batch, priorities)
+    assert [buffers[name].total_mass for name in ("online", "expert")] == masses
+
+
+class Newest(Scheme):
+    """A scheme of a user's own: the newest row only."""
+
+    def draw(self, stored, batch_size, rng):
+        newest = np.full(batch_size, stored.next_index - 1)
+        return Drawn(newest, np.ones(batch_size), 1.0)
+
+
+def test_a_component_can_have_its_own_scheme():
+    buffers = three_buffers()
+    mixture = Mixture({"new": (buffers["online"], 0.5, Newest()), "old": (buffers["offline"], 0.5)}, seed=0)
+    batch = mixture.sample(20)
+    assert mixture.names == ["new", "old"]
+    assert set(batch["id"][batch["source"] == 0].tolist()) == {30}
+    assert (batch["probabilities"][batch["source"] == 0] == 0.5).all()
+
+
+def test_n_step_rows_mix_with_a_buffer_that_declares_their_fields():
+    number, flag = {"shape": ()}, {"shape": (), "dtype": bool}
+    step = {"obs": number, "rew": number, "next_obs": number, "terminated": flag}
+    window = {"size": 3, "rew": "rew", "next": "next_obs"}
+    online = ReplayBuffer(10, step, Nstep=window)
+    with pytest.raises(ValueError, match=r"differ in the fields \['discount'\]"):
+        Mixture({"online": (online, 0.5), "offline": (ReplayBuffer(10, step), 0.5)})
+    offline = ReplayBuffer(10, NStep(step, window).env_dict)
+    offline.add(obs=1, rew=1, next_obs=2, terminated=False, discount=0.5)
+    assert (
+        Mixture({"online": (online, 0.5), "offline": (offline, 0.5)}).sample(2)["discount"].tolist()
+        == [0.5] * 2
+    )
+
+
+def test_a_seed_makes_batches_reproducible_and_a_generator_can_be_saved():
+    one, other = (mixture_of(three_buffers(), seed=5).sample(99) for _ in range(2))
+    assert all(np.array_equal(one[name], other[name]) for name in one)
+    buffers, rng = three_buffers(), np.random.default_rng(0)
+    mixture = Mixture({"online": (buffers["online"], 0.3), "offline": (buffers["offline"], 0.7)}, seed=rng)
+    twin = copy.deepcopy(mixture)
+    state = rng.bit_generator.state
+    expected = mixture.sample(9)["source"]
+    rng.bit_generator.state = state
+    np.testing.assert_array_equal(twin.sample(9)["source"], expected)
+    np.testing.assert_array_equal(mixture.sample(9)["source"], expected)
+
+
+@pytest.mark.parametrize(
+    ("components", "error", "message"),
+    [
+        (lambda b: {}, ValueError, "at least one component"),
+        (lambda b: {"a": (b["online"], 0.5), "b": (b["offline"], 0.4)}, ValueError, r"add up to 1, not 0\.9"),
+        (
+            lambda b: {"a": (b["online"], 1.5), "b": (b["offline"], -0.5)},
+            ValueError,
+            r"in \[0, 1\], not 1\.5",
+        ),
+        (lambda b: {"a": (b["online"], float("nan"))}, ValueError, "not nan"),
+        (lambda b: {"a": (b["online"], "half")}, TypeError, "must be a number, not 'half'"),
+        (lambda b: {"a": b["online"]}, TypeError, r"must be \(buffer, share\)"),
+        (lambda b: {"a": (b["online"], 1.0, "uniform")}, TypeError, "must be a scheme such as Uniform"),
+        (lambda b: {"a": ([1, 2], 1.0)}, TypeError, "can't be sampled with a scheme"),
+        (lambda b: {"a": (b["online"], 0.5), "b": (b["online"], 0.5)}, ValueError, "two components"),
+        (lambda b: {"a": (ReplayBuffer(3, {"source": {}}), 1.0)}, ValueError, r"\['source'\] are reserved"),
+        (
+            lambda b: {"a": (b["online"], 0.5), "b": (ReplayBuffer(3, {**FIELDS, "id": {"shape": ()}}), 0.5)},
+            ValueError,
+            r"'a' and 'b' differ in the fields \['id'\]",
+        ),
+    ],
+)
+def test_wrong_components_are_refused(components, error, message):
+    with pytest.raises(error, match=message):
+        Mixture(components(three_buffers()))
+
+
+def test_wrong_arguments_of_sample_are_refused():
+    mixture = mixture_of(three_buffers())
+    with pytest.raises(ValueError, match="batch_size must be at least 1"):
+        mixture.sample(0)
+    with pytest.raises(ValueError, match=r"beta must be in \[0, 1\]"):
+        mixture.sample(1, beta=2.0)
+    assert Mixture({n: (b, s) for (n, b), s in zip(three_buffers().items(), [0.1, 0.2, 0.7], strict=True)})

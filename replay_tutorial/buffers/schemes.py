@@ -1,16 +1,20 @@
 """Sampling schemes: how `sample` chooses rows, if not in the buffer's own way.
 
-    buffer.sample(256, scheme=Uniform())        # a scheme is an argument of `sample`
+    buffer.sample(256, scheme=Geometric(half_life=10_000))        # a scheme is an argument of `sample`
 
 A scheme draws rows and reports the probability P(row) of each, so that importance weights and mixtures of
 buffers remain exact. The sample then contains two more arrays, `indexes` and `probabilities`. P(row) is the
 expected number of times that the row is in the batch, divided by the batch size; the probabilities of all
 stored rows add up to 1.
 
-A scheme computes with indexes, which are never reused, instead of slots; a wrap-around is therefore nothing
-special.
+A scheme computes with indexes, which are never reused, instead of slots. The age of a row is the number of
+newer rows, so the age is right after a wrap-around, too.
+
+Source: Zhang & Sutton 2017, "A Deeper Look at Experience Replay" (combined); Rotinov 2019, "Reverse
+Experience Replay".
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -19,8 +23,10 @@ import numpy as np
 
 from replay_tutorial.buffers.gather import ArraySpec
 from replay_tutorial.buffers.jit import Floats, Integers, kernel
-from replay_tutorial.buffers.rows import random_below
+from replay_tutorial.buffers.rows import checked_integer, checked_number, random_below
 from replay_tutorial.buffers.sum_tree import ROOT, SumTree, find_stratified
+
+SMALLEST = float(np.finfo(np.float64).tiny)  # stands for probabilities that are too small for a double
 
 # The arrays that a sample with a scheme contains in addition to the fields.
 SCHEME_SPECS: dict[str, ArraySpec] = {
@@ -45,7 +51,7 @@ class StoredRows(NamedTuple):
     tree: SumTree | None
 
     @property
-    def count(self) -> int:
+    def row_count(self) -> int:
         """Number of stored rows."""
         return self.next_index - self.oldest_index
 
@@ -69,19 +75,48 @@ class Scheme(ABC):
 
     @abstractmethod
     def draw(self, stored: StoredRows, batch_size: int, rng: np.random.Generator) -> Drawn:
-        """Draw rows.
+        """Draw rows; in shared memory, only the sampler calls this.
 
         Args:
             stored: The stored rows.
             batch_size: Number of rows to draw, at least 1.
-            rng: The buffer's random generator; no other source of randomness may be used, so that a saved
-                buffer resumes exactly.
+            rng: The buffer's random generator. Use no other source of randomness, so that a saved buffer
+                resumes exactly.
 
         Returns:
             The indexes of `batch_size` stored rows, and their probabilities.
 
         Raises:
             ValueError: If the scheme can't draw from this buffer.
+        """
+
+    def replace(
+        self, stored: StoredRows, drawn: Drawn, positions: Integers, rng: np.random.Generator
+    ) -> None:
+        """Draw other rows at some positions of a batch, in place, because their rows can't be read.
+
+        This happens only in shared memory, to rows that are being written or have been overwritten.
+
+        Args:
+            stored: The rows stored now.
+            drawn: The batch.
+            positions: int64[m], which rows of the batch to replace.
+            rng: As for `draw`.
+        """
+        again = self.draw(stored, len(positions), rng)
+        drawn.indexes[positions], drawn.probabilities[positions] = again.indexes, again.probabilities
+
+
+class Distribution(Scheme):
+    """A scheme in which P(row) depends only on the stored rows, not on the batch."""
+
+    @abstractmethod
+    def probabilities(self, stored: StoredRows, indexes: Integers) -> Floats:
+        """Return P(row) of stored rows, float64[n].
+
+        Args:
+            stored: The stored rows.
+            indexes: int64[n], each of a stored row.
         """
 
 
@@ -106,7 +141,7 @@ def tree_of(stored: StoredRows, scheme: Scheme) -> SumTree:
     return stored.tree
 
 
-class Uniform(Scheme):
+class Uniform(Distribution):
     """Every stored row is equally likely: P(row) = 1 / N.
 
     This is what a uniform buffer does without a scheme, at a slightly lower cost. In a prioritized buffer, it
@@ -115,10 +150,14 @@ class Uniform(Scheme):
 
     def draw(self, stored: StoredRows, batch_size: int, rng: np.random.Generator) -> Drawn:
         """Draw independently, with replacement."""
-        indexes = random_below(stored.count, batch_size, rng)
+        indexes = random_below(stored.row_count, batch_size, rng)
         indexes += stored.oldest_index
-        share = 1.0 / stored.count
+        share = 1.0 / stored.row_count
         return Drawn(indexes, np.full(batch_size, share), share)
+
+    def probabilities(self, stored: StoredRows, indexes: Integers) -> Floats:
+        """Return 1 / N for each row."""
+        return np.full(len(indexes), 1.0 / stored.row_count)
 
 
 @kernel
@@ -135,7 +174,7 @@ def draw_by_mass(
         probabilities[i] = masses[i] / sums[ROOT]
 
 
-class Proportional(Scheme):
+class Proportional(Distribution):
     """A row's probability is proportional to its mass: P(row) = m / Σ m, with m = (priority + eps) ** alpha.
 
     This is what a prioritized buffer does without a scheme, and draws the same rows. Other buffers raise
@@ -149,3 +188,215 @@ class Proportional(Scheme):
         indexes, probabilities = np.empty(batch_size, np.int64), np.empty(batch_size)
         draw_by_mass(tree.sums, uniforms, stored.next_index, stored.capacity, indexes, probabilities)
         return Drawn(indexes, probabilities, float(tree.minima[ROOT]) / tree.total)
+
+    def probabilities(self, stored: StoredRows, indexes: Integers) -> Floats:
+        """Return the share of each row's mass in the total."""
+        tree = tree_of(stored, self)
+        return tree.leaves[indexes % stored.capacity] / tree.total
+
+
+class Geometric(Distribution):
+    """Newer rows are more likely: each `half_life` steps of age halve the probability.
+
+        P(row) ∝ 2 ** (-age / half_life)        a geometric distribution, truncated at the oldest row
+
+    A draw takes O(1), without a tree. A half-life far above the number of stored rows is uniform sampling.
+
+    If rows of several environments are added in turns, one of each, pass their number: the age is then the
+    number of newer rows of the same environment, and each environment's newest row has age 0.
+
+    In a prioritized buffer, the weights undo the preference for newer rows; pass beta=0 to keep it. With
+    normalize="buffer" they can be tiny, because the oldest row determines the largest weight.
+
+    Example:
+        >>> geometric = Geometric(half_life=1)
+        >>> rows = StoredRows(oldest_index=4, next_index=7, capacity=3, tree=None)
+        >>> geometric.probabilities(rows, np.array([6, 5, 4])).round(4).tolist()
+        [0.5714, 0.2857, 0.1429]
+    """
+
+    def __init__(self, half_life: float, *, environments: int = 1) -> None:
+        """Choose the half-life.
+
+        Args:
+            half_life: Age at which a row has half the probability of the newest row, in steps of one
+                environment; finite and above 0.
+            environments: Number of environments whose rows are added in turns.
+
+        Raises:
+            TypeError: If half_life is not a number, or environments is not an integer.
+            ValueError: If a value is out of range.
+        """
+        if not 0.0 < checked_number("half_life", half_life) < math.inf:
+            raise ValueError(
+                f"half_life must be finite and above 0, not {half_life}. For all ages alike, use Uniform()."
+            )
+        self.half_life = float(half_life)
+        self.environments = checked_positive("environments", environments)
+        # P(age + 1) / P(age) = e^-decay. Where it is limited, all but the newest rows have P = 0 in doubles.
+        self._decay = min(math.log(2.0) / self.half_life, 700.0)
+
+    def draw(self, stored: StoredRows, batch_size: int, rng: np.random.Generator) -> Drawn:
+        """Draw the age by the inverse of its cumulative distribution, then the environment."""
+        environments, last, oldest_rows, total, newest = self._constants(stored)
+        uniforms = rng.random(batch_size if environments == 1 else (2, batch_size))
+        ages = uniforms if environments == 1 else uniforms[0]
+        ages *= -total
+        np.log1p(ages, out=ages)  # log1p and expm1 remain exact as the decay approaches 0
+        ages /= -self._decay
+        np.floor(ages, out=ages)
+        np.minimum(ages, last, out=ages)  # only rounding errors are greater
+        newer = ages
+        if environments > 1:
+            newer = ages * environments
+            newer += np.floor(uniforms[1] * np.where(ages == last, oldest_rows, environments))
+        indexes = np.subtract(stored.next_index - 1, newer).astype(np.int64)
+        ages *= -self._decay
+        probabilities = np.exp(ages, out=ages)
+        probabilities *= newest
+        return Drawn(indexes, probabilities, max(newest * math.exp(-self._decay * last), SMALLEST))
+
+    def probabilities(self, stored: StoredRows, indexes: Integers) -> Floats:
+        """Return the probability of each row, from its age."""
+        environments, _, _, _, newest = self._constants(stored)
+        return newest * np.exp(-self._decay * ((stored.next_index - 1 - indexes) // environments))
+
+    def _constants(self, stored: StoredRows) -> tuple[int, int, int, float, float]:
+        """Return what depends only on the number of stored rows.
+
+        Returns:
+            The number of environments; the age of the oldest rows; the number of rows of that age; the sum
+            Σ_rows q (1 - q)^age / environments with q = 1 - e^-decay; and P of a row of age 0.
+        """
+        environments = self.environments
+        last = (stored.row_count - 1) // environments
+        oldest_rows = stored.row_count - last * environments
+        q = -math.expm1(-self._decay)
+        share = oldest_rows / environments
+        total = -math.expm1(-self._decay * last) + share * q * math.exp(-self._decay * last)
+        return environments, last, oldest_rows, total, q / (environments * total)
+
+
+class Combined(Scheme):
+    """The newest rows are in every batch; the other rows are drawn by another scheme.
+
+    This repairs a buffer that is too large: a new row doesn't have to wait until it is drawn. With several
+    environments, pass their number, so that each one's newest row is in every batch.
+
+    The newest rows come first in the batch. With n of them in a batch of B rows, and P of the other scheme,
+    P(row) is ((B - n) P + 1) / B for the newest rows, and (B - n) P / B for all others.
+    """
+
+    def __init__(self, newest: int = 1, scheme: Distribution | None = None) -> None:
+        """Choose the number of newest rows.
+
+        Args:
+            newest: Number of newest rows that are in every batch.
+            scheme: Draws the other rows, from all rows; None is `Uniform()`.
+
+        Raises:
+            TypeError: If newest is not an integer, or the scheme can't be combined.
+            ValueError: If newest is below 1.
+        """
+        scheme = Uniform() if scheme is None else scheme
+        if not isinstance(scheme, Distribution):
+            raise TypeError(
+                f"Combined requires a scheme that draws every row with a fixed probability, such as "
+                f"Uniform() or Geometric(...), not {scheme!r:.60}."
+            )
+        self.newest = checked_positive("newest", newest)
+        self.scheme = scheme
+
+    def draw(self, stored: StoredRows, batch_size: int, rng: np.random.Generator) -> Drawn:
+        """Take the newest rows, and draw the others."""
+        newest, others = self.newest, batch_size - self.newest
+        if newest > stored.row_count:
+            raise ValueError(
+                f"Combined(newest={newest}) requires at least {newest} stored rows, not {stored.row_count}; "
+                "add more before the first sample."
+            )
+        if others < 1:
+            raise ValueError(
+                f"Combined(newest={newest}) requires a batch_size above {newest}, not {batch_size}."
+            )
+        first_new = stored.next_index - newest
+        drawn = self.scheme.draw(stored, others, rng)
+        new = np.arange(first_new, stored.next_index)
+        indexes = np.concatenate([new, drawn.indexes])
+        probabilities = np.concatenate([self.scheme.probabilities(stored, new), drawn.probabilities])
+        probabilities *= others
+        probabilities += indexes >= first_new
+        probabilities /= batch_size
+        least = others * drawn.least + (newest == stored.row_count)
+        return Drawn(indexes, probabilities, least / batch_size)
+
+    def replace(
+        self, stored: StoredRows, drawn: Drawn, positions: Integers, rng: np.random.Generator
+    ) -> None:
+        """Replace rows, also new ones that can't be read, by rows that the other scheme draws."""
+        again = self.scheme.draw(stored, len(positions), rng)
+        drawn.indexes[positions] = again.indexes
+        drawn.probabilities[positions] = again.probabilities * (1.0 - self.newest / len(drawn.indexes))
+
+
+class Reverse(Scheme):
+    """A batch walks back from the newest row, `stride` rows at a time; the next batch begins one row earlier.
+
+    A reward therefore reaches the rows before it within a few batches. After 2 · stride batches, the walk
+    begins at the newest row again. A walk that passes the oldest row continues at the newest. A batch
+    contains a row twice only if it is larger than the buffer. The stride should not divide the length of
+    the episodes; otherwise, a batch consists of similar rows. The author mixes these batches with uniform
+    ones, half and half.
+
+    Nothing is random. A batch determines its rows, so P(row) is 1 / batch_size for each, and the weights in
+    a prioritized buffer are 1.
+
+    The object keeps its position, so use one object for each buffer. To resume exactly, save `position`
+    (an integer, or None) beside the buffer, or pickle the object.
+
+    Attributes:
+        position: Index at which the next batch begins; None, or an index of a row that is no longer stored,
+            stands for the newest row.
+    """
+
+    def __init__(self, stride: int = 300) -> None:
+        """Choose the stride.
+
+        Args:
+            stride: Distance between two rows of a batch, in rows.
+
+        Raises:
+            TypeError: If the stride is not an integer.
+            ValueError: If the stride is below 1.
+        """
+        self.stride = checked_positive("stride", stride)
+        self.position: int | None = None
+
+    def draw(self, stored: StoredRows, batch_size: int, rng: np.random.Generator) -> Drawn:
+        """Walk back once; the position changes."""
+        newest, start = stored.next_index - 1, self.position
+        if start is None or not max(stored.oldest_index, newest - 2 * self.stride + 1) <= start <= newest:
+            start = newest
+        rows = stored.row_count
+        steps = np.arange(batch_size) % rows
+        # Walks of this length end where they began; the next one begins a row earlier, so that all differ.
+        cycle = rows // math.gcd(rows, self.stride)
+        ages = (newest - start + steps * self.stride + steps // cycle) % rows
+        times = batch_size // rows + (steps < batch_size % rows)  # of each row in the batch
+        self.position = start - 1
+        return Drawn(newest - ages, times / batch_size, max(batch_size // rows, 1) / batch_size)
+
+    def replace(
+        self, stored: StoredRows, drawn: Drawn, positions: Integers, rng: np.random.Generator
+    ) -> None:
+        """Replace each row by the row before it."""
+        before = drawn.indexes[positions] - 1
+        is_stored = (before >= stored.oldest_index) & (before < stored.next_index)
+        drawn.indexes[positions] = np.where(is_stored, before, stored.next_index - 1)
+
+
+def checked_positive(name: str, value: object) -> int:
+    """Convert an integer; raise if it is not one, or is below 1."""
+    if (checked := checked_integer(name, value)) < 1:
+        raise ValueError(f"{name} must be at least 1, not {value}.")
+    return checked

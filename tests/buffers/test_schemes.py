@@ -4,6 +4,8 @@ Distributions are compared by Pearson's χ² with fixed seeds; correct code fail
 tests (`LEAST`).
 """
 
+import math
+import pickle
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,15 @@ import pytest
 from scipy.stats import chisquare
 
 from replay_tutorial import PrioritizedReplayBuffer, ReplayBuffer
-from replay_tutorial.buffers.schemes import Proportional, Scheme, Uniform
+from replay_tutorial.buffers.schemes import (
+    Combined,
+    Geometric,
+    Proportional,
+    Reverse,
+    Scheme,
+    StoredRows,
+    Uniform,
+)
 
 LEAST = 1e-6
 ACT: dict[str, dict[str, Any]] = {"act": {"shape": (), "dtype": np.int64}}
@@ -104,3 +114,224 @@ def test_arrays_of_a_scheme_are_written_to_out(kind):
     assert (out["act"] == out["indexes"]).all() and (out["probabilities"] == 1 / 3).all()
     with pytest.raises(KeyError, match="probabilities"):
         filled(kind, 4, 3).sample(5, out={"probabilities": np.zeros(5)})
+
+
+def by_age(stored: range, half_life: float, environments: int = 1) -> dict[int, float]:
+    """The probability of each stored row, by counting the newer rows of its environment."""
+    ages = {
+        row: sum(other > row and other % environments == row % environments for other in stored)
+        for row in stored
+    }
+    total = sum(2.0 ** (-age / half_life) for age in ages.values())
+    return {row: 2.0 ** (-age / half_life) / total for row, age in ages.items()}
+
+
+@pytest.mark.parametrize(("capacity", "rows"), [(37, 1), (37, 4), (37, 29), (37, 200), (5, 27), (1, 6)])
+@pytest.mark.parametrize("environments", [1, 3, 5])
+@pytest.mark.parametrize("half_life", [4.0, 13.5134, 1e13])  # the second is 0.05 fewer rows a step
+def test_geometric_scheme_halves_the_probability_with_each_half_life(capacity, rows, environments, half_life):
+    if environments > 1:  # as many rows a step
+        rows = -(-rows // environments) * environments
+    buffer = filled(ReplayBuffer, capacity, rows)
+    stored = range(max(0, rows - capacity), rows)
+    scheme, expected = (
+        Geometric(half_life, environments=environments),
+        by_age(stored, half_life, environments),
+    )
+    assert_true(buffer, scheme, expected, 100)
+    seen = StoredRows(stored.start, stored.stop, capacity, None)
+    all_rows = scheme.probabilities(seen, np.array(stored))
+    assert all_rows.sum() == pytest.approx(1.0, abs=1e-12)
+    np.testing.assert_allclose(all_rows, [*expected.values()], rtol=1e-9)
+    least = scheme.draw(seen, 1, np.random.default_rng(0)).least
+    assert least == pytest.approx(min(expected.values()), rel=1e-9)
+
+
+@pytest.mark.parametrize("q", [0.05, 1e-3, 1e-9])
+def test_mean_age_of_the_geometric_scheme_is_the_closed_form(q):
+    rows, ages = 1000, np.arange(1000)
+    probabilities = Geometric(-1 / math.log2(1 - q)).probabilities(
+        StoredRows(0, rows, rows, None), 999 - ages
+    )
+    a = math.exp(rows * math.log1p(-q))
+    expected = (1 - q) / q - rows * a / (1 - a) if q > 1e-6 else (rows - 1) / 2
+    assert probabilities @ ages == pytest.approx(expected, rel=1e-5)
+
+
+def test_extreme_half_lives_draw_the_newest_row_or_all_rows_alike():
+    stored, rng = StoredRows(100, 10_100, 10_000, None), np.random.default_rng(0)
+    for half_life in (5e-324, 1e-300, 1e-3):
+        drawn = Geometric(half_life).draw(stored, 1000, rng)
+        assert (drawn.indexes == 10_099).all() and (drawn.probabilities == 1.0).all() and drawn.least > 0
+    for half_life in (1e15, 1e300, 1.7e308):
+        drawn = Geometric(half_life).draw(stored, 100_000, rng)
+        np.testing.assert_allclose(drawn.probabilities, 1e-4, rtol=1e-9)
+        assert chisquare(np.bincount((drawn.indexes - 100) // 1000, minlength=10)).pvalue > LEAST
+
+
+@pytest.mark.parametrize("environments", [1, 3])
+def test_greatest_and_least_random_numbers_draw_the_oldest_and_the_newest_row(environments):
+    class Fixed:
+        def __init__(self, number: float) -> None:
+            self.number = number
+
+        def random(self, shape: Any) -> np.ndarray:
+            return np.full(shape, self.number)
+
+    for rows in [*range(1, 60), 10**6, 10**9 + 7]:
+        for half_life in (rows / 7, rows, 3.3 * rows, 1e5 * rows, 1e12 * rows):
+            stored, scheme = (
+                StoredRows(3, 3 + rows, rows, None),
+                Geometric(half_life, environments=environments),
+            )
+            for number, index in ((0.0, rows + 2), (math.nextafter(1, 0), 3)):
+                rng: Any = Fixed(number)
+                assert scheme.draw(stored, 2, rng).indexes.tolist() == [index, index]
+
+
+@pytest.mark.parametrize("half_life", [0, 0.0, -1.0, math.nan, math.inf, -math.inf])
+def test_half_life_that_is_not_positive_and_finite_is_refused(half_life):
+    with pytest.raises(ValueError, match=f"above 0, not {half_life}"):
+        Geometric(half_life)
+
+
+def test_arguments_of_the_wrong_type_or_range_are_refused():
+    refused: list[tuple[Any, type[Exception], str]] = [
+        (lambda: Geometric("1"), TypeError, "half_life must be a number"),
+        (lambda: Geometric(3, environments=0), ValueError, "environments must be at least 1, not 0"),
+        (lambda: Reverse(0), ValueError, "stride must be at least 1, not 0"),
+        (lambda: Reverse(1.5), TypeError, "stride must be an integer"),
+        (lambda: Combined(0), ValueError, "newest must be at least 1, not 0"),
+        (lambda: Combined(1, Reverse()), TypeError, "draws every row with a fixed probability"),
+        (lambda: filled(ReplayBuffer, 9, 3).sample(8, scheme=Combined(4)), ValueError, "4 stored.*not 3"),
+        (lambda: filled(ReplayBuffer, 9, 9).sample(4, scheme=Combined(4)), ValueError, "above 4, not 4"),
+        (lambda: ReplayBuffer(4, ACT).sample(2, scheme=Reverse()), ValueError, "the buffer is empty"),
+    ]  # fmt: skip
+    for call, error, message in refused:
+        with pytest.raises(error, match=message):
+            call()
+
+
+@pytest.mark.parametrize(
+    ("capacity", "rows", "newest", "batch"), [(11, 60, 1, 4), (11, 60, 3, 40), (11, 6, 6, 7)]
+)
+@pytest.mark.parametrize(
+    "other", [Uniform(), Geometric(3), Proportional()], ids=["uniform", "geometric", "mass"]
+)
+def test_combined_scheme_has_the_newest_rows_in_every_batch(capacity, rows, newest, batch, other):
+    buffer = filled(PrioritizedReplayBuffer, capacity, rows, alpha=1.0, eps=0.0)
+    stored = range(max(0, rows - capacity), rows)
+    buffer.update_priorities(stored, 1.0 + np.arange(len(stored)))
+    given = {
+        Uniform: lambda: dict.fromkeys(stored, 1 / len(stored)),
+        Geometric: lambda: by_age(stored, 3),
+        Proportional: lambda: {row: (1 + i) / sum(range(len(stored) + 1)) for i, row in enumerate(stored)},
+    }[type(other)]()
+    scheme = Combined(newest, other)
+    for _ in range(20):
+        assert buffer.sample(batch, scheme=scheme)["indexes"][:newest].tolist() == [*stored][-newest:]
+    rest = batch - newest
+    expected = {row: (rest * p + (row >= rows - newest)) / batch for row, p in given.items()}
+    assert sum(expected.values()) == pytest.approx(1.0)
+    drawn = [buffer.sample(batch, scheme=scheme) for _ in range(4000 // batch)]
+    for sample in drawn:
+        wanted = [expected[row] for row in sample["indexes"].tolist()]
+        np.testing.assert_allclose(sample["probabilities"], wanted, rtol=1e-9)
+        weights = (min(expected.values()) / np.array(wanted)) ** 0.4
+        np.testing.assert_allclose(sample["weights"], weights, rtol=1e-5)
+    others = np.concatenate([sample["indexes"][newest:] for sample in drawn]) - stored.start
+    counts, shares = np.bincount(others, minlength=len(stored)), np.array([*given.values()])
+    assert chisquare(counts, shares * len(others)).pvalue > LEAST
+
+
+def test_weights_of_a_scheme_are_the_least_probability_divided_by_that_of_the_row():
+    buffer, scheme = filled(PrioritizedReplayBuffer, 11, 60), Combined(2, Geometric(4))
+    geometric = by_age(range(49, 60), 4)
+    for _ in range(50):
+        sample = buffer.sample(6, beta=0.5, scheme=scheme)
+        given = np.array([(4 * geometric[row] + (row >= 58)) / 6 for row in sample["indexes"].tolist()])
+        np.testing.assert_allclose(sample["weights"], (4 * geometric[49] / 6 / given) ** 0.5, rtol=1e-5)
+        sample = buffer.sample(6, beta=0.5, normalize="batch", scheme=scheme)
+        ratio = sample["probabilities"].min() / sample["probabilities"]
+        np.testing.assert_allclose(sample["weights"], ratio**0.5, rtol=1e-5)
+
+
+def walked(starts: int, stride: int, stored: range, batch_size: int) -> list[int]:
+    """A batch of `Reverse`, step by step: a row that the walk has visited is left out for the row before."""
+    batch: list[int] = []
+    row = starts
+    while len(batch) < batch_size:
+        visited = batch[len(batch) // len(stored) * len(stored) :]
+        if not visited:
+            row = starts
+        while row in visited:
+            row = row - 1 if row > stored.start else stored[-1]
+        batch.append(row)
+        for _ in range(stride):
+            row = row - 1 if row > stored.start else stored[-1]
+    return batch
+
+
+@pytest.mark.parametrize(
+    ("capacity", "stride", "batch_size"),
+    [(20, 4, 4), (12, 4, 4), (12, 4, 30), (7, 300, 3), (1, 2, 3), (37, 5, 8), (36, 6, 36)],
+)
+def test_reverse_scheme_walks_as_a_simulation_with_indexes(capacity, stride, batch_size):
+    buffer, scheme, rng = (
+        ReplayBuffer(capacity, ACT, seed=0),
+        Reverse(stride),
+        np.random.default_rng(capacity),
+    )
+    following, start = 0, -1
+    for _ in range(60):
+        count = int(rng.integers(0, 6)) if following else 1
+        if count:
+            buffer.add(act=np.arange(following, following + count))
+        following += count
+        stored = range(max(0, following - capacity), following)
+        if start not in stored or following - 1 - start >= 2 * stride:
+            start = following - 1
+        sample = buffer.sample(batch_size, scheme=scheme)
+        assert sample["indexes"].tolist() == walked(start, stride, stored, batch_size)
+        assert (sample["act"] == sample["indexes"]).all()
+        times = [np.count_nonzero(sample["indexes"] == row) for row in sample["indexes"]]
+        assert (sample["probabilities"] == np.array(times) / batch_size).all()
+        assert batch_size > len(stored) or set(times) == {1}, "a row twice"
+        start -= 1
+
+
+def test_reverse_scheme_walks_as_the_published_example():
+    buffer, scheme = filled(ReplayBuffer, 20, 20), Reverse(4)
+    batches = [buffer.sample(4, scheme=scheme)["indexes"].tolist() for _ in range(9)]
+    assert batches == [[first, first - 4, first - 8, first - 12] for first in [*range(19, 11, -1), 19]]
+
+
+def test_reverse_scheme_resumes_from_its_pickle_or_its_position(tmp_path):
+    buffer, scheme = filled(ReplayBuffer, 50, 170), Reverse(7)
+    for _ in range(5):
+        buffer.sample(8, scheme=scheme)
+    buffer.save(tmp_path / "buffer")
+    loaded, unpickled, placed = ReplayBuffer(50, ACT), pickle.loads(pickle.dumps(scheme)), Reverse(7)
+    loaded.load(tmp_path / "buffer")
+    placed.position = scheme.position
+    for _ in range(12):
+        expected = buffer.sample(8, scheme=scheme)["indexes"].tolist()
+        assert loaded.sample(8, scheme=unpickled)["indexes"].tolist() == expected
+        assert loaded.sample(8, scheme=placed)["indexes"].tolist() == expected
+
+
+def test_reverse_scheme_begins_at_the_newest_row_after_clear():
+    buffer, scheme = filled(ReplayBuffer, 9, 9), Reverse(2)
+    buffer.sample(3, scheme=scheme)
+    buffer.clear()
+    buffer.add(act=[9, 10])
+    assert buffer.sample(3, scheme=scheme)["indexes"].tolist() == [10, 9, 10]
+
+
+@pytest.mark.parametrize("scheme", [Uniform(), Proportional(), Geometric(3), Combined(1), Reverse(4)])
+@pytest.mark.parametrize(("capacity", "rows"), [(1, 1), (3, 20), (13, 5), (13, 80)])
+def test_batch_larger_than_the_buffer_has_only_stored_rows(scheme, capacity, rows):
+    sample = filled(PrioritizedReplayBuffer, capacity, rows).sample(100, scheme=scheme)
+    assert set(sample["indexes"].tolist()) <= set(range(max(0, rows - capacity), rows))
+    assert (sample["act"] == sample["indexes"]).all()
+    assert ((sample["weights"] > 0) & (sample["weights"] <= 1)).all()

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
 
     from replay_tutorial.buffers import (
         EpisodeReplayBuffer,
+        HindsightReplayBuffer,
         Mixture,
         NStep,
         PrioritizedReplayBuffer,
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "EpisodeReplayBuffer",
+    "HindsightReplayBuffer",
     "MPPrioritizedReplayBuffer",
     "MPReplayBuffer",
     "Mailbox",

@@ -29,6 +29,7 @@ from replay_tutorial.bench.startup import FIRST_SAMPLE, FIRST_UNIFORM_SAMPLE
 MODULES = sorted(PACKAGE.rglob("*.py"))
 PUBLIC_NAMES = [
     "EpisodeReplayBuffer",
+    "HindsightReplayBuffer",
     "MPPrioritizedReplayBuffer",
     "MPReplayBuffer",
     "Mailbox",

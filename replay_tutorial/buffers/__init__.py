@@ -1,6 +1,7 @@
 """Replay buffers for a single process."""
 
 from replay_tutorial.buffers.episodes import EpisodeReplayBuffer
+from replay_tutorial.buffers.hindsight import HindsightReplayBuffer
 from replay_tutorial.buffers.laber import laber
 from replay_tutorial.buffers.mixture import Mixture
 from replay_tutorial.buffers.n_step_windows import NStep
@@ -10,6 +11,7 @@ from replay_tutorial.buffers.uniform import ReplayBuffer
 
 __all__ = [
     "EpisodeReplayBuffer",
+    "HindsightReplayBuffer",
     "Mixture",
     "NStep",
     "PrioritizedReplayBuffer",

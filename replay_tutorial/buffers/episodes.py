@@ -352,11 +352,15 @@ class EpisodeReplayBuffer(BaseBuffer):
             ValueError: If an argument is out of range, the buffer is empty, or every mass is 0.
         """
         slots, weights = self._draw(batch_size, beta, normalize)
-        batch = self._gather.take(self._ring.arrays.rows, slots, {})
-        nexts = self._gather_nexts.take(self._ring.arrays.rows, self._following(slots), {})
-        batch |= {next_name: nexts[name] for name, next_name in self._nexts.items()}
-        batch = {name: batch[name] for name in self._fields.fields}
+        batch = self._transitions(slots, slots)
         return batch | {"indexes": self._indexes_of(slots), "weights": weights}
+
+    def _transitions(self, slots: Integers, lasts: Integers) -> Batch:
+        """Return the fields of the steps in slots, with the `next_` fields of the steps in `lasts`."""
+        batch = self._gather.take(self._ring.arrays.rows, slots, {})
+        nexts = self._gather_nexts.take(self._ring.arrays.rows, self._following(lasts), {})
+        batch |= {next_name: nexts[name] for name, next_name in self._nexts.items()}
+        return {name: batch[name] for name in self._fields.fields}
 
     def _draw(self, batch_size: int, beta: float, normalize: str) -> tuple[Integers, Any]:
         """Draw slots by their masses; return them and their weights."""

@@ -1,0 +1,352 @@
+"""Hindsight experience replay: sampled steps are relabelled with goals that the agent has achieved.
+
+A step (s, a, s', g) of an episode that missed its goal g shows how to reach every state that came after it.
+Each sampled step keeps its goal or, with the probability `relabel`, receives a goal g* achieved later:
+
+    draw steps ──▶ draw a goal g* for each ──▶ reward and terminated of its n steps for g* ──▶ n-step return
+
+The goal is drawn first, and the return is summed afterwards. Goals are drawn anew in every sample, so that
+they take no memory. The achieved goal of a step is the one after its action, part of the next observation.
+
+Source: Andrychowicz et al. 2017, "Hindsight Experience Replay", algorithm 1 and section 4.5.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from replay_tutorial.buffers.cast import cast
+from replay_tutorial.buffers.episode_ring import NO_STEP, RUNNING, Places, Plain, locate
+from replay_tutorial.buffers.episodes import EpisodeReplayBuffer
+from replay_tutorial.buffers.fields import Batch, EnvDict
+from replay_tutorial.buffers.jit import Flags, Floats, Integers, int64, kernel
+from replay_tutorial.buffers.n_step import NStepSettings, parse_settings
+from replay_tutorial.buffers.rows import checked_number, random_below
+
+STRATEGIES = ("future", "final", "episode", "random")
+FUTURE, FINAL, EPISODE, RANDOM = range(4)
+
+# compute_reward and compute_terminated: achieved goals, goals, and the stored fields of the steps
+Compute = Callable[[Any, Any, Batch], Any]
+
+
+@kernel
+def draw_goals(
+    plain: Plain,
+    slots: Integers,
+    uniforms: Floats,
+    relabel: float,
+    strategy: int,
+    n: int,
+    relabelled: Flags,
+    goals: Integers,
+    firsts: Integers,
+    counts: Integers,
+    window: Integers,
+    owners: Integers,
+) -> tuple[int, int]:
+    """Draw which rows are relabelled, and their goals; write the n-step windows of all rows.
+
+    Args:
+        plain: The arrays of the ring.
+        slots: The slots of the sampled steps, int64[batch].
+        uniforms: Random numbers in [0, 1), float64[2 * batch].
+        relabel: The probability that a row is relabelled.
+        strategy: FUTURE, FINAL, EPISODE or RANDOM.
+        n: The largest number of steps in a window.
+        relabelled: Whether each row is relabelled.
+        goals: The slot whose observation contains the goal. For RANDOM, it has already been drawn.
+        firsts: The entry in `window` of each row's first step.
+        counts: The number of steps in each row's window.
+        window: The slots of the steps of all windows, int64[batch * n], those of relabelled rows first.
+        owners: The row of each entry of `window`.
+
+    Returns:
+        The numbers of entries written to `window`: of relabelled rows, and of all rows.
+    """
+    places = Places(*plain)
+    environments, batch_size = places.heads.shape[0], slots.shape[0]
+    count, table = places.kinds.shape[0] // environments, places.starts.shape[0] // environments
+    positions, starts = np.empty(batch_size, np.int64), np.empty(batch_size, np.int64)
+    ends = np.empty(batch_size, np.int64)
+    locate(plain, slots, positions, starts, ends)
+    for i in range(batch_size):
+        environment = slots[i] // count
+        relabelled[i] = uniforms[i] < relabel
+        if strategy == FINAL and relabelled[i]:  # a running episode has no final step yet
+            entry = environment * table + places.serials[slots[i]] % table
+            relabelled[i] = places.ends[entry] != RUNNING
+        if strategy != RANDOM:
+            low = starts[i] if strategy == EPISODE else positions[i] if strategy == FUTURE else ends[i] - 1
+            step = low + int64(uniforms[batch_size + i] * (ends[i] - low))
+            goals[i] = environment * count + (step + 1) % count  # after the action of the step
+    total, of_relabelled = 0, 0
+    for wanted in (True, False):
+        for i in range(batch_size):
+            if relabelled[i] == wanted:
+                firsts[i], counts[i] = total, min(n, ends[i] - positions[i])
+                for step in range(positions[i], positions[i] + counts[i]):
+                    window[total], owners[total] = slots[i] // count * count + step % count, i
+                    total += 1
+        of_relabelled = total if wanted else of_relabelled
+    return of_relabelled, total
+
+
+@kernel
+def sum_windows(
+    rewards: Floats,
+    terminated: Flags,
+    firsts: Integers,
+    counts: Integers,
+    gamma: float,
+    returns: Floats,
+    discounts: Floats,
+    lasts: Integers,
+) -> None:
+    """Sum the rewards of each row's window up to its first terminated step; write the entry of this step."""
+    for i in range(firsts.shape[0]):
+        returns[i], discounts[i] = 0.0, 1.0
+        for entry in range(firsts[i], firsts[i] + counts[i]):
+            returns[i] += discounts[i] * rewards[entry]
+            discounts[i] *= gamma
+            lasts[i] = entry
+            if terminated[entry]:
+                discounts[i] = 0.0
+                break
+
+
+class HindsightReplayBuffer(EpisodeReplayBuffer):
+    """An episode buffer that replaces goals by achieved goals in its samples (HER).
+
+    Nothing that is stored changes. For relabelled rows, a sample has the new goal, and the reward and
+    `terminated` for it; `truncated` and all other fields are as stored. A goal is never taken from a step
+    that has been overwritten or evicted. What is left of a partly overwritten episode still gives goals.
+
+    Example:
+        >>> def reached(achieved, goals, rows):
+        ...     return achieved == goals
+        >>> number, flag = {"shape": (), "dtype": int}, {"shape": (), "dtype": bool}
+        >>> fields = {name: number for name in ("at", "goal", "next_at")} | {"rew": {"shape": ()}}
+        >>> buffer = HindsightReplayBuffer(
+        ...     *(100, fields | {"terminated": flag}, reached, reached),
+        ...     **{"strategy": "final", "relabel": 1.0, "goal": "goal", "achieved_goal": "at"},
+        ... )
+        >>> for at in range(3):
+        ...     index = buffer.add(at=at, goal=50, next_at=at + 1, rew=0, terminated=False)
+        >>> buffer.on_episode_end()
+        >>> sample = buffer.sample(32)
+        >>> set(sample["goal"].tolist()), np.array_equal(sample["rew"], sample["next_at"] == 3)
+        ({3}, True)
+    """
+
+    def __init__(
+        self,
+        size: int,
+        env_dict: EnvDict,
+        compute_reward: Compute,
+        compute_terminated: Compute,
+        *,
+        strategy: str = "future",
+        relabel: float = 0.8,
+        goal: str = "obs/desired_goal",
+        achieved_goal: str = "obs/achieved_goal",
+        Nstep: Mapping[str, Any] | None = None,
+        environments: int = 1,
+        rew: str = "rew",
+        default_dtype: npt.DTypeLike = np.float32,
+        seed: int | np.random.SeedSequence | None = None,
+        check_finite: bool = False,
+        alpha: float = 0.0,
+        eps: float = 1e-4,
+    ) -> None:
+        """Create an empty buffer.
+
+        Args:
+            size: As for `EpisodeReplayBuffer`.
+            env_dict: As for `EpisodeReplayBuffer`. The fields `achieved_goal` and `next_` + `achieved_goal`
+                must be declared, with the dtype and shape of the field `goal`.
+            compute_reward: Called with achieved goals, goals, each of shape (n, *shape), and the stored
+                fields of n steps, including the `next_` fields: a dict of arrays of shape (n, *shape).
+                Returns the reward of each step, n finite numbers. The achieved goals are those after the
+                actions. A sample calls it once, for all steps of relabelled rows.
+            compute_terminated: Called with the same arguments; returns bool[n], whether each step terminates
+                the episode. If an episode can also terminate for other reasons than its goal, include
+                `rows["terminated"]`.
+            strategy: The step after which a goal was achieved. "future": this step or a later one of its
+                episode. "final": the last step; rows of running episodes are not relabelled. "episode": any
+                stored step of the episode. "random": any stored step of any environment.
+            relabel: The probability that a row is relabelled, in [0, 1]. k relabelled rows per original row
+                (Andrychowicz et al. 2017) correspond to k / (k + 1).
+            goal: Name of the field that contains the goal. If `next_` + `goal` is declared, it is replaced,
+                too. The default names are those of gymnasium's GoalEnv, see `fields_from_spaces`.
+            achieved_goal: Name of the field that contains the achieved goal.
+            Nstep: None, or a dict with `size`, the number n of rewards in a return, and `gamma`, by default
+                0.99. In a sample, `rew` is then the n-step return, the `next_` fields and the flags are those
+                of the last step, and `discount` is γ^k for k rewards, or 0 if that step terminated.
+            environments: As for `EpisodeReplayBuffer`.
+            rew: Name of the field that contains the reward, which must be declared.
+            default_dtype: As for `ReplayBuffer`.
+            seed: As for `ReplayBuffer`.
+            check_finite: As for `ReplayBuffer`.
+            alpha: Exponent of the priorities, in [0, 1]; 0 samples uniformly.
+            eps: Added to each priority, as for `PrioritizedReplayBuffer`.
+
+        Raises:
+            TypeError: If an argument has the wrong type.
+            ValueError: If a value is out of range, or a field that is required is not declared.
+        """
+        super().__init__(
+            size,
+            env_dict,
+            environments=environments,
+            rew=rew,
+            default_dtype=default_dtype,
+            seed=seed,
+            check_finite=check_finite,
+            alpha=alpha,
+            eps=eps,
+        )
+        for name, compute in {
+            "compute_reward": compute_reward,
+            "compute_terminated": compute_terminated,
+        }.items():
+            if not callable(compute):
+                raise TypeError(f"{name} must be a function, not {compute!r:.60}.")
+        if strategy not in STRATEGIES:
+            raise ValueError(f"strategy must be one of {list(STRATEGIES)}, not {strategy!r}.")
+        self._relabel = checked_number("relabel", relabel)
+        if not 0.0 <= self._relabel <= 1.0:
+            raise ValueError(f"relabel is a probability and must be in [0, 1], not {relabel}.")
+        declared = self._fields.fields
+        needed = {
+            "goal": goal,
+            "achieved_goal": achieved_goal,
+            "next_ + achieved_goal": f"next_{achieved_goal}",
+        }
+        for argument, name in {**needed, "rew": rew}.items():
+            if name not in declared:
+                raise ValueError(
+                    f"{argument} is {name!r}, which is not declared; the fields are {list(declared)}. "
+                    "Declare it, or pass the names of your fields as goal=, achieved_goal= and rew=."
+                )
+        if any(declared[name][1:3] != declared[goal][1:3] for name in needed.values()):
+            raise ValueError(f"{list(needed.values())} must have the same dtype and shape.")
+        if {"terminated", "done"} <= declared.keys():
+            raise ValueError("Declare 'terminated' or 'done', not both: only one of them is recomputed.")
+        self._compute_reward, self._compute_terminated = compute_reward, compute_terminated
+        self._strategy = STRATEGIES.index(strategy)
+        self._goal, self._achieved = goal, achieved_goal
+        self._n_step = None if Nstep is None else self._parse(Nstep, rew)
+
+    def _parse(self, settings: Mapping[str, Any], rew: str) -> NStepSettings:
+        """Parse `Nstep`; all `next_` fields are those of a row's last step."""
+        if isinstance(settings, Mapping):
+            if "next" in settings:
+                raise ValueError("Nstep doesn't accept 'next' here: all next_ fields are of the last step.")
+            settings = {"rew": rew, **settings, "next": tuple(self._nexts.values())}
+        parsed = parse_settings(settings, self._fields)
+        if parsed.rewards != (rew,):
+            raise ValueError(f"Nstep['rew'] must be {rew!r}, the argument rew, not {settings['rew']!r}.")
+        return parsed
+
+    def _reserved_names(self) -> Sequence[str]:
+        return ("relabelled",)
+
+    def sample(self, batch_size: int, beta: float = 0.4, *, normalize: str = "buffer") -> Batch:
+        """Sample steps as `EpisodeReplayBuffer.sample` does, and relabel some of them.
+
+        The weights correct only the probabilities of the steps, because the goals belong to the distribution
+        that is to be learned. A priority, however, is one number per step. If you pass |TD error| of every
+        row to `update_priorities`, it mixes errors for different goals. To update only with errors for the
+        original goals, select `sample["indexes"][~sample["relabelled"]]` and their errors.
+
+        Args:
+            batch_size: Number of rows.
+            beta: Exponent of the importance-sampling weights, as for `PrioritizedReplayBuffer.sample`.
+            normalize: As for `PrioritizedReplayBuffer.sample`.
+
+        Returns:
+            As `EpisodeReplayBuffer.sample`; also `relabelled`, bool[batch_size], and with `Nstep`, `discount`
+            with the dtype and shape of the reward.
+
+        Raises:
+            TypeError: If batch_size is not an integer, or a function returns the wrong dtype.
+            ValueError: If an argument is out of range, the buffer is empty, every mass is 0, or a function
+                returns the wrong shape, NaN or infinity.
+        """
+        slots, weights = self._draw(batch_size, beta, normalize)
+        n, gamma = (1, 1.0) if self._n_step is None else (self._n_step.size, self._n_step.gamma)
+        relabelled, window = np.empty(batch_size, np.bool_), np.empty(batch_size * n, np.int64)
+        owners, (firsts, counts, lasts) = window.copy(), np.empty((3, batch_size), np.int64)
+        random = self._strategy == RANDOM
+        goal_slots = self._following(self._random_steps(batch_size)) if random else np.empty_like(slots)
+        changed, total = draw_goals(
+            *(self._ring.plain, slots, self._rng.random(2 * batch_size), self._relabel, self._strategy, n),
+            *(relabelled, goal_slots, firsts, counts, window, owners),
+        )
+        window = window[:total]
+        goals = self._ring.rows[self._achieved][goal_slots]
+        rewards, terminated = self._outcomes(self._transitions(window, window), goals[owners[:changed]])
+        returns, discounts = np.empty((2, batch_size))
+        sum_windows(rewards, terminated, firsts, counts, gamma, returns, discounts, lasts)
+
+        last_slots = window[lasts]
+        batch = self._transitions(slots, last_slots)
+        for name in self._ends:
+            batch[name] = self._ring.rows[name][last_slots]
+        reward, flag = self._fields.fields[self._rewards[0]], self._fields.fields[self._terminates[0]]
+        columns = {reward: returns, flag: terminated[lasts]}
+        if self._n_step is not None:
+            columns[reward._replace(name="discount")] = discounts
+        for field, column in columns.items():
+            batch[field.name] = cast(field.name, column, field.dtype).reshape(batch_size, *field.shape)
+        for name in {self._goal, self._nexts.get(self._goal, self._goal)}:
+            batch[name][relabelled] = goals[relabelled]
+        return batch | {"indexes": self._indexes_of(slots), "weights": weights, "relabelled": relabelled}
+
+    def _random_steps(self, count: int) -> Integers:
+        """Draw stored steps uniformly, from all environments; return their slots, int64[count]."""
+        ring, arrays = self._ring, self._ring.arrays
+        oldest = np.maximum(arrays.floors, arrays.heads - ring.places + 1)
+        limits = np.cumsum(arrays.heads - oldest)
+        if ring.stored * 8 < limits[-1]:  # most steps have been evicted: rejection would be slow
+            stored = np.flatnonzero(arrays.kinds != NO_STEP)
+            return stored[random_below(len(stored), count, self._rng)]
+        slots, missing = np.empty(count, np.int64), np.arange(count)
+        while len(missing):
+            drawn = random_below(int(limits[-1]), len(missing), self._rng)
+            environments = np.searchsorted(limits, drawn, "right")
+            positions = arrays.heads[environments] - limits[environments] + drawn
+            slots[missing] = ring.slots_of(environments, positions)
+            missing = missing[arrays.kinds[slots[missing]] == NO_STEP]
+        return slots
+
+    def _outcomes(self, steps: Batch, goals: Any) -> tuple[Floats, Flags]:
+        """Return the rewards of steps and whether they terminate; the first steps belong to the goals."""
+        reward, flag = steps[self._rewards[0]], steps[self._terminates[0]]
+        rewards, terminated = reward.reshape(len(reward)).astype(np.float64), flag.reshape(len(flag)) != 0
+        if count := len(goals):
+            relabelled = {name: column[:count] for name, column in steps.items()}
+            given = relabelled[f"next_{self._achieved}"], goals, relabelled
+            rewards[:count] = checked_result("compute_reward", self._compute_reward(*given), count, "biuf")
+            terminated[:count] = checked_result(
+                "compute_terminated", self._compute_terminated(*given), count, "b"
+            )
+        return rewards, terminated
+
+
+def checked_result(name: str, result: Any, count: int, kinds: str) -> Any:
+    """Return the result of a user's function as an array of shape (count,), if it is valid."""
+    array = np.asarray(result)
+    if array.shape not in ((count,), (count, 1)):
+        raise ValueError(
+            f"{name} must return one value per step, an array of shape ({count},), not {array.shape}."
+        )
+    if array.dtype.kind not in kinds:
+        wanted = "bool" if kinds == "b" else "real numbers"
+        raise TypeError(f"{name} must return {wanted}, not {array.dtype}.")
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name} returned {array[~np.isfinite(array)].flat[0]}; rewards must be finite.")
+    return array.reshape(count)

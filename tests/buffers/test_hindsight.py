@@ -1,0 +1,428 @@
+"""Hindsight: goals, rewards and n-step windows of samples beside a log of all steps.
+
+Every observation and every achieved goal is (environment, episode, step), so that the origin of each value
+in a sample can be read from it. Distributions are compared by Pearson's χ² with fixed seeds; correct code
+fails less than once in a million tests (`LEAST`).
+"""
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import chi2
+
+from replay_tutorial import HindsightReplayBuffer, fields_from_spaces
+
+LEAST = 1e-6
+PLACES = 37  # of each environment; a step takes one place, and the end of an episode another
+ENVIRONMENTS = 3
+TRIPLE = {"shape": 3, "dtype": np.int64}
+FLAG = {"shape": (), "dtype": bool}
+FIELDS: dict[str, dict[str, Any]] = {
+    **dict.fromkeys(("obs", "next_obs", "at", "next_at", "goal", "next_goal"), TRIPLE),
+    "act": {"shape": (), "dtype": np.int64},
+    "rew": {"shape": (), "dtype": np.float64},
+    **dict.fromkeys(("terminated", "truncated"), FLAG),
+}
+NAMES = {"goal": "goal", "achieved_goal": "at"}
+
+Triple = tuple[int, int, int]
+
+
+def reward_of(achieved: Triple, goal: Triple, act: int) -> float:
+    """A number that changes with each part of the arguments."""
+    return float(np.dot(achieved, (1000, 10, 1)) - 2 * np.dot(goal, (1000, 10, 1)) + act / 16)
+
+
+def terminates(achieved: Triple, goal: Triple, act: int) -> bool:
+    """True where the goal is achieved, and at some other steps, so that windows end at several lengths."""
+    return achieved == goal or (achieved[2] + goal[2] + act) % 5 == 0
+
+
+def vectorized(function: Any, dtype: Any) -> Any:
+    def compute(achieved: Any, goals: Any, rows: Any) -> Any:
+        triples = zip(achieved.tolist(), goals.tolist(), rows["act"].tolist(), strict=True)
+        return np.array([function(tuple(a), tuple(g), act) for a, g, act in triples], dtype)
+
+    return compute
+
+
+class World:
+    """A buffer and, in plain lists, what was added to it."""
+
+    def __init__(self, laps: float, evict: bool = False, seed: int = 0, **options: Any) -> None:
+        self.buffer = HindsightReplayBuffer(
+            *(ENVIRONMENTS * PLACES, FIELDS, vectorized(reward_of, float), vectorized(terminates, bool)),
+            **{**NAMES, "environments": ENVIRONMENTS, "seed": seed, **options},
+        )
+        self.rng = np.random.default_rng(seed)
+        self.log: dict[Triple, dict[str, Any]] = {}  # every step ever added
+        self.lengths: dict[tuple[int, int], int] = {}  # of the episodes that have ended
+        self.places: list[list[Triple | None]] = [[] for _ in range(ENVIRONMENTS)]  # None: end of an episode
+        self.at = [(0, 0)] * ENVIRONMENTS  # episode and step
+        self.planned = [5] * ENVIRONMENTS
+        self.evicted: set[tuple[int, int]] = set()
+        while min(map(len, self.places)) < laps * PLACES:
+            self.step(int(self.rng.integers(ENVIRONMENTS)))
+        for environment in range(ENVIRONMENTS):  # each ends with two steps of a running episode
+            while self.at[environment][1] != 2:
+                self.step(environment)
+        if evict:
+            self.evict([sorted({s[:2] for s in self.stored() if s[0] == e})[2 * e] for e in range(2)])
+
+    def step(self, environment: int) -> None:
+        episode, step = self.at[environment]
+        last = step + 1 >= self.planned[environment]
+        how = (environment + episode) % 3  # terminated, truncated, or cut off without a flag
+        here, following = (environment, episode, step), (environment, episode, step + 1)
+        row = {
+            "obs": here,
+            "next_obs": following,
+            "at": here,
+            "next_at": following,
+            "goal": (environment, episode, 77),
+            "next_goal": (environment, episode, 77),
+            "act": int(self.rng.integers(100)),
+            "rew": float(self.rng.integers(100)),
+            "terminated": last and how == 0,
+            "truncated": last and how == 1,
+        }
+        self.log[here] = row
+        self.buffer.add(environment, **row)
+        self.places[environment].append(here)
+        self.at[environment] = (episode, step + 1)
+        if last:
+            self.buffer.on_episode_end(environment)
+            self.places[environment].append(None)
+            self.lengths[environment, episode] = step + 1
+            self.at[environment] = (episode + 1, 0)
+            self.planned[environment] = int(self.rng.integers(1, 10))
+
+    def evict(self, episodes: Any) -> None:
+        self.buffer.evict([episode * ENVIRONMENTS + environment for environment, episode in episodes])
+        self.evicted |= set(episodes)
+
+    def stored(self) -> list[Triple]:
+        """The steps that can be sampled. The place after the newest one is in use, too."""
+        newest = [place for places in self.places for place in places[-(PLACES - 1) :]]
+        return [place for place in newest if place is not None and place[:2] not in self.evicted]
+
+    def end_of(self, step: Triple) -> int:
+        """The number of steps of an episode so far."""
+        environment, episode, _ = step
+        return self.lengths.get((environment, episode), self.at[environment][1])
+
+    def goals_of(self, step: Triple, strategy: str, stored: list[Triple]) -> list[Triple]:
+        """The steps after which a goal for this step was achieved; none if it is never relabelled."""
+        own = [other for other in stored if other[:2] == step[:2]]
+        if strategy == "future":
+            return [other for other in own if other[2] >= step[2]]
+        if strategy == "final":
+            return own[-1:] if step[:2] in self.lengths else []
+        return own if strategy == "episode" else stored
+
+    def samples(self, count: int, batch_size: int = 100, **options: Any) -> dict[str, np.ndarray]:
+        drawn = [self.buffer.sample(batch_size, **options) for _ in range(count // batch_size)]
+        return {name: np.concatenate([batch[name] for batch in drawn]) for name in drawn[0]}
+
+
+def triples(array: np.ndarray) -> list[Any]:
+    return [tuple(row) for row in array.tolist()]
+
+
+def assert_frequencies(seen: dict[Any, Counter[Any]], allowed: dict[Any, list[Any]]) -> None:
+    """Assert that, for each key of `seen`, all of its allowed values are equally frequent."""
+    statistic, freedom = 0.0, 0
+    for key, counts in seen.items():
+        assert set(counts) <= set(allowed[key])
+        expected = counts.total() / len(allowed[key])
+        assert expected >= 5, "χ² is not valid"
+        statistic += sum((counts[value] - expected) ** 2 / expected for value in allowed[key])
+        freedom += len(allowed[key]) - 1
+    assert freedom == 0 or chi2.sf(statistic, freedom) > LEAST
+
+
+@pytest.mark.parametrize(("laps", "evict"), [(0.2, False), (5.0, True)])
+@pytest.mark.parametrize("strategy", ["future", "final", "episode"])
+def test_goals_are_uniform_over_the_steps_that_the_strategy_allows(strategy, laps, evict):
+    world = World(laps, evict, strategy=strategy)
+    rows, stored = world.samples(20_000), world.stored()
+    allowed = {step: world.goals_of(step, strategy, stored) for step in stored}
+    seen: dict[Triple, Counter[Triple]] = {step: Counter() for step in stored if allowed[step]}
+    for obs, goal, relabelled in zip(
+        triples(rows["obs"]), triples(rows["goal"]), rows["relabelled"], strict=True
+    ):
+        if relabelled:
+            seen[obs][(*goal[:2], goal[2] - 1)] += 1  # achieved after the action of this step
+        else:
+            assert goal == world.log[obs]["goal"]
+    assert_frequencies(seen, allowed)
+    assert set(triples(rows["obs"])) == set(stored)
+    if laps > 1:
+        assert any(min(s[2] for s in stored if s[:2] == o[:2]) > 0 for o in stored), "partly overwritten"
+
+
+@pytest.mark.parametrize(("laps", "evict"), [(0.2, False), (5.0, True), (5.0, "most")])
+def test_random_goals_are_uniform_over_all_stored_steps(laps, evict):
+    world = World(laps, bool(evict), strategy="random", relabel=1.0)
+    if evict == "most":
+        world.evict(sorted({step[:2] for step in world.stored()} & world.lengths.keys()))
+    rows, stored = world.samples(10_000), world.stored()
+    goals = [(*goal[:2], goal[2] - 1) for goal in triples(rows["goal"])]
+    for group in ([True] * len(goals), [obs[0] == 0 for obs in triples(rows["obs"])]):  # whatever the row
+        counts = Counter(goal for goal, counted in zip(goals, group, strict=True) if counted)
+        assert_frequencies({None: counts}, {None: stored})
+
+
+@pytest.mark.parametrize("laps", [0.2, 5.0])
+@pytest.mark.parametrize(
+    ("strategy", "n"),
+    [*(("future", n) for n in range(1, 6)), *((s, 3) for s in ("final", "episode", "random"))],
+)
+def test_rows_equal_a_loop_that_chooses_the_goal_and_then_sums(strategy, n, laps):
+    world = World(laps, laps > 1, strategy=strategy, Nstep={"size": n, "gamma": 0.5})
+    rows, lengths = world.samples(1_000), set()
+    for i, start in enumerate(triples(rows["obs"])):
+        environment, episode, first = start
+        goal = tuple(rows["goal"][i].tolist())
+        total, discount, last = 0.0, 1.0, world.log[start]
+        for t in range(first, min(first + n, world.end_of(start))):
+            last = world.log[environment, episode, t]
+            given = (last["next_at"], goal, last["act"])
+            relabelled = rows["relabelled"][i]
+            total += discount * (reward_of(*given) if relabelled else last["rew"])
+            ended = terminates(*given) if relabelled else last["terminated"]
+            discount *= 0.5
+            if ended:
+                break
+        lengths.add(last["obs"][2] - first + 1)
+        expected = {
+            **{name: world.log[start][name] for name in ("obs", "at", "act")},
+            **{name: last[name] for name in ("next_obs", "next_at", "truncated")},
+            "goal": goal,
+            "next_goal": goal,
+            "rew": total,
+            "terminated": ended,
+            "discount": 0.0 if ended else discount,
+        }
+        actual = {name: rows[name][i].tolist() for name in expected}
+        assert actual == {name: list(v) if isinstance(v, tuple) else v for name, v in expected.items()}
+    assert lengths == set(range(1, n + 1)), "windows of all lengths"
+    index = dict(zip(triples(rows["obs"]), rows["indexes"].tolist(), strict=True))
+    assert len(set(index.values())) == len(index)
+
+
+def test_without_n_step_a_sample_has_the_declared_fields_and_no_discount():
+    rows = World(0.2).buffer.sample(7)
+    assert list(rows) == [*FIELDS, "indexes", "weights", "relabelled"]
+    for name, spec in FIELDS.items():
+        assert rows[name].shape == (7, 3)[: 2 if spec is TRIPLE else 1] and rows[name].dtype == spec["dtype"]
+    assert rows["relabelled"].dtype == bool
+
+
+@pytest.mark.parametrize("batch_size", [1, 10])
+def test_share_of_relabelled_rows_is_exact_at_every_position_of_a_batch(batch_size):
+    world = World(5.0, relabel=0.8)
+    by_position = world.samples(20_000, batch_size)["relabelled"].reshape(-1, batch_size)
+    draws = len(by_position)
+    statistic = ((by_position.sum(0) - 0.8 * draws) ** 2 / (draws * 0.8 * 0.2)).sum()
+    assert chi2.sf(statistic, batch_size) > LEAST
+    if batch_size > 1:  # the number in a batch is binomial, not fixed
+        assert by_position.sum(1).var() == pytest.approx(batch_size * 0.8 * 0.2, rel=0.2)
+
+
+def test_rows_are_drawn_by_their_priorities_alone_and_have_their_weights():
+    world = World(5.0, alpha=0.7, eps=0.0, Nstep={"size": 3})
+    stored = world.stored()
+    rows = world.samples(5_000)
+    index = dict(zip(triples(rows["obs"]), rows["indexes"].tolist(), strict=True))
+    priorities = {step: 0.1 + 3 * (i % 4) for i, step in enumerate(stored)}
+    world.buffer.update_priorities([index[step] for step in stored], list(priorities.values()))
+    masses = {step: priority**0.7 for step, priority in priorities.items()}
+    rows = world.samples(20_000, beta=0.6)
+    drawn = triples(rows["obs"])
+    least = min(masses.values())
+    np.testing.assert_allclose(rows["weights"], [(least / masses[s]) ** 0.6 for s in drawn], rtol=1e-6)
+    counts, total = Counter(drawn), sum(masses.values())
+    expected = np.array([20_000 * masses[step] / total for step in stored])
+    observed = np.array([counts[step] for step in stored])
+    assert chi2.sf(((observed - expected) ** 2 / expected).sum(), len(stored) - 1) > LEAST
+    marked = Counter(step for step, flag in zip(drawn, rows["relabelled"], strict=True) if flag)
+    relabelled = np.array([marked[step] for step in stored])
+    assert chi2.sf(((relabelled - 0.8 * observed) ** 2 / (0.16 * observed)).sum(), len(stored)) > LEAST
+
+
+def test_final_goals_wait_for_the_end_of_the_episode():
+    world = World(0.2, strategy="final", relabel=1.0)
+    rows = world.samples(500)
+    ended = [step[:2] in world.lengths for step in triples(rows["obs"])]
+    np.testing.assert_array_equal(rows["relabelled"], ended)
+    assert 0 < sum(ended) < 500
+    for environment in range(ENVIRONMENTS):
+        world.buffer.on_episode_end(environment)
+    assert world.samples(500)["relabelled"].all()
+
+
+def test_functions_are_called_once_with_stored_rows_and_may_change_them():
+    calls = []
+
+    def remember(kind: Any) -> Any:
+        def compute(achieved: Any, goals: Any, rows: Any) -> Any:
+            calls.append({name: array.copy() for name, array in {**rows, "goals": goals}.items()})
+            np.testing.assert_array_equal(achieved, rows["next_at"])
+            for array in (achieved, goals, *rows.values()):
+                array[...] = 0
+            return np.ones(len(goals), kind)
+
+        return compute
+
+    world = World(1.0, Nstep={"size": 3})
+    world.buffer._compute_reward, world.buffer._compute_terminated = remember(float), remember(bool)
+    rows = world.buffer.sample(50)
+    assert len(calls) == 2
+    for name in FIELDS:
+        expected = [world.log[step][name] for step in triples(calls[0]["obs"])]
+        np.testing.assert_array_equal(calls[0][name], expected)
+    for i, obs in enumerate(triples(rows["obs"])):
+        assert rows["act"][i] == world.log[obs]["act"]
+        if rows["relabelled"][i]:
+            assert rows["goal"][i].any() and rows["rew"][i] == 1 and rows["terminated"][i]
+        else:
+            assert tuple(rows["goal"][i].tolist()) == world.log[obs]["goal"]
+
+
+def test_functions_are_not_called_without_relabelled_rows():
+    world = World(1.0, relabel=0.0)
+    world.buffer._compute_reward = world.buffer._compute_terminated = None
+    rows = world.samples(200)
+    assert not rows["relabelled"].any()
+    for name in FIELDS:
+        np.testing.assert_array_equal(rows[name], [world.log[step][name] for step in triples(rows["obs"])])
+
+
+@pytest.mark.parametrize(
+    ("reward", "terminated", "error", "message"),
+    [
+        (
+            lambda n: np.float64(1),
+            None,
+            ValueError,
+            r"one value per step, an array of shape \(9,\), not \(\)",
+        ),
+        (lambda n: np.zeros((n, n)), None, ValueError, r"compute_reward must return one value per step"),
+        (lambda n: np.zeros(n - 1), None, ValueError, r"not \(8,\)"),
+        (
+            lambda n: np.full(n, np.nan),
+            None,
+            ValueError,
+            "compute_reward returned nan; rewards must be finite",
+        ),
+        (lambda n: np.full(n, "1"), None, TypeError, "compute_reward must return real numbers, not <U1"),
+        (lambda n: np.zeros(n, complex), None, TypeError, "must return real numbers"),
+        (
+            lambda n: np.full(n, 1e300),
+            None,
+            ValueError,
+            "'rew' has the dtype float32, which can't hold 1e[+]300",
+        ),
+        (None, lambda n: np.zeros(n), TypeError, "compute_terminated must return bool, not float64"),
+        (None, lambda n: np.True_, ValueError, r"compute_terminated must return one value .* not \(\)"),
+    ],
+)
+def test_results_of_the_functions_are_checked(reward, terminated, error, message):
+    def result_of(function: Any, dtype: Any) -> Any:
+        return lambda achieved, goals, rows: (function or (lambda n: np.zeros(n, dtype)))(len(goals))
+
+    fields = {**FIELDS, "rew": {"shape": ()}}
+    functions = result_of(reward, float), result_of(terminated, bool)
+    buffer = HindsightReplayBuffer(100, fields, *functions, **NAMES, relabel=1.0)
+    buffer.add(**World(0.1).log[0, 0, 0])
+    with pytest.raises(error, match=message):
+        buffer.sample(9)
+
+
+def nothing(achieved: Any, goals: Any, rows: Any) -> Any:
+    return np.zeros(len(goals), bool)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        (
+            {"goal": "wish"},
+            ValueError,
+            "goal is 'wish', which is not declared; the fields are .*pass the names",
+        ),
+        ({"achieved_goal": "act"}, ValueError, "'next_act', which is not declared"),
+        ({"goal": "act"}, ValueError, "must have the same dtype and shape"),
+        ({"rew": "reward"}, ValueError, "rew is 'reward', which is not declared"),
+        ({"strategy": "past"}, ValueError, "strategy must be one of .*'future'.*, not 'past'"),
+        ({"relabel": 4}, ValueError, r"must be in \[0, 1\], not 4"),
+        ({"relabel": float("nan")}, ValueError, r"must be in \[0, 1\], not nan"),
+        ({"relabel": "0.8"}, TypeError, "relabel must be a number"),
+        ({"compute_reward": 1.0}, TypeError, "compute_reward must be a function"),
+        ({"Nstep": {"size": 2, "next": "next_obs"}}, ValueError, "doesn't accept 'next' here"),
+        ({"Nstep": {"size": 2, "rew": "other"}}, ValueError, "must be 'rew', the argument rew, not 'other'"),
+        ({"Nstep": 3}, TypeError, "Nstep must be a dict"),
+        ({"env_dict": {**FIELDS, "done": FLAG}}, ValueError, "not both"),
+        ({"env_dict": {**FIELDS, "relabelled": FLAG}}, ValueError, r"\['relabelled'\] are reserved"),
+    ],
+)
+def test_wrong_arguments_are_refused(changes, error, message):
+    fields = {**FIELDS, "other": {"shape": ()}}
+    arguments = {"env_dict": fields, "compute_reward": nothing, "compute_terminated": nothing, **NAMES}
+    with pytest.raises(error, match=message):
+        HindsightReplayBuffer(100, **{**arguments, **changes})
+
+
+def test_fields_of_cpprb_keep_their_shapes_and_dtypes():
+    fields: dict[str, Any] = {name: {} for name in ("obs", "next_obs", "goal", "rew", "done")}
+    buffer = HindsightReplayBuffer(
+        *(100, fields, lambda achieved, goals, rows: achieved == goals, nothing),
+        goal="goal",
+        achieved_goal="obs",
+        Nstep={"size": 2, "gamma": 1.0},
+        relabel=1.0,
+    )
+    for step in range(4):
+        buffer.add(obs=step, next_obs=step + 1, goal=9, rew=5, done=step == 3)
+    rows = buffer.sample(50)
+    assert all(rows[name].shape == (50, 1) for name in (*fields, "discount"))
+    assert all(rows[name].dtype == np.float32 for name in (*fields, "discount"))
+    within = rows["goal"] <= rows["obs"] + 2
+    np.testing.assert_array_equal(rows["rew"], within)
+    assert (rows["discount"] == 1).all() and not rows["done"].any(), "step 3 terminated only for its own goal"
+
+
+def test_an_integer_reward_is_not_truncated():
+    fields = {**FIELDS, "rew": {"shape": (), "dtype": np.int64}}
+    functions = (lambda achieved, goals, rows: np.full(len(goals), 0.5)), nothing
+    buffer = HindsightReplayBuffer(100, fields, *functions, **NAMES, relabel=1.0)
+    buffer.add(**{**World(0.1).log[0, 0, 0], "rew": 3})
+    with pytest.raises(ValueError, match=r"'rew' has the dtype int64, which can't hold 0\.5"):
+        buffer.sample(4)
+
+
+def test_the_default_names_are_those_of_a_goal_env():
+    gymnasium = pytest.importorskip("gymnasium")
+    spaces = gymnasium.spaces
+    point = spaces.Box(-10, 10, (2,))
+    observation = spaces.Dict({"observation": point, "achieved_goal": point, "desired_goal": point})
+    fields = fields_from_spaces(observation, spaces.Discrete(2))
+
+    def reached(achieved: Any, goals: Any, rows: Any) -> Any:
+        return (achieved == goals).all(-1)
+
+    buffer = HindsightReplayBuffer(100, fields, reached, reached, relabel=1.0, strategy="final", seed=0)
+    for step in range(4):
+        here, there = (
+            {"observation": [t, t], "achieved_goal": [t, -t], "desired_goal": [9, 9]}
+            for t in (step, step + 1)
+        )
+        buffer.add(obs=here, act=0, rew=0, next_obs=there, terminated=False, truncated=step == 3)
+    rows = buffer.sample(20)
+    for name in ("obs/desired_goal", "next_obs/desired_goal"):
+        np.testing.assert_array_equal(rows[name], np.tile([4, -4], (20, 1)))
+    np.testing.assert_array_equal(rows["rew"], rows["obs/achieved_goal"][:, 0] == 3)
+    np.testing.assert_array_equal(rows["terminated"], rows["truncated"])

@@ -21,7 +21,7 @@ from replay_tutorial.buffers.gather import DRAW_SPECS, ArraySpec, array_specs, n
 from replay_tutorial.buffers.jit import Floats, Integers
 from replay_tutorial.buffers.priorities import check_weight_options
 from replay_tutorial.buffers.rows import check_batch_size, checked_number
-from replay_tutorial.buffers.schemes import SCHEME_SPECS, Proportional, Scheme, Uniform
+from replay_tutorial.buffers.schemes import SCHEME_SPECS, Distribution, Proportional, Scheme, Uniform
 
 ROUNDING = 1e-9  # tolerance for a sum of shares such as 0.1 + 0.2 + 0.7
 
@@ -54,7 +54,7 @@ class Component(NamedTuple):
     name: str
     buffer: Any
     share: float
-    scheme: Scheme
+    scheme: Distribution
 
 
 class Mixture:
@@ -79,7 +79,7 @@ class Mixture:
 
     def __init__(
         self,
-        components: Mapping[str, tuple[SampledByScheme, float] | tuple[SampledByScheme, float, Scheme]],
+        components: Mapping[str, tuple[SampledByScheme, float] | tuple[SampledByScheme, float, Distribution]],
         *,
         seed: int | np.random.SeedSequence | np.random.Generator | None = None,
     ) -> None:
@@ -87,8 +87,8 @@ class Mixture:
 
         Args:
             components: Maps a name to a buffer, its share, and optionally a scheme. The shares must add up
-                to 1. The scheme defaults to `Proportional()` for a prioritized buffer, and otherwise to
-                `Uniform()`.
+                to 1. The scheme is a `Distribution`, such as `Geometric(...)`, and defaults to
+                `Proportional()` for a prioritized buffer, and otherwise to `Uniform()`.
             seed: Seed of the numbers of rows and of their order, or a generator, whose state you can save.
                 Each buffer has a seed of its own.
 
@@ -235,8 +235,11 @@ def checked_component(name: str, given: Any) -> Component:
     if not 0.0 <= share <= 1.0:
         raise ValueError(f"The share of {name!r} must be in [0, 1], not {share}.")
     scheme: Any = schemes[0] if schemes else Proportional() if has_priorities(buffer) else Uniform()
-    if not isinstance(scheme, Scheme):
-        raise TypeError(f"The scheme of {name!r} must be a scheme such as Uniform(), not {scheme!r:.60}.")
+    if not isinstance(scheme, Distribution):
+        raise TypeError(
+            f"The scheme of {name!r} must draw every row with a fixed probability, such as Uniform() or "
+            f"Geometric(...), not {scheme!r:.60}."
+        )
     return Component(name, buffer, share, scheme)
 
 

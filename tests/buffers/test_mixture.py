@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import binomtest, chisquare
 
 from replay_tutorial import Mixture, NStep, PrioritizedReplayBuffer, ReplayBuffer
-from replay_tutorial.buffers.schemes import Drawn, Scheme, Uniform
+from replay_tutorial.buffers.schemes import Distribution, Drawn, Reverse, Uniform
 
 FIELDS: dict[str, dict[str, Any]] = {"id": {"shape": (), "dtype": np.int64}, "obs": {"shape": (2, 3)}}
 LEAST = 1e-6
@@ -205,12 +205,15 @@ def test_wrong_priorities_change_no_buffer(priorities, error, message):
     assert [buffers[name].total_mass for name in ("online", "expert")] == masses
 
 
-class Newest(Scheme):
+class Newest(Distribution):
     """A scheme of a user's own: the newest row only."""
 
     def draw(self, stored, batch_size, rng):
         newest = np.full(batch_size, stored.next_index - 1)
         return Drawn(newest, np.ones(batch_size), 1.0)
+
+    def probabilities(self, stored, indexes):
+        return (indexes == stored.next_index - 1).astype(float)
 
 
 def test_a_component_can_have_its_own_scheme():
@@ -263,7 +266,8 @@ def test_a_seed_makes_batches_reproducible_and_a_generator_can_be_saved():
         (lambda b: {"a": (b["online"], float("nan"))}, ValueError, "not nan"),
         (lambda b: {"a": (b["online"], "half")}, TypeError, "must be a number, not 'half'"),
         (lambda b: {"a": b["online"]}, TypeError, r"must be \(buffer, share\)"),
-        (lambda b: {"a": (b["online"], 1.0, "uniform")}, TypeError, "must be a scheme such as Uniform"),
+        (lambda b: {"a": (b["online"], 1.0, "uniform")}, TypeError, "must draw every row with a fixed prob"),
+        (lambda b: {"a": (b["online"], 1.0, Reverse())}, TypeError, "such as Uniform"),
         (lambda b: {"a": ([1, 2], 1.0)}, TypeError, "can't be sampled with a scheme"),
         (lambda b: {"a": (b["online"], 0.5), "b": (b["online"], 0.5)}, ValueError, "two components"),
         (lambda b: {"a": (ReplayBuffer(3, {"source": {}}), 1.0)}, ValueError, r"\['source'\] are reserved"),

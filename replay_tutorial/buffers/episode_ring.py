@@ -305,9 +305,14 @@ class EpisodeRing:
         """Number of stored steps."""
         return int(self.arrays.stored.sum())
 
+    @property
+    def oldest_positions(self) -> Integers:
+        """The oldest position of each environment that has not been overwritten or cleared."""
+        return np.maximum(self.arrays.floors, self.arrays.heads - self.places + 1)
+
     def oldest(self, environment: int) -> int:
         """Return the oldest position of an environment that has not been overwritten or cleared."""
-        return int(oldest_position(self.arrays, environment))
+        return int(self.oldest_positions[environment])
 
     def locate(self, slots: Integers) -> tuple[Integers, Integers, Integers]:
         """Return the position of each slot's step, and where its stored episode starts and ends: int64[n]."""
@@ -329,8 +334,7 @@ class EpisodeRing:
         entries, heads = environments * table + serials % table, arrays.heads[environments]
         age = arrays.episodes[environments] - serials  # 1 is the newest
         running = arrays.running[environments] & (age == 1)
-        oldest = np.maximum(arrays.floors[environments], heads - self.places + 1)
-        firsts = np.maximum(arrays.starts[entries], oldest)
+        firsts = np.maximum(arrays.starts[entries], self.oldest_positions[environments])
         ends = np.where(running, heads, arrays.ends[entries])
         stored = (age <= table) & (firsts < ends) & ~arrays.evicted[entries]
         return Episodes(entries, environments, firsts, ends, running, stored)

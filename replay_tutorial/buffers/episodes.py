@@ -12,12 +12,14 @@ from collections import deque
 from collections.abc import Sequence
 from itertools import repeat
 from operator import setitem
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.base import BaseBuffer
+from replay_tutorial.buffers.episode_archive import ring_from_state, state_of
 from replay_tutorial.buffers.episode_ring import (
     DROP,
     START,
@@ -578,6 +580,20 @@ class EpisodeReplayBuffer(BaseBuffer):
         ring, rules = self._ring.cleared(), self._prioritization
         none = np.full(1, NO_PRIORITY)
         return {"_ring": ring, "_prioritization": Prioritization(ring.capacity, none, rules.alpha, rules.eps)}
+
+    def _state(self) -> tuple[dict[str, Any], archive.Arrays]:
+        counters = {"stale_updates": self.stale_updates, "random_state": self._rng.bit_generator.state}
+        return counters, state_of(self._ring) | {"seen": [self._prioritization.max_given]}
+
+    def _from_state(self, counters: dict[str, Any], reader: archive.Reader) -> Self:
+        loaded, rules, seen = copy.copy(self), self._prioritization, np.zeros(1)
+        loaded._stale_updates = np.full(1, archive.checked_count(counters, "stale_updates"))
+        loaded._rng = archive.checked_generator(counters)
+        loaded._ring = ring_from_state(reader, self._ring)
+        reader.read_into("seen", [seen])
+        rules.check_loaded(loaded._ring.tree.leaves, float(seen[0]))
+        loaded._prioritization = Prioritization(self._ring.capacity, seen, rules.alpha, rules.eps)
+        return loaded
 
     def _look_up(self, numbers: Integers) -> Episodes:
         """Return the entries of episodes, which must have begun."""

@@ -274,7 +274,7 @@ def test_source_distribution_holds_what_its_tests_need_and_its_readme_no_relativ
         text = files["PKG-INFO"].read().decode()
     needed = {"Makefile", "constraints.txt", "mkdocs.yml", "CONTRIBUTING.md", ".github/workflows/test.yml"}
     for pattern in ["replay_tutorial/**/*.py", "tests/**/*.py", "chapters/*.*", "docs/assets/**/*.svg"]:
-        needed.update(path.relative_to(ROOT).as_posix() for path in ROOT.glob(pattern))
+        needed.update(p.relative_to(ROOT).as_posix() for p in ROOT.glob(pattern) if p.is_file())
     assert needed - {*files} == set()
     links = re.findall(r"\]\((.*?)\)", text)
     assert any(link.endswith("/raw/main/docs/assets/data_flow.svg") for link in links)

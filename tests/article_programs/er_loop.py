@@ -53,7 +53,6 @@ def main(n_training_step):
         "episodes": episodes,
         "explained_before": QNetwork(seed=0).explained(everything),
         "explained": model.explained(everything),
-        "lesson": model.lesson(),
     }
 
 

@@ -59,7 +59,6 @@ def main(n_training_step, model):
         "least_weight": float(np.min(weights)),
         "greatest_weight": float(np.max(weights)),
         "max_priority": float(rb.get_max_priority()),
-        "lesson": model.lesson(),
     }
 
 

@@ -13,8 +13,10 @@ if TYPE_CHECKING:
         NStep,
         PrioritizedReplayBuffer,
         ReplayBuffer,
+        SequenceReplayBuffer,
         fields_from_spaces,
         laber,
+        sequence_priorities,
     )
     from replay_tutorial.shared import Mailbox, MPPrioritizedReplayBuffer, MPReplayBuffer, SamplesPerInsert
 
@@ -30,8 +32,10 @@ __all__ = [
     "PrioritizedReplayBuffer",
     "ReplayBuffer",
     "SamplesPerInsert",
+    "SequenceReplayBuffer",
     "fields_from_spaces",
     "laber",
+    "sequence_priorities",
 ]
 
 

@@ -38,8 +38,10 @@ PUBLIC_NAMES = [
     "PrioritizedReplayBuffer",
     "ReplayBuffer",
     "SamplesPerInsert",
+    "SequenceReplayBuffer",
     "fields_from_spaces",
     "laber",
+    "sequence_priorities",
 ]
 
 each_module = pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))

@@ -6,6 +6,7 @@ from replay_tutorial.buffers.laber import laber
 from replay_tutorial.buffers.mixture import Mixture
 from replay_tutorial.buffers.n_step_windows import NStep
 from replay_tutorial.buffers.prioritized import PrioritizedReplayBuffer
+from replay_tutorial.buffers.sequences import SequenceReplayBuffer, sequence_priorities
 from replay_tutorial.buffers.spaces import fields_from_spaces
 from replay_tutorial.buffers.uniform import ReplayBuffer
 
@@ -16,6 +17,8 @@ __all__ = [
     "NStep",
     "PrioritizedReplayBuffer",
     "ReplayBuffer",
+    "SequenceReplayBuffer",
     "fields_from_spaces",
     "laber",
+    "sequence_priorities",
 ]

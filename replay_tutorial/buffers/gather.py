@@ -35,12 +35,18 @@ class Gather:
     """Copies rows out of a ring into a batch."""
 
     def __init__(self, fields: Fields) -> None:
-        """Locate the small fields at the start of a row and the large ones after them."""
+        """Locate the small fields at the start of a row and the large ones after them.
+
+        `fields.fields` may be some of the fields in `fields.dtype`: only those are copied, and the small ones
+        before them.
+        """
         places: Any = fields.dtype.fields  # name → dtype and offset
         self._names = list(fields.fields)
         self._large = [(f, places[f.name][1]) for f in fields.fields.values() if f.nbytes >= LARGE]
-        self._small_bytes: int = min((start for _, start in self._large), default=fields.dtype.itemsize)
         small = [f for f in fields.fields.values() if f.nbytes < LARGE]
+        end = max((places[f.name][1] + f.nbytes for f in small), default=0)
+        unit = math.lcm(8, *(f.dtype.itemsize for f in fields.fields.values()))
+        self._small_bytes: int = -(-end // unit) * unit
         self._small = np.dtype(
             {
                 "names": [f.name for f in small],
@@ -55,7 +61,7 @@ class Gather:
         count = len(slots)
         small = np.empty((count, self._small.itemsize), np.uint8)
         records = small.view(self._small).reshape(-1)
-        if not self._large and threads == 1 and not out:
+        if self._small_bytes == rows.shape[1] and threads == 1 and not out:
             take_rows(rows, slots, small)
             return {name: records[name] for name in self._names}
         specs: dict[str, ArraySpec] = {

@@ -1,0 +1,505 @@
+"""The sequence buffer: samples windows of consecutive steps of one episode, for recurrent networks.
+
+The learner unrolls its network over the burn-in, without a gradient, to obtain a recurrent state, and learns
+from the steps after it. Padding and masks give all windows the same shape:
+
+    time     0   1   2 | 3   4   5   6   7   8      burn_in = 3, length = 5: the window from step 2 on,
+    obs      -   s0  s1  s2  s3  s4  s5  s6  -      in an episode of 6 steps; s6 is its final observation
+    valid    0   1   1 | 1   1   1   1   0          a real step
+    learn    0   0   0 | 1   1   1   1   0          a step to learn from
+
+A window has the mass of its first learned step, so that windows are drawn, prioritized and overwritten like
+single steps.
+
+Sources: Kapturowski et al. 2019, "Recurrent Experience Replay in Distributed Reinforcement Learning" (R2D2),
+sections 2.3 and 3; for `online` Hafner et al. 2023, "Mastering Diverse Domains through World Models".
+"""
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from replay_tutorial.buffers import archive
+from replay_tutorial.buffers.episode_ring import (
+    DROP,
+    PAD,
+    SHIFT,
+    START,
+    Places,
+    Plain,
+    oldest_position,
+    span_of,
+)
+from replay_tutorial.buffers.episodes import EpisodeReplayBuffer
+from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, field_names
+from replay_tutorial.buffers.gather import Gather
+from replay_tutorial.buffers.jit import Flags, Floats, Integers, int64, jitable, kernel, uint64
+from replay_tutorial.buffers.n_step import NStepSettings, parse_settings
+from replay_tutorial.buffers.priorities import check_weight_options
+from replay_tutorial.buffers.rows import check_batch_size, checked_integer, random_below
+from replay_tutorial.buffers.sum_tree import ROOT, first_leaf, parent
+
+BOUNDARIES = {"pad": PAD, "shift": SHIFT, "drop": DROP}
+Lengths = tuple[int, int, int]  # burn_in, length, n
+Strides = tuple[int, int]  # of windows and of times, in elements of an output array
+
+
+@kernel
+def locate_windows(
+    plain: Plain,
+    starts: Integers,
+    lengths: Lengths,
+    strides: Strides,
+    slots: Integers,
+    valid: Flags,
+    learn: Flags,
+    bootstraps: Integers,
+    first_slots: Integers,
+    indexes: Integers,
+) -> None:
+    """Write the slots of the windows that start in the slots `starts`, and their masks.
+
+    Times that are padding have the slot of the last row, which is zero. `bootstraps` are the times of the
+    observations n steps later, or of the last one of the episode. `first_slots` are those of the first steps
+    to unroll, `indexes` those of the first learned steps.
+    """
+    places = Places(*plain)
+    burn_in, length, n = lengths
+    environments = places.heads.shape[0]
+    count, padding = places.kinds.shape[0] // environments, places.kinds.shape[0]
+    for i in range(starts.shape[0]):
+        environment = starts[i] // count
+        position, start, end = span_of(places, starts[i])
+        zero = position - burn_in  # the position of time 0
+        start = max(start, zero)
+        first_slots[i] = environment * count + start % count
+        indexes[i] = position * environments + environment
+        slot = environment * count + zero % count
+        for time in range(burn_in + length + n):
+            at = i * strides[0] + time * strides[1]
+            slots[at] = slot if start <= zero + time <= end else padding
+            slot += 1
+            if slot == (environment + 1) * count:
+                slot -= count
+            valid[at] = start <= zero + time < end
+            learn[at] = burn_in <= time and zero + time < end
+            bootstraps[at] = min(max(zero + time, start) + n, end) - zero
+
+
+@jitable
+def mass_before(sums: Any, slot: int) -> float:
+    """Return the sum of the masses before a slot, which is exact if they are 1."""
+    node, mass = uint64(first_leaf(sums) + uint64(slot)), 0.0
+    while node > uint64(ROOT):
+        for sibling in range(node - node % uint64(8), node):
+            mass += sums[uint64(sibling)]
+        node = parent(node)
+    return mass
+
+
+@kernel
+def find_in_episodes(
+    sums: Floats, places: int, firsts: Integers, stops: Integers, uniforms: Floats, queries: Floats
+) -> None:
+    """Write a query of the sum tree for a uniformly drawn window of each episode, or -1 if it has none.
+
+    Episodes have the slots from `firsts` up to, but not including, `stops`, in rings of `places` slots. All
+    masses must be 1.
+    """
+    for i in range(firsts.shape[0]):
+        ring_start = firsts[i] // places * places
+        before, through = mass_before(sums, firsts[i]), mass_before(sums, stops[i])
+        if firsts[i] < stops[i]:
+            to_wrap = windows = through - before
+        else:
+            last = ring_start + places - 1
+            to_wrap = mass_before(sums, last) + sums[int64(first_leaf(sums)) + last] - before
+            windows = to_wrap + through - mass_before(sums, ring_start)
+        drawn = np.floor(uniforms[i] * windows)
+        if windows == 0.0:
+            queries[i] = -1.0
+        elif drawn < to_wrap:
+            queries[i] = before + drawn + 0.5
+        else:
+            queries[i] = mass_before(sums, ring_start) + drawn - to_wrap + 0.5
+
+
+@jitable
+def next_window(places: Any, environment: int, position: int, length: int) -> int:
+    """Return the first position, from `position` on, where a window starts or where one may start later."""
+    environments = places.heads.shape[0]
+    count, table = places.kinds.shape[0] // environments, places.starts.shape[0] // environments
+    position, undecided = max(position, oldest_position(places, environment)), places.heads[environment]
+    if places.running[environment]:
+        entry = environment * table + (places.episodes[environment] - 1) % table
+        undecided = max(undecided - length, places.starts[entry])
+    while position < undecided and places.kinds[environment * count + position % count] != START:
+        position += 1
+    return position
+
+
+@kernel
+def serve_new_windows(plain: Plain, length: int, served: Integers, slots: Integers) -> int:
+    """Write the slots of new windows, in the order of their indexes, and return their number.
+
+    `served`, int64[environments], are the positions before which every window has been served.
+    """
+    places = Places(*plain)
+    environments = served.shape[0]
+    count, found = places.kinds.shape[0] // environments, 0
+    for environment in range(environments):
+        served[environment] = next_window(places, environment, served[environment], length)
+    while found < slots.shape[0]:
+        oldest = -1
+        for environment in range(environments):
+            slot = environment * count + served[environment] % count
+            if places.kinds[slot] == START and (oldest < 0 or served[environment] < served[oldest]):
+                oldest = environment
+        if oldest < 0:
+            break
+        slots[found] = oldest * count + served[oldest] % count
+        found += 1
+        served[oldest] = next_window(places, oldest, served[oldest] + 1, length)
+    return found
+
+
+class SequenceReplayBuffer(EpisodeReplayBuffer):
+    """An episode buffer that samples windows of consecutive steps.
+
+    A window never crosses the end of an episode. Episodes have windows that start at their steps 0, period,
+    2·period and so on. A window is available when its last step has been added. At the end of an episode,
+    `boundary` determines the windows that would extend beyond it:
+
+    - "pad": they are available too, and padded, so that every step is learned if period ≤ length;
+    - "shift": one window ends with the last step, and is padded only if the episode is shorter than it;
+    - "drop": they are not available.
+
+    A window is removed when its first learned step is overwritten; before that, its burn-in becomes shorter.
+    `add(priorities=…)` sets the priority of the window that the step completes. Priorities are those of
+    windows: `update_priorities` takes the `indexes` of a sample and `sequence_priorities`.
+
+    Example:
+        >>> number, flag = {"shape": ()}, {"shape": (), "dtype": bool}
+        >>> fields = {"obs": number, "rew": number, "next_obs": number, "terminated": flag}
+        >>> buffer = SequenceReplayBuffer(1000, fields, 4, burn_in=2, period=2, seed=0)
+        >>> for step in range(5):
+        ...     index = buffer.add(obs=step, rew=1, next_obs=step + 1, terminated=step == 4)
+        >>> sample = buffer.sample(3)  # of the windows that start at steps 0, 2 and 4
+        >>> sample["obs"].astype(int).tolist()  # 5 is the final observation
+        [[0, 0, 0, 1, 2, 3, 4], [0, 1, 2, 3, 4, 5, 0], [2, 3, 4, 5, 0, 0, 0]]
+        >>> sample["learn"].astype(int).tolist()
+        [[0, 0, 1, 1, 1, 1], [0, 0, 1, 1, 1, 0], [0, 0, 1, 0, 0, 0]]
+    """
+
+    def __init__(
+        self,
+        size: int,
+        env_dict: EnvDict,
+        length: int,
+        *,
+        burn_in: int = 0,
+        period: int = 1,
+        boundary: Literal["pad", "shift", "drop"] = "pad",
+        first_of: str | Sequence[str] = (),
+        Nstep: Mapping[str, Any] | None = None,
+        online: bool = False,
+        environments: int = 1,
+        rew: str = "rew",
+        default_dtype: npt.DTypeLike = np.float32,
+        seed: int | np.random.SeedSequence | None = None,
+        check_finite: bool = False,
+        alpha: float = 0.0,
+        eps: float = 1e-4,
+    ) -> None:
+        """Create an empty buffer.
+
+        Args:
+            size: Number of steps and final observations of all environments; each environment has
+                size // environments places, at least length + 2.
+            env_dict: As for `EpisodeReplayBuffer`.
+            length: Number of steps to learn from, at least 1.
+            burn_in: Number of steps before them to unroll, at least 0; fewer at the start of an episode.
+            period: Number of steps between the starts of consecutive windows. R2D2 uses length / 2.
+            boundary: See above.
+            first_of: Fields that a sample contains only for the first step to unroll, such as the recurrent
+                state before it.
+            Nstep: A dict such as `{"size": 5, "gamma": 0.997}` adds n-step returns to a sample. `"rew"`
+                defaults to the argument `rew`.
+            online: Whether a sample contains each new window once, before it contains random ones. If
+                period = length, all steps are then learned at least once, in order. Requires alpha = 0.
+            environments: Number of environments.
+            rew: Name of the reward field.
+            default_dtype: dtype of fields that don't declare one.
+            seed: Seed of the draws.
+            check_finite: Whether to reject NaN and infinite values.
+            alpha: Exponent of the priorities, in [0, 1]; 0 samples windows uniformly.
+            eps: Added to each priority.
+
+        Raises:
+            KeyError: If `first_of` contains an unknown field.
+            TypeError: If an argument has the wrong type.
+            ValueError: If an argument is out of range, or the fields don't fit: see `EpisodeReplayBuffer`.
+        """
+        for name, value, least in (("length", length, 1), ("burn_in", burn_in, 0), ("period", period, 1)):
+            if checked_integer(name, value) < least:
+                raise ValueError(f"{name} must be at least {least}, not {value}.")
+        if boundary not in BOUNDARIES:
+            raise ValueError(f'boundary must be "pad", "shift" or "drop", not {boundary!r}.')
+        if online and alpha != 0.0:
+            raise ValueError(f"online=True requires alpha=0, not {alpha}: new windows have no weights.")
+        firsts = field_names(first_of)
+        if isinstance(env_dict, Mapping):  # at the end of a row, because they aren't copied with the others
+            env_dict = dict(sorted(env_dict.items(), key=lambda item: item[0] in firsts))
+        self._adds_returns = Nstep is not None
+        super().__init__(
+            size,
+            env_dict,
+            environments=environments,
+            rew=rew,
+            default_dtype=default_dtype,
+            seed=seed,
+            check_finite=check_finite,
+            alpha=alpha,
+            eps=eps,
+        )
+        fields = self._ring.fields
+        if self._ring.places < length + 2:
+            raise ValueError(
+                f"size must be at least {(length + 2) * environments} for windows of {length} steps, "
+                f"length + 2 for each environment, not {size}."
+            )
+        if unknown := set(firsts) - fields.fields.keys():
+            raise KeyError(f"first_of contains {sorted(unknown)}; the fields are {list(fields.fields)}.")
+        if wrong := set(firsts) & self._nexts.keys():
+            raise ValueError(f"first_of contains {sorted(wrong)}, which a sample contains for every step.")
+        self._gather_windows = Gather(
+            selected(fields, [name for name in fields.fields if name not in firsts])
+        )
+        self._gather_firsts = Gather(selected(fields, firsts)) if firsts else None
+        self._n_step = None if Nstep is None else parse_returns(Nstep, rew, fields)
+        self._lengths: Lengths = (burn_in, length, self._n_step.size if self._n_step else 1)
+        self._windows = (length, period, BOUNDARIES[boundary])
+        self._served = np.zeros(environments, np.int64)
+        self._online = bool(online)
+        self._layout |= {
+            "lengths": list(self._lengths),
+            "windows": list(self._windows),
+            "first_of": list(firsts),
+            "Nstep": self._n_step and [self._n_step.gamma, *self._n_step.rewards],
+            "online": self._online,
+        }
+
+    def _reserved_names(self) -> Sequence[str]:
+        return ("valid", "learn", *(("n_step_return", "discount", "bootstrap") if self._adds_returns else ()))
+
+    def sample(
+        self,
+        batch_size: int,
+        beta: float = 0.4,
+        *,
+        normalize: str = "buffer",
+        by: Literal["window", "episode"] = "window",
+        time_major: bool = False,
+    ) -> Batch:
+        """Sample windows, with replacement.
+
+        Allocates the batch; O(batch_size · (log size + burn_in + length)).
+
+        Args:
+            batch_size: Number of windows, n.
+            beta: Exponent of the importance-sampling weights, as for `PrioritizedReplayBuffer.sample`.
+            normalize: As for `PrioritizedReplayBuffer.sample`.
+            by: "window" draws windows in proportion to their masses; each is equally likely if alpha is 0.
+                "episode" draws an episode uniformly, then one of its windows, so that short episodes are
+                drawn equally often; requires alpha = 0.
+            time_major: Whether the first axis is time. Otherwise, it is the window.
+
+        Returns:
+            A dict of arrays; T is burn_in + length, and N the size of `Nstep`, or 1. Padding is zero.
+
+            - Fields with a next observation, such as `obs`, have the shape (n, T + N, *shape): those of the
+              steps, of the N steps after them, and the final observation. `next_obs` is left out.
+            - `first_of` fields have the shape (n, *shape).
+            - All other fields have the shape (n, T, *shape).
+            - `valid`, bool[n, T], is true for steps of the episode, and `learn`, bool[n, T], for those to
+              learn from: the first is always at time `burn_in`.
+            - With `Nstep`: `n_step_return`, the discounted sum of the next N rewards; `discount`, γ to the
+              power of their number, or 0 if the last of these steps terminated; and `bootstrap`,
+              int64[n, T], the time of the observation after them. There are fewer than N at the end of an
+              episode, and after the newest step of a running one. The first two have the reward's dtype.
+            - `indexes`, int64[n], of the first learned steps. The step at time t has the index
+              `indexes + (t - burn_in) * environments`.
+            - `weights`, float32[n].
+
+        Raises:
+            TypeError: If batch_size is not an integer.
+            ValueError: If an argument is out of range, no window is available, or every mass is 0.
+        """
+        check_batch_size(batch_size)
+        beta = check_weight_options(beta, normalize)
+        if by not in ("window", "episode"):
+            raise ValueError(f'by must be "window" or "episode", not {by!r}.')
+        if by == "episode" and self._prioritization.alpha != 0.0:
+            raise ValueError('by="episode" ignores priorities; construct the buffer with alpha=0.')
+        starts, weights = np.empty(batch_size, np.int64), np.ones(batch_size, np.float32)
+        new = 0
+        if self._online:
+            new = serve_new_windows(self._ring.plain, self._windows[0], self._served, starts)
+        if new < batch_size and by == "window":
+            starts[new:], weights[new:] = self._draw(batch_size - new, beta, normalize)
+        elif new < batch_size:
+            starts[new:] = self._draw_by_episode(batch_size - new)
+        return self._take_windows(starts, time_major) | {"weights": weights}
+
+    def _draw_by_episode(self, count: int) -> Integers:
+        """Draw episodes uniformly among those with a window, and a window uniformly in each; return slots."""
+        ring = self._ring
+        if ring.tree.total == 0.0:
+            self._check_not_empty(count)
+        oldest = ring.oldest_positions
+        first = ring.arrays.serials[ring.slots_of(np.arange(ring.environments), oldest)]
+        ends = np.cumsum(np.where(oldest < ring.arrays.heads, ring.arrays.episodes - first, 0))
+        queries, tries = np.empty(0), count
+        while len(queries) < count:  # reject episodes without a window
+            drawn = random_below(int(ends[-1]), tries, self._rng)
+            environments = np.searchsorted(ends, drawn, "right")
+            serials = drawn + (ring.arrays.episodes - ends)[environments]
+            found = ring.look_up(serials * ring.environments + environments)
+            firsts = ring.slots_of(found.environments, found.firsts)[found.stored]
+            stops = ring.slots_of(found.environments, found.ends)[found.stored]
+            some = np.empty(len(firsts))
+            find_in_episodes(ring.tree.sums, ring.places, firsts, stops, self._rng.random(len(firsts)), some)
+            queries, tries = np.concatenate([queries, some[some >= 0.0]]), 2 * tries
+        return ring.tree.find(queries[:count])[0]
+
+    def _take_windows(self, starts: Integers, time_major: bool) -> Batch:
+        """Copy the windows that start in these slots."""
+        ring, count, total = self._ring, len(starts), sum(self._lengths)
+        slots, bootstraps = np.empty((2, count * total), np.int64)
+        valid, learn = np.empty((2, count * total), np.bool_)
+        first_slots, indexes = np.empty((2, count), np.int64)
+        locate_windows(
+            *(ring.plain, starts, self._lengths, (1, count) if time_major else (total, 1)),
+            *(slots, valid, learn, bootstraps, first_slots, indexes),
+        )
+        shape, steps = (total, count) if time_major else (count, total), total - self._lengths[2]
+        some = np.s_[:steps] if time_major else np.s_[:, :steps]
+        taken = {
+            name: array.reshape(*shape, *array.shape[1:])
+            for name, array in self._gather_windows.take(ring.arrays.rows, slots, {}).items()
+        }
+        batch = {name: array if name in self._nexts else array[some] for name, array in taken.items()}
+        if self._gather_firsts is not None:
+            batch |= self._gather_firsts.take(ring.arrays.rows, first_slots, {})
+        batch |= {"valid": valid.reshape(shape)[some], "learn": learn.reshape(shape)[some]}
+        if self._n_step is not None:
+            batch |= self._returns(taken, batch["valid"], bootstraps.reshape(shape)[some], time_major)
+        return batch | {"indexes": indexes}
+
+    def _returns(
+        self, taken: Batch, valid: npt.NDArray[np.bool_], bootstraps: Integers, time_major: bool
+    ) -> Batch:
+        """Compute the n-step returns, discounts and times of the bootstrap observations."""
+        assert self._n_step is not None
+        n, gamma, (name,), _ = self._n_step
+        rewards, terminated = taken[name], taken[self._terminates[0]].reshape(taken[name].shape[:2])
+        shape, dtype = rewards.shape[2:], rewards.dtype
+        values = rewards.reshape(rewards.shape[:2]).astype(np.float64)
+        if not time_major:
+            values, terminated, valid, bootstraps = values.T, terminated.T, valid.T, bootstraps.T
+        steps = len(valid)
+        powers = gamma ** np.arange(n + 1)
+        total = np.zeros(valid.shape)
+        for k in range(n):  # rewards after the last step are padding and so zero
+            total += powers[k] * values[k : k + steps]
+        rewarded = np.where(valid, bootstraps - np.arange(steps)[:, None], 0)
+        ended = np.take_along_axis(terminated, bootstraps - 1, 0).astype(np.bool_)
+        results = {
+            "n_step_return": np.where(valid, total, 0.0).astype(dtype),
+            "discount": np.where(valid & ~ended, powers[rewarded], 0.0).astype(dtype),
+            "bootstrap": bootstraps,
+        }
+        if not time_major:
+            results = {name: np.ascontiguousarray(array.T) for name, array in results.items()}
+        return {
+            name: array if name == "bootstrap" else array.reshape(*array.shape, *shape)
+            for name, array in results.items()
+        }
+
+    def _state(self) -> tuple[dict[str, Any], archive.Arrays]:
+        counters, arrays = super()._state()
+        return counters, arrays | {"served": [self._served]}
+
+    def _from_state(self, counters: dict[str, Any], reader: archive.Reader) -> Self:
+        loaded = super()._from_state(counters, reader)
+        loaded._served = np.zeros_like(self._served)
+        reader.read_into("served", [loaded._served])
+        if not ((loaded._served >= 0) & (loaded._served <= loaded._ring.arrays.heads)).all():
+            raise archive.Damaged("a window is served before its step is added")
+        return loaded
+
+    def _check_not_empty(self, batch_size: int) -> None:
+        super()._check_not_empty(batch_size)
+        if not (self._ring.arrays.kinds == START).any():
+            raise ValueError(
+                f"Can't sample {batch_size} windows: none is complete. Add more steps. With "
+                f'boundary="drop", episodes of fewer than {self._windows[0]} steps have no window.'
+            )
+
+
+def parse_returns(settings: Mapping[str, Any], rew: str, fields: Fields) -> NStepSettings:
+    """Parse and check the argument `Nstep`; its key `next` is not needed."""
+    if isinstance(settings, Mapping):
+        settings = {"rew": rew, **settings, "next": ()}
+    parsed = parse_settings(settings, fields)
+    if len(parsed.rewards) != 1 or fields.fields[parsed.rewards[0]].shape not in ((), (1,)):
+        raise ValueError(
+            f"Nstep['rew'] must be one field of the shape () or (1,), not {list(parsed.rewards)}."
+        )
+    return parsed
+
+
+def selected(fields: Fields, names: Sequence[str]) -> Fields:
+    """Return some of the fields, with their places in the whole record."""
+    some = copy.copy(fields)
+    some.fields = {name: fields.fields[name] for name in names}
+    return some
+
+
+def sequence_priorities(
+    td_errors: npt.ArrayLike, learn: npt.ArrayLike, eta: float = 0.9, *, time_major: bool = False
+) -> Floats:
+    """Return the priority of each window: η · max |δ| + (1 - η) · mean |δ| over its learned steps.
+
+    Example:
+        >>> sequence_priorities([[9, 1, -2, 3, 9]], [[False, True, True, True, False]]).round(9).tolist()
+        [2.9]
+
+    Args:
+        td_errors: TD errors δ, float[n, T]; ignored where `learn` is false, even NaN.
+        learn: The mask of a sample, bool[n, T], or the same times of it.
+        eta: Share of the maximum, in [0, 1]; R2D2 uses 0.9.
+        time_major: Whether both arrays have the shape [T, n].
+
+    Returns:
+        float64[n], to be passed to `update_priorities`.
+
+    Raises:
+        ValueError: If the shapes differ, eta is out of range, or a window has no learned step.
+    """
+    errors, mask = np.asarray(td_errors, np.float64), np.asarray(learn, np.bool_)
+    if errors.ndim != 2 or errors.shape != mask.shape:
+        raise ValueError(
+            f"td_errors and learn must have the same shape (n, T), not {errors.shape} and {mask.shape}."
+        )
+    if not 0.0 <= eta <= 1.0:
+        raise ValueError(f"eta must be in [0, 1], not {eta}.")
+    axis = 0 if time_major else 1
+    counts = mask.sum(axis)
+    if not counts.all():
+        raise ValueError(f"The windows {np.flatnonzero(counts == 0).tolist()} have no learned step.")
+    magnitudes = np.where(mask, np.abs(errors), 0.0)
+    return eta * magnitudes.max(axis) + (1.0 - eta) * magnitudes.sum(axis) / counts

@@ -1,0 +1,534 @@
+"""Sequences: windows, masks, n-step returns and laws, compared with their definitions over a log.
+
+Each observation is (environment, episode, step), all counted from 1, so that padding is recognized: it is 0.
+"""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from scipy.stats import chisquare
+
+from replay_tutorial import SequenceReplayBuffer, sequence_priorities
+
+LEAST = 1e-6  # significance of the chi-square tests
+IDS, NUMBER = {"shape": 3, "dtype": np.int64}, {"shape": (), "dtype": np.int64}
+FLAG = {"shape": (), "dtype": bool}
+FIELDS = {
+    "obs": IDS,
+    "state": {"shape": 2, "dtype": np.int64},
+    "act": NUMBER,
+    "rew": {"shape": (), "dtype": np.float64},
+    "next_obs": IDS,
+    "terminated": FLAG,
+    "truncated": FLAG,
+}
+
+
+class Log:
+    """Plays episodes in several environments at once; remembers every step, and where it must be stored."""
+
+    def __init__(self, environments, places, lengths, terminates=lambda episode: episode % 2 == 0):
+        self.environments, self.places, self.lengths = environments, places, lengths
+        self.terminates = terminates
+        self.episodes = [[[]] for _ in range(environments)]  # environment → episodes → rewards
+        self.places_of = [[[]] for _ in range(environments)]  # the position of each step
+        self.heads = [0] * environments
+        self.rng = np.random.default_rng(0)
+
+    def length(self, environment, episode):
+        return self.lengths[(environment + episode) % len(self.lengths)]
+
+    def play(self, buffer, steps):
+        for _ in range(steps):
+            now = [(e + 1, len(all_of), len(all_of[-1]) + 1) for e, all_of in enumerate(self.episodes)]
+            rewards = self.rng.integers(1, 9, self.environments).astype(float)
+            last = [step == self.length(e - 1, episode) for e, episode, step in now]
+            term = [end and self.terminates(episode) for end, (_, episode, _) in zip(last, now, strict=True)]
+            indexes = buffer.add_step(
+                obs=now,
+                state=[(10 * episode, step) for _, episode, step in now],
+                act=[step for _, _, step in now],
+                rew=rewards,
+                next_obs=[(e, episode, step + 1) for e, episode, step in now],
+                terminated=term,
+                truncated=np.array(last) & ~np.array(term),
+            )
+            for e in range(self.environments):
+                self.episodes[e][-1].append(rewards[e])
+                self.places_of[e][-1].append(self.heads[e])
+                assert indexes[e] == self.heads[e] * self.environments + e
+                self.heads[e] += 1
+                if last[e]:
+                    self.heads[e] += 1
+                    self.episodes[e].append([])
+                    self.places_of[e].append([])
+
+    def windows(self, length, period, boundary):
+        """{index: (environment, episode, step)} of every window that must be available, counted from 0."""
+        found = {}
+        for e, all_of in enumerate(self.episodes):
+            for number, rewards in enumerate(all_of):
+                steps, finished = len(rewards), number + 1 < len(all_of)
+                starts = {s for s in range(0, steps, period) if s + length <= steps}
+                if finished and boundary == "pad":
+                    starts = set(range(0, steps, period))
+                if finished and boundary == "shift":
+                    starts.add(max(0, steps - length))
+                for s in starts:
+                    if self.is_stored(e, number, s):
+                        found[self.places_of[e][number][s] * self.environments + e] = (e, number, s)
+        return found
+
+    def is_stored(self, e, number, step):
+        return self.places_of[e][number][step] > self.heads[e] - self.places
+
+    def window(self, e, number, s, length, burn_in, n, gamma):
+        """Everything that a sample must contain for the window that starts at step s, as lists."""
+        rewards = self.episodes[e][number]
+        steps, terminates = len(rewards), self.terminates(number + 1)
+        ended = steps == self.length(e, number + 1)
+        first = min(k for k in range(max(0, s - burn_in), s + 1) if self.is_stored(e, number, k))
+        row = {name: [] for name in ("obs", "act", "rew", "valid", "learn")}
+        row |= {name: [] for name in ("n_step_return", "discount", "bootstrap", "state")}
+        for k in range(s - burn_in, s + length + n):
+            row["obs"].append((e + 1, number + 1, k + 1) if first <= k <= steps else (0, 0, 0))
+            if k == s + length + n - 1 or k >= s + length:
+                continue
+            real = first <= k < steps
+            row["act"].append(k + 1 if real else 0)
+            row["rew"].append(rewards[k] if real else 0)
+            row["valid"].append(real)
+            row["learn"].append(real and k >= s)
+            taken = rewards[k : k + n] if real else []
+            row["n_step_return"].append(sum(gamma**i * r for i, r in enumerate(taken)))
+            through = ended and terminates and k + len(taken) == steps
+            row["discount"].append(gamma ** len(taken) if real and not through else 0)
+            row["bootstrap"].append(k + len(taken) - (s - burn_in) if real else None)
+        row["state"] = (10 * (number + 1), first + 1)
+        return row
+
+
+M, L = 5, 3  # length and burn-in
+SPECIAL = [1, L, M - 1, M, M + 1, 3 * M + 7, 60, 2]  # 60 is longer than a ring
+
+
+@pytest.mark.parametrize("boundary", ["pad", "shift", "drop"])
+@pytest.mark.parametrize(
+    ("period", "burn_in", "n", "time_major"), [(1, L, 3, False), (2, 0, 1, True), (7, 50, 4, True)]
+)
+def test_windows_are_those_of_the_definition(boundary, period, burn_in, n, time_major):
+    gamma, places = 0.5, 37
+    buffer = SequenceReplayBuffer(
+        3 * places + 1,
+        FIELDS,
+        M,
+        burn_in=burn_in,
+        period=period,
+        boundary=boundary,
+        first_of="state",
+        Nstep={"size": n, "gamma": gamma},
+        environments=3,
+        seed=0,
+    )
+    log = Log(3, places, SPECIAL)
+    for steps in (4, 9, 20, 40, 130, 31, 1):  # more than five laps
+        log.play(buffer, steps)
+        expected = log.windows(M, period, boundary)
+        if not expected:
+            with pytest.raises(ValueError, match="none is complete"):
+                buffer.sample(1)
+            continue
+        sample = buffer.sample(3 * len(expected), time_major=time_major)  # contains each, by the strata
+        assert set(sample["indexes"].tolist()) == set(expected)
+        assert "next_obs" not in sample and (sample["weights"] == 1).all()
+        if time_major:
+            sample = {
+                name: array if name in ("state", "indexes", "weights") else np.swapaxes(array, 0, 1)
+                for name, array in sample.items()
+            }
+        seen = set()
+        for i, index in enumerate(sample["indexes"].tolist()):
+            if index in seen:
+                continue
+            seen.add(index)
+            window = log.window(*expected[index], M, burn_in, n, gamma)
+            for name, values in window.items():
+                got = sample[name][i]
+                if name == "bootstrap":
+                    real = [
+                        None if value is None else g for g, value in zip(got.tolist(), values, strict=True)
+                    ]
+                    assert real == values, (name, expected[index])
+                    assert (sample["obs"][i][got] != 0).all(), "even that of a padded step is real"
+                else:
+                    assert np.array_equal(got, values), (name, expected[index], got, values)
+    assert buffer.get_next_index(0) > 5 * places * 3
+
+
+@pytest.mark.parametrize("boundary", ["pad", "shift"])
+def test_every_step_is_learned_and_those_between_twice(boundary):
+    length, period, lengths = 80, 40, [1, 40, 79, 80, 81, 247]
+    buffer = SequenceReplayBuffer(
+        1000, FIELDS, length, burn_in=40, period=period, boundary=boundary, first_of="state"
+    )
+    log = Log(1, 1000, lengths)
+    log.play(buffer, sum(lengths))
+    count = len(log.windows(length, period, boundary))
+    sample = buffer.sample(3 * count)
+    _, once = np.unique(sample["indexes"], return_index=True)
+    assert len(once) == count
+    learned = Counter(map(tuple, sample["obs"][once][:, :-1][sample["learn"][once]].tolist()))
+    for (_, episode, step), times in learned.items():
+        between = step > period and (boundary == "pad" or step <= log.length(0, episode) - length)
+        assert times == 2 if between else times >= 1
+        assert boundary == "shift" or times <= 2
+    assert sorted(learned) == [(1, e, s) for e in range(1, 7) for s in range(1, log.length(0, e) + 1)]
+
+
+def play_three(boundary="drop", alpha=0.0, **options):
+    """Three finished episodes of 2, 5 and 9 steps, and a length of 3."""
+    buffer = SequenceReplayBuffer(40, FIELDS, 3, boundary=boundary, alpha=alpha, seed=0, **options)
+    log = Log(1, 40, [9, 2, 5])
+    log.play(buffer, 16)
+    return buffer, log
+
+
+def p_value(drawn, law):
+    assert set(drawn) <= set(law)
+    counts = [drawn[key] for key in law]
+    return chisquare(counts, [sum(counts) * law[key] / sum(law.values()) for key in law]).pvalue
+
+
+@pytest.mark.parametrize(
+    ("boundary", "starts"), [("drop", [0, 3, 7]), ("pad", [2, 5, 9]), ("shift", [1, 3, 7])]
+)
+def test_both_laws_are_exact(boundary, starts):
+    buffer, log = play_three(boundary)
+    windows = log.windows(3, 1, boundary)
+    in_episode = Counter(episode for _, episode, _ in windows.values())
+    assert [in_episode[episode] for episode in range(3)] == starts
+    episodes = sum(count > 0 for count in starts)
+    laws = {
+        "window": dict.fromkeys(windows, 1 / sum(starts)),
+        "episode": {i: 1 / (episodes * in_episode[episode]) for i, (_, episode, _) in windows.items()},
+    }
+    for by, law in laws.items():
+        assert sum(law.values()) == pytest.approx(1)
+        drawn = Counter(
+            buffer.sample(20_000, by=by)["indexes"].tolist()
+            if by == "episode"
+            else [index for _ in range(4000) for index in buffer.sample(5)["indexes"].tolist()]
+        )
+        assert p_value(drawn, law) > LEAST
+    assert p_value(Counter(buffer.sample(20_000, by="episode")["indexes"].tolist()), laws["window"]) < LEAST
+
+
+def test_episodes_are_drawn_uniformly_after_laps_and_evictions_and_in_running_ones():
+    buffer = SequenceReplayBuffer(2 * 61, FIELDS, M, period=2, environments=2, boundary="drop", seed=0)
+    log, evicted = Log(2, 61, [1, 3, 7, 9, 12, 5, 33]), set()
+    for steps in (30, 200, 77, 13):
+        log.play(buffer, steps)
+        table = buffer.episodes()
+        gone = set(table["episode"][table["finished"]][::5].tolist())
+        buffer.evict(sorted(gone))
+        evicted |= {(number % 2, number // 2) for number in gone}
+        windows = {i: w for i, w in log.windows(M, 2, "drop").items() if w[:2] not in evicted}
+        in_episode = Counter(w[:2] for w in windows.values())
+        law = {i: 1 / in_episode[w[:2]] for i, w in windows.items()}
+        assert len(in_episode) < len(table["episode"]) - len(gone), "some have no window"
+        sample = buffer.sample(20_000, by="episode")
+        assert p_value(Counter(sample["indexes"].tolist()), law) > LEAST
+        assert (sample["weights"] == 1).all()
+
+
+def test_priorities_are_those_of_windows():
+    buffer, log = play_three("pad", alpha=1.0, eps=0.0, period=2)
+    windows = log.windows(3, 2, "pad")
+    priorities = {index: 1 + 2 * k for k, index in enumerate(windows)}
+    buffer.update_priorities(list(priorities), list(priorities.values()))
+    drawn, total = Counter(), sum(priorities.values())
+    for _ in range(4000):
+        sample = buffer.sample(5, beta=1.0)
+        drawn.update(sample["indexes"].tolist())
+        for index, weight in zip(sample["indexes"].tolist(), sample["weights"], strict=True):
+            assert weight == pytest.approx(1 / priorities[index])
+    assert p_value(drawn, {index: p / total for index, p in priorities.items()}) > LEAST
+    between = max(windows) - 1 if max(windows) - 1 not in windows else max(windows) + 1
+    buffer.update_priorities([between], [9.0])  # not the start of a window
+    assert buffer.stale_updates == 1 and buffer.get_max_priority() == max(priorities.values())
+
+
+def test_a_window_has_the_priority_of_the_step_that_completes_it():
+    one = {"obs": (1, 1, 1), "state": (0, 0), "act": 0, "rew": 0.0, "next_obs": (1, 1, 1)}
+    one |= {"terminated": False, "truncated": False}
+    buffer = SequenceReplayBuffer(20, FIELDS, 3, alpha=1.0, eps=0.0, seed=0)
+    indexes = [buffer.add(**one, priorities=p) for p in (1.0, 2.0, 0.0, 6.0)]  # windows of 0 and of 6
+    assert set(buffer.sample(50)["indexes"].tolist()) == {indexes[1]}
+    buffer.add(**one, priorities=2.0)
+    drawn = Counter(buffer.sample(4000)["indexes"].tolist())
+    assert drawn[indexes[1]] == pytest.approx(3000, abs=1) and drawn[indexes[2]] == pytest.approx(1000, abs=1)
+
+
+def test_new_windows_are_returned_once_in_order_before_random_ones():
+    for boundary in ("pad", "drop"):
+        buffer = SequenceReplayBuffer(
+            2 * 200, FIELDS, 4, period=4, environments=2, boundary=boundary, online=True, seed=0
+        )
+        log, served = Log(2, 200, [1, 9, 4, 7, 13]), []
+        for steps in (6, 1, 1, 30, 11, 2):
+            log.play(buffer, steps)
+            expected = sorted(set(log.windows(4, 4, boundary)) - set(served))
+            while expected:
+                sample = buffer.sample(3)
+                new = sample["indexes"].tolist()[: min(3, len(expected))]
+                assert new == expected[:3]
+                served += new
+                expected = expected[3:]
+                rest = sample["indexes"].tolist()[len(new) :]
+                assert set(rest) <= set(log.windows(4, 4, boundary))
+        assert len(set(served)) == len(served)
+        assert set(buffer.sample(100)["indexes"].tolist()) <= set(served), "random ones now"
+    # with "pad" and period = length, the windows of both environments partition all their finished episodes
+
+
+def test_new_windows_partition_the_steps_of_every_environment():
+    buffer = SequenceReplayBuffer(3 * 50, FIELDS, 6, period=6, environments=3, online=True, seed=0)
+    log, learned = Log(3, 50, [1, 5, 6, 7, 25, 70]), Counter()
+    count = 0
+    for _ in range(100):
+        log.play(buffer, 4)
+        new = sorted(i for i in log.windows(6, 6, "pad") if i not in learned_windows(learned, log))
+        if new:
+            sample = buffer.sample(len(new))
+            assert sample["indexes"].tolist() == new
+            learned.update(map(tuple, sample["obs"][:, :-1][sample["learn"]].tolist()))
+            count += len(new)
+    finished = [
+        (e + 1, number + 1, step + 1)
+        for e, all_of in enumerate(log.episodes)
+        for number, rewards in enumerate(all_of[:-1])
+        for step in range(len(rewards))
+    ]
+    assert count > 200 and set(learned.values()) == {1} and set(finished) <= set(learned)
+
+
+def learned_windows(learned, log):
+    """The indexes of the windows whose first step has been learned."""
+    return {
+        log.places_of[e - 1][episode - 1][step - 1] * log.environments + e - 1 for e, episode, step in learned
+    }
+
+
+def test_new_windows_that_were_overwritten_evicted_or_cleared_are_not_returned():
+    buffer = SequenceReplayBuffer(30, FIELDS, 4, period=4, boundary="drop", online=True, seed=0)
+    log = Log(1, 30, [9])
+    log.play(buffer, 100)
+    buffer.evict(buffer.episodes()["episode"][1])
+    gone = buffer.episodes()["episode"]
+    windows = log.windows(4, 4, "drop")
+    expected = sorted(i for i, (_, episode, _) in windows.items() if episode in gone)
+    assert len(expected) == 3 < len(windows), windows
+    assert buffer.sample(3)["indexes"].tolist() == expected
+    log.play(buffer, 20)
+    buffer.clear()
+    with pytest.raises(ValueError, match="empty"):
+        buffer.sample(1)
+    log = Log(1, 30, [9])
+    log.heads[0] = buffer.get_next_index()
+    log.play(buffer, 9)
+    assert buffer.sample(2)["indexes"].tolist() == sorted(log.windows(4, 4, "drop"))
+
+
+def test_latents_written_back_are_returned():
+    buffer, _ = play_three("pad", burn_in=2, first_of="state")
+    sample = buffer.sample(50)
+    times = np.arange(5) - 2
+    indexes = (sample["indexes"][:, None] + times)[sample["valid"]]
+    latents = np.stack([1000 + indexes, -indexes], 1)
+    assert buffer.update_fields(indexes, state=latents).all()
+    again = buffer.sample(50)
+    first = again["indexes"] - again["valid"][:, :2].sum(1)
+    np.testing.assert_array_equal(again["state"], np.stack([1000 + first, -first], 1))
+
+
+def test_transposed_batches_hold_the_same():
+    options = {"burn_in": 2, "first_of": "state", "Nstep": {"size": 2, "gamma": 0.9, "rew": "rew"}}
+    (one, _), (other, _) = play_three("pad", **options), play_three("pad", **options)
+    batch, transposed = one.sample(7), other.sample(7, time_major=True)
+    assert list(batch) == list(transposed)
+    for name, array in batch.items():
+        if name not in ("indexes", "weights", "state"):
+            array = np.swapaxes(array, 0, 1)
+        np.testing.assert_array_equal(array, transposed[name])
+        assert array.dtype == transposed[name].dtype
+
+
+@pytest.mark.parametrize("shape", [(84, 84), (4,)])
+def test_pictures_take_one_frame_per_step_and_states_are_not_copied_with_them(shape):
+    picture = {"shape": shape, "dtype": np.uint8}
+    fields = {"state": {"shape": 1500}, "obs": picture, "next_obs": picture, "terminated": FLAG, "act": {}}
+    buffer = SequenceReplayBuffer(50, fields, 3, burn_in=1, first_of="state", seed=0)
+    pictures = np.random.default_rng(0).integers(1, 256, (21, *shape)).astype(np.uint8)
+    for step in range(20):
+        buffer.add(
+            obs=pictures[step],
+            next_obs=pictures[step + 1],
+            terminated=step == 19,
+            act=step,
+            state=np.full(1500, step),
+        )
+    row = buffer.nbytes / (buffer.get_buffer_size() + 1)
+    assert row - pictures[0].nbytes - 6000 < 40, "beside both, only the small fields"
+    assert set(buffer._gather_windows._small.names) == {"act", "terminated", *(["obs"] * (shape == (4,)))}
+    assert buffer._gather_windows._small_bytes <= 24, "not the states"
+    sample = buffer.sample(40)
+    for i, start in enumerate(sample["indexes"].tolist()):
+        assert (sample["state"][i] == max(0, start - 1)).all()
+        for time in range(5):
+            step = start - 1 + time
+            expected = pictures[step] if 0 <= step <= 20 else 0 * pictures[0]
+            np.testing.assert_array_equal(sample["obs"][i, time], expected)
+
+
+def test_priority_of_a_sequence_by_hand():
+    learn = np.array([[False, True, True, True, False]])
+    for padded in (9.0, np.nan):
+        errors = np.array([[padded, 1.0, -2.0, 3.0, padded]])
+        assert sequence_priorities(errors, learn) == pytest.approx([0.9 * 3 + 0.1 * 2])
+        assert sequence_priorities(errors.T, learn.T, time_major=True) == pytest.approx([2.9])
+        assert sequence_priorities(errors, learn, eta=0.0) == pytest.approx([2.0])
+    assert sequence_priorities(np.zeros((0, 5)), np.zeros((0, 5), bool)).shape == (0,)
+    for errors, mask, eta, message in (
+        ([[1.0]], [[True, True]], 0.9, "same shape"),
+        ([1.0], [True], 0.9, r"\(n, T\)"),
+        ([[1.0]], [[True]], 1.1, "eta"),
+        ([[1.0], [2.0]], [[True], [False]], 0.9, r"\[1\] have no learned step"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            sequence_priorities(errors, mask, eta)
+
+
+def unroll(torch, cell, head, obs, states, valid):
+    """Q-values at every time, and masks as the recipe applies them."""
+    values = []
+    for time in range(obs.shape[1]):
+        new = cell(obs[:, time], states)
+        real = valid[:, time, None] if time < valid.shape[1] else torch.ones(len(obs), 1, dtype=torch.bool)
+        states = torch.where(real, new, states)
+        values.append(head(states))
+    return torch.stack(values, 1)
+
+
+@pytest.fixture(scope="module")
+def actor():
+    """A frozen GRU that has acted; its states and its Q-values are stored with its steps."""
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    cell, head = torch.nn.GRUCell(2, 6, dtype=torch.float64), torch.nn.Linear(6, 3, dtype=torch.float64)
+    pair, three = {"shape": 2, "dtype": np.float64}, {"shape": 3, "dtype": np.float64}
+    fields = {"obs": pair, "next_obs": pair, "rew": {"shape": (), "dtype": np.float64}, "terminated": FLAG}
+    fields |= {"state": {"shape": 6, "dtype": np.float64}, "q": three}
+    buffer = SequenceReplayBuffer(
+        45, fields, 4, burn_in=3, period=2, first_of="state", Nstep={"size": 2, "gamma": 0.9}, seed=0
+    )
+    rng = np.random.default_rng(0)
+    with torch.no_grad():
+        for steps in (9, 2, 11, 5, 8, 11):
+            state, obs = torch.zeros(1, 6, dtype=torch.float64), rng.normal(size=2)
+            for step in range(steps):
+                new = cell(torch.tensor(obs)[None], state)
+                next_obs = rng.normal(size=2)
+                buffer.add(
+                    obs=obs,
+                    next_obs=next_obs,
+                    rew=rng.normal(),
+                    terminated=step == steps - 1,
+                    state=state[0].numpy(),
+                    q=head(new)[0].numpy(),
+                )
+                state, obs = new, next_obs
+    return torch, cell, head, buffer
+
+
+def test_unrolling_from_the_stored_state_reproduces_the_q_values_of_the_actor(actor):
+    torch, cell, head, buffer = actor
+    batch = {name: torch.tensor(array) for name, array in buffer.sample(200).items()}
+    assert (~batch["valid"]).any(0).sum() > 4, "padded on both sides"
+    with torch.no_grad():
+        stored = unroll(torch, cell, head, batch["obs"], batch["state"], batch["valid"])
+        zero = unroll(torch, cell, head, batch["obs"], 0 * batch["state"], batch["valid"])
+    differ = [(q[:, :7] - batch["q"])[batch["valid"]].abs().max().item() for q in (stored, zero)]
+    assert differ[0] <= 1e-12
+    assert differ[1] > 1e-2
+
+
+def test_nan_in_padding_changes_neither_loss_nor_priority(actor):
+    torch, cell, head, buffer = actor
+    batch = buffer.sample(200)
+    results = []
+    for padding in (0.0, np.nan):
+        some = {name: torch.tensor(array) for name, array in batch.items()}
+        for name in ("obs", "q", "rew", "n_step_return"):
+            padded = ~some["valid"] if name != "obs" else (some["obs"] == 0).all(-1)
+            some[name][padded] = padding
+        learn = some["learn"]
+        with torch.no_grad():
+            q = unroll(torch, cell, head, some["obs"], some["state"], some["valid"])
+            q = torch.nan_to_num(q, nan=1e9)  # at times after the final observation
+            values = q.max(-1).values
+            target = some["n_step_return"] + some["discount"] * values.gather(1, some["bootstrap"])
+            errors = target - q[:, :7, 0]
+            loss = torch.where(learn, errors.square(), 0.0).sum() / learn.sum()
+        results.append((loss.item(), sequence_priorities(errors, learn).tolist()))
+    assert results[0] == results[1]
+    assert np.isfinite(results[0][1]).all()
+
+
+def test_saved_and_loaded_buffers_return_the_same_windows(tmp_path):
+    options = {"period": 2, "online": True, "burn_in": 1, "first_of": "state"}
+    buffer, _ = play_three("pad", **options)
+    buffer.sample(3)
+    buffer.save(tmp_path / "sequences")
+    loaded, _ = play_three("pad", **options)
+    loaded.load(tmp_path / "sequences")
+    for _ in range(4):
+        one, other = buffer.sample(4), loaded.sample(4)
+        for name, array in one.items():
+            np.testing.assert_array_equal(array, other[name])
+    different = SequenceReplayBuffer(40, FIELDS, 4, period=2, online=True, burn_in=1, first_of="state")
+    with pytest.raises(ValueError):
+        different.load(tmp_path / "sequences")
+
+
+def test_errors_name_the_remedy():
+    for length, options, error, message in (
+        (0, {}, ValueError, "length must be at least 1"),
+        (3, {"burn_in": -1}, ValueError, "burn_in must be at least 0"),
+        (3, {"period": 0}, ValueError, "period must be at least 1"),
+        (3.5, {}, TypeError, "length must be an integer"),
+        (3, {"boundary": "wrap"}, ValueError, '"pad", "shift" or "drop"'),
+        (39, {}, ValueError, "size must be at least 41"),
+        (3, {"online": True, "alpha": 0.6}, ValueError, "online=True requires alpha=0"),
+        (3, {"first_of": "hidden"}, KeyError, "hidden"),
+        (3, {"first_of": ["obs"]}, ValueError, "for every step"),
+        (3, {"Nstep": {"size": 0}}, ValueError, "at least 1"),
+        (3, {"Nstep": {"size": 2, "rew": ["rew", "state"]}}, ValueError, "float"),
+        (3, {"Nstep": {"size": 2, "rew": ()}}, ValueError, "one field"),
+        (3, {"Nstep": 2}, TypeError, "dict"),
+    ):
+        with pytest.raises(error, match=message):
+            SequenceReplayBuffer(40, FIELDS, length, **options)
+    with pytest.raises(ValueError, match="reserved"):
+        SequenceReplayBuffer(40, FIELDS | {"valid": {}}, 3)
+    SequenceReplayBuffer(40, FIELDS | {"discount": {}}, 3)
+    buffer = SequenceReplayBuffer(40, FIELDS, 3, boundary="drop", alpha=0.5)
+    with pytest.raises(ValueError, match="empty"):
+        buffer.sample(1)
+    Log(1, 40, [2]).play(buffer, 6)
+    with pytest.raises(ValueError, match=r"none is complete\. Add more steps\. With boundary=\"drop\""):
+        buffer.sample(1)
+    with pytest.raises(ValueError, match="alpha=0"):
+        buffer.sample(1, by="episode")
+    with pytest.raises(ValueError, match="by must be"):
+        buffer.sample(1, by="row")

@@ -288,6 +288,8 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         rules, ring, tree = self._prioritization, self._ring, self._tree
         checked, given = rules.as_update(indexes, priorities)
         oldest_index, next_index = ring.oldest_index, ring.next_index
+        if tree.ranking is not None:
+            tree.ranking.mark(checked % ring.capacity)  # before the change, because Ctrl-C may come between
         status = update_leaves(
             *(checked, given, oldest_index, next_index, ring.capacity, rules.formula),
             *(tree.sums, tree.minima, rules.max_given, self._stale_updates),
@@ -337,6 +339,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
     def _state(self) -> tuple[dict[str, Any], archive.Arrays]:
         counters, arrays = super()._state()
         counters["stale_updates"] = self.stale_updates
+        self._tree.ranking = None  # the loaded buffer builds it from the masses; so both draw the same rows
         arrays["masses"] = [self._tree.leaves[self._ring.slots_in_order()]]
         arrays["seen"] = [self._prioritization.max_given]
         return counters, arrays

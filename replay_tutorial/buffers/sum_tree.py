@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.jit import Floats, Integers, jitable, kernel, types, uint64, writable
+from replay_tutorial.buffers.ranking import Ranking
 
 # Node n has the children 8 (n - 6) to 8 (n - 6) + 7 and the parent n // 8 + 6. The root is node 7, so that
 # each group of eight siblings begins at a multiple of eight. Nodes 0 to 6 are unused.
@@ -219,6 +220,8 @@ class SumTree:
         minima: float64[nodes above the leaves]; the smallest nonzero mass below each node, or 0.
         leaves: float64[leaf_count], the mass of each slot, a view of `sums`. After writing to it, call
             `recompute`.
+        ranking: The slots grouped by mass, for rank-based sampling; None if it is not used. Code that
+            changes masses in a kernel of its own must first `mark` the slots.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -240,6 +243,7 @@ class SumTree:
         self.sums: Floats = aligned_zeros(first + self.leaf_count)
         self.minima: Floats = aligned_zeros(first)
         self.leaves: Floats = self.sums[first:]
+        self.ranking: Ranking | None = None
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -259,6 +263,8 @@ class SumTree:
             slots: int64[n], each in [0, capacity).
             masses: float64[n], finite and at least 0.
         """
+        if self.ranking is not None:
+            self.ranking.mark(slots.copy())
         set_leaves(self.sums, self.minima, writable(slots), writable(masses))
 
     def find(self, queries: Floats) -> tuple[Integers, Floats]:
@@ -278,6 +284,8 @@ class SumTree:
 
     def recompute(self, slots: Integers) -> None:
         """Recompute the nodes above `slots`, int64[n], after writing to their `leaves`."""
+        if self.ranking is not None:
+            self.ranking.mark(slots.copy())
         recompute_above(self.sums, self.minima, writable(slots))
 
     def check_total(self) -> None:

@@ -23,7 +23,7 @@ from replay_tutorial.buffers.episodes import EpisodeReplayBuffer
 from replay_tutorial.buffers.fields import Batch, EnvDict
 from replay_tutorial.buffers.jit import Flags, Floats, Integers, int64, kernel
 from replay_tutorial.buffers.n_step import NStepSettings, parse_settings
-from replay_tutorial.buffers.rows import checked_number, random_below
+from replay_tutorial.buffers.rows import checked_number, random_below, take_parts
 
 STRATEGIES = ("future", "final", "episode", "random")
 FUTURE, FINAL, EPISODE, RANDOM = range(4)
@@ -40,6 +40,7 @@ def draw_goals(
     relabel: float,
     strategy: int,
     n: int,
+    indexes: Integers,
     relabelled: Flags,
     goals: Integers,
     firsts: Integers,
@@ -56,6 +57,7 @@ def draw_goals(
         relabel: The probability that a row is relabelled.
         strategy: FUTURE, FINAL, EPISODE or RANDOM.
         n: The largest number of steps in a window.
+        indexes: The indexes of the sampled steps, int64[batch].
         relabelled: Whether each row is relabelled.
         goals: The slot whose observation contains the goal. For RANDOM, it has already been drawn.
         firsts: The entry in `window` of each row's first step.
@@ -74,6 +76,7 @@ def draw_goals(
     locate(plain, slots, positions, starts, ends)
     for i in range(batch_size):
         environment = slots[i] // count
+        indexes[i] = positions[i] * environments + environment
         relabelled[i] = uniforms[i] < relabel
         if strategy == FINAL and relabelled[i]:  # a running episode has no final step yet
             entry = environment * table + places.serials[slots[i]] % table
@@ -279,22 +282,23 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
         slots, weights = self._draw(batch_size, beta, normalize)
         n, gamma = (1, 1.0) if self._n_step is None else (self._n_step.size, self._n_step.gamma)
         relabelled, window = np.empty(batch_size, np.bool_), np.empty(batch_size * n, np.int64)
-        owners, (firsts, counts, lasts) = window.copy(), np.empty((3, batch_size), np.int64)
+        owners, (indexes, firsts, counts, lasts) = window.copy(), np.empty((4, batch_size), np.int64)
         random = self._strategy == RANDOM
         goal_slots = self._following(self._random_steps(batch_size)) if random else np.empty_like(slots)
         changed, total = draw_goals(
             *(self._ring.plain, slots, self._rng.random(2 * batch_size), self._relabel, self._strategy, n),
-            *(relabelled, goal_slots, firsts, counts, window, owners),
+            *(indexes, relabelled, goal_slots, firsts, counts, window, owners),
         )
         window = window[:total]
-        goals = self._ring.rows[self._achieved][goal_slots]
-        rewards, terminated = self._outcomes(self._transitions(window, window), goals[owners[:changed]])
+        goals = self._goals_at(goal_slots)
+        steps = self._transitions(window, window)
+        rewards, terminated = self._outcomes(steps, goals.take(owners[:changed], 0))
         returns, discounts = np.empty((2, batch_size))
         sum_windows(rewards, terminated, firsts, counts, gamma, returns, discounts, lasts)
 
-        last_slots = window[lasts]
+        last_slots = slots if n == 1 else window[lasts]
         batch = self._transitions(slots, last_slots)
-        for name in self._ends:
+        for name in self._ends if n > 1 else ():
             batch[name] = self._ring.rows[name][last_slots]
         reward, flag = self._fields.fields[self._rewards[0]], self._fields.fields[self._terminates[0]]
         columns = {reward: returns, flag: terminated[lasts]}
@@ -303,8 +307,18 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
         for field, column in columns.items():
             batch[field.name] = cast(field.name, column, field.dtype).reshape(batch_size, *field.shape)
         for name in {self._goal, self._nexts.get(self._goal, self._goal)}:
-            batch[name][relabelled] = goals[relabelled]
-        return batch | {"indexes": self._indexes_of(slots), "weights": weights, "relabelled": relabelled}
+            by_row = relabelled.reshape(-1, *(1 for _ in goals.shape[1:]))
+            np.copyto(batch[name], goals, where=by_row)
+        return batch | {"indexes": indexes, "weights": weights, "relabelled": relabelled}
+
+    def _goals_at(self, slots: Integers) -> npt.NDArray[Any]:
+        """Return the achieved goals in slots."""
+        field = self._fields.fields[self._achieved]
+        places: Any = self._ring.fields.dtype.fields  # name → dtype and offset
+        goals = np.empty((len(slots), *field.shape), field.dtype)
+        parts = goals.reshape(len(slots), -1).view(np.uint8)
+        take_parts(self._ring.arrays.rows, slots, places[field.name][1], parts, field.nbytes)
+        return goals
 
     def _random_steps(self, count: int) -> Integers:
         """Draw stored steps uniformly, from all environments; return their slots, int64[count]."""
@@ -347,6 +361,6 @@ def checked_result(name: str, result: Any, count: int, kinds: str) -> Any:
     if array.dtype.kind not in kinds:
         wanted = "bool" if kinds == "b" else "real numbers"
         raise TypeError(f"{name} must return {wanted}, not {array.dtype}.")
-    if not np.isfinite(array).all():
+    if kinds != "b" and not np.isfinite(array).all():
         raise ValueError(f"{name} returned {array[~np.isfinite(array)].flat[0]}; rewards must be finite.")
     return array.reshape(count)

@@ -348,8 +348,8 @@ class Reverse(Scheme):
     the episodes; otherwise, a batch consists of similar rows. The author mixes these batches with uniform
     ones, half and half.
 
-    Nothing is random. A batch determines its rows, so P(row) is 1 / batch_size for each, and the weights in
-    a prioritized buffer are 1.
+    Nothing is random, except for rows that have to be replaced in shared memory. P(row) is 1 / batch_size for
+    each row of the batch, and the weights in a prioritized buffer are 1.
 
     The object keeps its position, so use one object for each buffer. To resume exactly, save `position`
     (an integer, or None) beside the buffer, or pickle the object.
@@ -389,10 +389,8 @@ class Reverse(Scheme):
     def replace(
         self, stored: StoredRows, drawn: Drawn, positions: Integers, rng: np.random.Generator
     ) -> None:
-        """Replace each row by the row before it."""
-        before = drawn.indexes[positions] - 1
-        is_stored = (before >= stored.oldest_index) & (before < stored.next_index)
-        drawn.indexes[positions] = np.where(is_stored, before, stored.next_index - 1)
+        """Draw the other rows uniformly."""
+        drawn.indexes[positions] = Uniform().draw(stored, len(positions), rng).indexes
 
 
 def checked_positive(name: str, value: object) -> int:

@@ -32,6 +32,7 @@ from replay_tutorial.buffers.priorities import (
     write_weights,
 )
 from replay_tutorial.buffers.rows import check_batch_size, checked_size
+from replay_tutorial.buffers.schemes import Proportional, Scheme
 from replay_tutorial.buffers.sum_tree import ROOT, SumTree
 from replay_tutorial.shared.mp_uniform import MPReplayBuffer
 from replay_tutorial.shared.protocol import STALE, raise_max
@@ -154,7 +155,13 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         return self._append(count, columns, masses, max_priority)
 
     def sample(
-        self, batch_size: int, beta: float = 0.4, *, normalize: str = "buffer", out: Out | None = None
+        self,
+        batch_size: int,
+        beta: float = 0.4,
+        *,
+        normalize: str = "buffer",
+        scheme: Scheme | None = None,
+        out: Out | None = None,
     ) -> Batch:
         """Sample transitions with probability proportional to their mass, stratified, with replacement.
 
@@ -162,29 +169,39 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             batch_size: Number of transitions.
             beta: Importance-sampling exponent in [0, 1]; 0 corrects none of the bias, 1 all of it.
             normalize: Divide the weights by the largest weight in the "buffer" or in the "batch".
+            scheme: How to choose the transitions; see `buffers.schemes`. None is in proportion to the masses.
+                The object is used only in this process.
             out: Arrays to write into; see `PrioritizedReplayBuffer.sample`.
 
         Returns:
             The dict that `MPReplayBuffer.sample` returns, with two more arrays. `indexes`, int64[batch_size],
             are the serial numbers that `add` returns; pass them to `update_priorities`. (The position in an
             array of the buffer's size is `index % size`.) `weights`, float32[batch_size] in (0, 1], scale the
-            losses.
+            losses. With a scheme, the weights are those of its `probabilities`, a third array.
 
         Raises:
             KeyError: If `out` contains a name that is not in the result.
             RuntimeError: If another living process is the sampler, or no row has all its frames.
-            TypeError: If `batch_size` is not an integer.
-            ValueError: If an argument is out of range or does not match, the buffer is empty, or every mass
-                is 0.
+            TypeError: If `batch_size` is not an integer, or the scheme is not a scheme.
+            ValueError: If an argument is out of range or does not match, the buffer is empty, every mass is
+                0, or the scheme cannot draw from this buffer.
         """
         mapped = self._mapped
         check_batch_size(batch_size)
         beta = check_weight_options(beta, normalize)
-        given: Out = {} if out is None else check_out(out, batch_size, mapped.specs | DRAW_SPECS)
-        return mapped.lease.hold(self._draw_weighted, batch_size, beta, normalize == "buffer", given)
+        specs = mapped.specs if scheme is None else self._specs_with(scheme)
+        given: Out = {} if out is None else check_out(out, batch_size, specs | DRAW_SPECS)
+        return mapped.lease.hold(self._draw_weighted, batch_size, beta, normalize == "buffer", given, scheme)
 
-    def _draw_weighted(self, batch_size: int, beta: float, by_buffer: bool, given: Out) -> Batch:
+    def _draw_weighted(
+        self, batch_size: int, beta: float, by_buffer: bool, given: Out, scheme: Scheme | None
+    ) -> Batch:
         mapped, sampler = self._mapped, self._mapped.sampler
+        if scheme is not None and type(scheme) is not Proportional:
+            batch, drawn = self._draw_by(scheme, batch_size, given, self._synced_tree)
+            weights = np.empty(batch_size, np.float32)
+            write_weights(drawn.probabilities, beta, drawn.least, by_buffer, weights)
+            return write_to_out(batch, given, weights=weights)
         if mapped.frames is None:
             rows, indexes, masses = sampler.draw(batch_size, self._rng)
             batch = mapped.gather.to_batch(rows, given)
@@ -196,6 +213,8 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         weights = np.empty(batch_size, np.float32)
         write_weights(masses, beta, sampler.tree.minima[ROOT], by_buffer, weights)
         batch["indexes"], batch["weights"] = indexes, weights
+        if scheme is not None:  # Proportional
+            write_to_out(batch, given, probabilities=masses / sampler.tree.total)
         return write_to_out(batch, given, indexes=indexes, weights=weights) if given else batch
 
     def _replacement_draw(self, rows: Rows, indexes: Integers, masses: Floats) -> DrawAgain:

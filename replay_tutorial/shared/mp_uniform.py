@@ -21,15 +21,18 @@ from replay_tutorial.buffers.base import CpprbKwargs, check_keywords
 from replay_tutorial.buffers.cast import round_floats
 from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, Rows, field_names
 from replay_tutorial.buffers.frame_layout import frame_layouts, with_next
-from replay_tutorial.buffers.gather import Out, check_out
+from replay_tutorial.buffers.gather import ArraySpec, Out, check_out, write_to_out
 from replay_tutorial.buffers.interrupts import run_in_thread
 from replay_tutorial.buffers.jit import Floats, Integers, compile_now
 from replay_tutorial.buffers.priorities import NO_PRIORITY
 from replay_tutorial.buffers.rows import check_batch_size, checked_size
+from replay_tutorial.buffers.schemes import SCHEME_SPECS, Drawn, Scheme, check_scheme
+from replay_tutorial.buffers.sum_tree import SumTree
 from replay_tutorial.shared import snapshot
 from replay_tutorial.shared.handle import Handle, describe, make_block
 from replay_tutorial.shared.limiter import wait_until
 from replay_tutorial.shared.protocol import add_to_counter, append_rows, load_indexes, read_slots, swap
+from replay_tutorial.shared.scheme_draw import SchemeDraw
 from replay_tutorial.shared.shared_frames import number_in_ring, read_frames, restore_rng_on_error
 from replay_tutorial.shared.shared_ring import Statistics
 
@@ -197,27 +200,34 @@ class MPReplayBuffer(Handle):
         statistics, frames = self._ring.statistics(), self._mapped.frames
         return statistics._replace(frames_added=frames.added) if frames else statistics
 
-    def sample(self, batch_size: int, *, out: Out | None = None) -> Batch:
-        """Sample transitions uniformly, with replacement.
+    def sample(self, batch_size: int, *, scheme: Scheme | None = None, out: Out | None = None) -> Batch:
+        """Sample transitions uniformly, with replacement, or by another scheme.
 
         Args:
             batch_size: Number of transitions.
+            scheme: How to choose the transitions; see `buffers.schemes`. None is uniform. The object is used
+                only in this process.
             out: Arrays to write fields into; see `ReplayBuffer.sample`.
 
         Returns:
             A dict with one newly allocated array of shape (batch_size, *shape) per field, or the array from
-            `out`.
+            `out`. With a scheme, there are two more arrays: `indexes`, int64[batch_size], and
+            `probabilities`, float64[batch_size], with which the rows were drawn.
 
         Raises:
             KeyError: If `out` contains a name that is not a field.
             RuntimeError: If another living process is the sampler, or no row has all its frames.
-            TypeError: If `batch_size` is not an integer.
-            ValueError: If `batch_size` is below 1, the buffer is empty, or an array in `out` does not match.
+            TypeError: If `batch_size` is not an integer, or the scheme is not a scheme.
+            ValueError: If `batch_size` is below 1, the buffer is empty, an array in `out` does not match, or
+                the scheme cannot draw from this buffer.
         """
         mapped = self._mapped
         check_batch_size(batch_size)
-        given: Out = {} if out is None else check_out(out, batch_size, mapped.specs)
-        return mapped.lease.hold(self._draw, batch_size, given)
+        specs = mapped.specs if scheme is None else self._specs_with(scheme)
+        given: Out = {} if out is None else check_out(out, batch_size, specs)
+        if scheme is None:
+            return mapped.lease.hold(self._draw, batch_size, given)
+        return mapped.lease.hold(self._draw_by, scheme, batch_size, given)[0]
 
     def _draw(self, batch_size: int, given: Out) -> Batch:
         mapped = self._mapped
@@ -226,6 +236,26 @@ class MPReplayBuffer(Handle):
         with restore_rng_on_error(self._rng):
             rows = mapped.ring.draw(batch_size, self._rng)
             return mapped.frames.restore(rows, self._draw_again, given)
+
+    def _specs_with(self, scheme: Scheme) -> dict[str, ArraySpec]:
+        """Check a scheme; return the arrays of a sample by it."""
+        check_scheme(scheme, self._mapped.fields.fields)
+        return self._mapped.specs | SCHEME_SPECS
+
+    def _draw_by(
+        self, scheme: Scheme, batch_size: int, given: Out, synced_tree: Callable[[], SumTree] | None = None
+    ) -> tuple[Batch, Drawn]:
+        """Sample with a scheme; return the batch, with indexes and probabilities, and what was drawn."""
+        mapped = self._mapped
+        with restore_rng_on_error(self._rng):
+            draw = SchemeDraw(mapped.ring, scheme, batch_size, self._rng, synced_tree)
+            if mapped.frames is None:
+                batch = mapped.gather.to_batch(draw.rows, given)
+            else:
+                batch = mapped.frames.restore(draw.rows, draw.draw_again, given)
+        drawn = draw.drawn
+        write_to_out(batch, given, indexes=drawn.indexes, probabilities=drawn.probabilities)
+        return batch, drawn
 
     def _draw_again(self, positions: Integers) -> Rows:
         """Draw one replacement row for each position whose row lacks a frame."""

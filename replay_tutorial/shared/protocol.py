@@ -212,6 +212,30 @@ def read_slots(
 
 
 @kernel
+def read_drawn(
+    stamps: Integers,
+    rows: Words,
+    indexes: Integers,
+    positions: Integers,
+    cleared_before: int,
+    copies: Words,
+    failed: Integers,
+) -> int:
+    """Copy the row `indexes[position]` to `copies[position]`, for each of the positions.
+
+    Returns how many failed because their slot does not hold that row, and writes their positions to `failed`.
+    """
+    failures = 0
+    for i in range(positions.shape[0]):
+        position = positions[i]
+        index = indexes[position]
+        if read_row(stamps, rows, index % stamps.shape[0], cleared_before, copies, position) != index:
+            failed[failures] = position
+            failures += 1
+    return failures
+
+
+@kernel
 def load_indexes(stamps: Integers, slots: Integers, cleared_before: int, indexes: Integers) -> None:
     """Write the index of the row published in each slot, or NO_INDEX, to `indexes`."""
     for i in range(slots.shape[0]):

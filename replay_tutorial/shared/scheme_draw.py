@@ -1,0 +1,116 @@
+"""Drawing rows of a shared ring by a scheme, while other processes write.
+
+A scheme draws indexes. Each row is read together with its index; if the slot holds another row by then, is
+being written, or was reserved by a writer that has died, the scheme replaces the row. Rows behind the newest
+complete row are not stored yet as far as the scheme is concerned, so that the newest row can be read.
+
+The probabilities are exact except for the rows that had to be replaced.
+"""
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from replay_tutorial.buffers.fields import Rows
+from replay_tutorial.buffers.jit import Integers
+from replay_tutorial.buffers.schemes import Scheme, StoredRows
+from replay_tutorial.buffers.sum_tree import SumTree
+from replay_tutorial.shared.protocol import NO_INDEX, REJECTED, SAMPLED, read_drawn
+from replay_tutorial.shared.shared_ring import MAX_DRAWS, SharedRing
+
+
+class SchemeDraw:
+    """A batch that a scheme draws from a shared ring. The caller must hold the lease.
+
+    Attributes:
+        drawn: Indexes and probabilities of the rows.
+        rows: The rows.
+    """
+
+    def __init__(
+        self,
+        ring: SharedRing,
+        scheme: Scheme,
+        batch_size: int,
+        rng: np.random.Generator,
+        synced_tree: Callable[[], SumTree] | None = None,
+    ) -> None:
+        """Draw a batch.
+
+        Args:
+            ring: Where to draw from.
+            scheme: Draws the rows.
+            batch_size: Number of rows.
+            rng: The scheme's random generator.
+            synced_tree: Returns the masses of the rows stored now; None if there are no priorities.
+
+        Raises:
+            RuntimeError: If rows are overwritten faster than they can be read.
+            ValueError: If the ring is empty, or the scheme can't draw from it.
+        """
+        self._ring, self._scheme, self._rng, self._synced_tree = ring, scheme, rng, synced_tree
+        ring.check_not_empty(batch_size)
+        self.drawn = scheme.draw(self._stored_rows(batch_size), batch_size, rng)
+        self._words = ring.empty_words(batch_size)
+        self.rows: Rows = ring.as_rows(self._words)
+        self._read(np.arange(batch_size))
+
+    def draw_again(self, positions: Integers) -> Rows:
+        """Replace the rows at some positions, which lack a frame, and return the new rows."""
+        self._ring.reject(len(positions))
+        self._scheme.replace(self._stored_rows(len(positions)), self.drawn, positions, self._rng)
+        self._read(positions)
+        return self.rows[positions]
+
+    def _read(self, positions: Integers) -> None:
+        """Read the rows at some positions; replace those that can't be read."""
+        ring, drawn, count = self._ring, self.drawn, len(positions)
+        for attempt in range(MAX_DRAWS):
+            failed = np.empty(len(positions), np.int64)
+            failures = read_drawn(
+                *(ring.stamps, ring.rows, drawn.indexes, positions, ring.cleared_before),
+                *(self._words, failed),
+            )
+            if failures == 0:
+                ring.count(SAMPLED, count)
+                return
+            positions = failed[:failures]
+            ring.count(REJECTED, failures)
+            if attempt % 10 == 9:
+                time.sleep(0.001)  # the system may have paused a writer
+                indexes = self._published()  # few of the reserved rows may ever be published
+                if len(indexes):
+                    drawn.indexes[positions] = self._rng.choice(indexes, failures)
+                    drawn.probabilities[positions] = 1.0 / len(indexes)
+                    continue
+            self._scheme.replace(self._stored_rows(count), drawn, positions, self._rng)
+        raise ring.no_row_error(count)
+
+    def _stored_rows(self, batch_size: int) -> StoredRows:
+        """Return the rows up to the newest complete one."""
+        ring = self._ring
+        tree = self._synced_tree() if self._synced_tree else None
+        for _ in range(MAX_DRAWS):
+            cleared_before = ring.cleared_before  # in this order, so that next_index is not below it
+            end, count = ring.next_index, 32
+            oldest = max(cleared_before, end - ring.capacity)
+            while end > oldest:  # usually, the newest rows are complete
+                recent = np.arange(max(oldest, end - count), end)
+                complete = np.flatnonzero(ring.indexes(recent % ring.capacity) == recent)
+                if len(complete):
+                    return StoredRows(oldest, int(recent[complete[-1]]) + 1, ring.capacity, tree)
+                end, count = int(recent[0]), 2 * count
+            indexes = self._published()
+            if len(indexes):  # a writer reserved a whole lap and died: the rows before it are left
+                newest = int(indexes.max())
+                return StoredRows(
+                    max(int(indexes.min()), newest + 1 - ring.capacity), newest + 1, ring.capacity, tree
+                )
+            time.sleep(0.0001)  # all rows are being written at the moment
+        raise ring.no_row_error(batch_size)
+
+    def _published(self) -> Integers:
+        """Return the indexes of all complete rows. O(capacity)."""
+        indexes = self._ring.indexes(np.arange(self._ring.capacity))
+        return indexes[indexes != NO_INDEX]

@@ -1,6 +1,7 @@
 """Run the programs of the recipes, and check the claims of their pages."""
 
 import copy
+import functools
 import importlib
 import multiprocessing
 import os
@@ -21,7 +22,14 @@ pytest.importorskip("gymnasium")
 
 from small_environments import Counting  # observes (episode, step); five steps; odd episodes terminate
 
-from replay_tutorial import Mailbox, MPPrioritizedReplayBuffer, PrioritizedReplayBuffer, ReplayBuffer
+from replay_tutorial import (
+    EpisodeReplayBuffer,
+    Mailbox,
+    MPPrioritizedReplayBuffer,
+    PrioritizedReplayBuffer,
+    ReplayBuffer,
+)
+from replay_tutorial.buffers.schemes import Reverse
 
 HERE = Path(__file__).parent
 PAGES = sorted((ROOT / "docs" / "recipes").glob("*.md"))
@@ -407,6 +415,122 @@ def test_cpprb_differs_as_the_page_says() -> None:
     moved = ReplayBuffer(10, fields)
     moved.add(**plain.get_all_transitions())
     np.testing.assert_array_equal(moved.get_all_transitions()["obs"].ravel(), np.arange(10))
+
+
+def test_cpprbs_hindsight_differs_as_the_page_says() -> None:
+    cpprb = pytest.importorskip("cpprb")
+    fields = {name: {} for name in ("obs", "act", "next_obs", "done")}
+
+    def replay(**settings: Any) -> Any:
+        def reward(next_obs: Any, act: Any, goal: Any) -> Any:
+            return -(next_obs != goal).astype(float)
+
+        buffer = cpprb.HindsightReplayBuffer(
+            100, copy.deepcopy(fields), 4, reward, prioritized=False, **settings
+        )
+        for step in range(4):
+            buffer.add(obs=step, act=0, next_obs=step + 1, done=0)
+        assert buffer.get_stored_size() == 0, "no row before the end of the episode"
+        buffer.on_episode_end(99)
+        return {name: column.ravel() for name, column in buffer.get_all_transitions().items()}
+
+    rows = replay(strategy="future", additional_goals=4)
+    assert len(rows["obs"]) == (4 + 1) * 4, "additional_goals=4 stores 4 copies: 4 / 5 are relabelled"
+    assert (rows["rew"] == 0).any()
+    assert not rows["done"][rows["rew"] == 0].any(), "the goal is reached, but the row bootstraps"
+    assert len(replay(strategy="final")["obs"]) == 2 * 4, "one copy: half of the rows are relabelled"
+
+    rows = replay(strategy="final", Nstep={"size": 3, "rew": "rew", "gamma": 1.0, "next": "next_obs"})
+    crossed = (rows["goal"] == 99) & (rows["obs"] == 2)
+    assert rows["next_obs"][crossed].tolist() == [1], "step 2, 3, and step 0 of the copy with another goal"
+
+    with pytest.raises(ValueError, match="Exceed Max Episode Length"):
+        long = cpprb.HindsightReplayBuffer(100, copy.deepcopy(fields), 1, None)
+        for step in range(2):
+            long.add(obs=step, act=0, next_obs=step + 1, done=0)
+
+
+def test_hindsight_from_cpprb_relabels_with_goals_of_the_episode(monkeypatch) -> None:
+    recipe = program("hindsight_from_cpprb", monkeypatch)
+    sample = recipe.buffer.sample(2_000)
+    reached = (sample["next_achieved"] == sample["goal"]).all(axis=1)
+    np.testing.assert_array_equal(sample["done"], reached, "recomputed, unlike cpprb's")
+    np.testing.assert_array_equal(sample["rew"], np.where(reached, 0, -1))
+    new = sample["relabelled"]
+    assert new.mean() == pytest.approx(0.8, abs=0.05)
+    assert (sample["goal"][new] >= sample["next_achieved"][new]).all(), "achieved now or later"
+
+
+def test_cpprbs_reverse_and_selective_replay_differ_as_the_page_says() -> None:
+    cpprb = pytest.importorskip("cpprb")
+    theirs = cpprb.ReverseReplayBuffer(12, {"id": {}}, stride=4)
+    ours, scheme = ReplayBuffer(12, {"id": {}}), Reverse(stride=4)
+    for step in range(30):
+        theirs.add(id=step)
+        ours.add(id=step)
+    walk = theirs.sample(4)["id"].ravel().tolist()
+    assert walk[0] == 23, "29 is the newest row"
+    assert len(set(walk)) == 3
+    walk = ours.sample(4, scheme=scheme)["id"].ravel().tolist()
+    assert walk[:3] == [29, 25, 21]
+    assert len(set(walk)) == 4
+
+    episodes = cpprb.SelectiveReplayBuffer(4, Nepisodes=3)
+    for step in range(6):
+        episodes.add(step, 0, 0, step + 1, step % 2)  # three episodes of two steps
+    assert episodes.get_episode(1)["obs"].ravel().tolist() == [2, 3]
+    assert episodes.get_episode(1)["obs"].dtype == np.float64
+    episodes.delete_episode(0)
+    assert episodes.get_episode(1)["obs"].ravel().tolist() == [4, 5], "renumbered"
+    assert episodes.get_stored_episode_size() == 2
+
+    number = {"shape": ()}
+    buffer = EpisodeReplayBuffer(
+        12, {"obs": number, "next_obs": number, "done": {"shape": (), "dtype": bool}}
+    )
+    for step in range(6):
+        buffer.add(obs=step, next_obs=step + 1, done=step % 2 == 1)
+    buffer.evict(0)
+    assert buffer.episodes()["episode"].tolist() == [1, 2]
+    assert buffer.get_episode(1)["obs"].tolist() == [2, 3, 4], "the final observation, too"
+
+
+def test_cpprbs_files_and_loop_are_as_the_page_says(tmp_path) -> None:
+    cpprb = pytest.importorskip("cpprb")
+    saved, loaded = (cpprb.PrioritizedReplayBuffer(10, {"id": {}}) for _ in range(2))
+    saved.add(id=np.arange(8), priorities=np.arange(8.0))
+    saved.save_transitions(tmp_path / "rows.npz")
+    loaded.load_transitions(tmp_path / "rows.npz")
+    assert set(loaded.sample(64, beta=1.0)["weights"].tolist()) == {1.0}, "the priorities are not in the file"
+    loaded.load_transitions(tmp_path / "rows.npz")
+    assert loaded.get_stored_size() == 10, "8 + 8 rows, of which 10 fit"
+    with pytest.raises(IndexError):
+        cpprb.ReplayBuffer(3, {"id": {}}).load_transitions(tmp_path / "rows.npz")
+    with pytest.raises(ValueError, match="allow_pickle"):
+        np.load(tmp_path / "rows.npz")["data"]
+
+    fields = {"obs": {"shape": 2}, "act": {}, "rew": {}, "next_obs": {"shape": 2}, "done": {}}
+    loop: Any = functools.partial(cpprb.train, get_action=lambda *_: 0, update_policy=lambda *_: None)
+    with pytest.warns(UserWarning, match="beta"), pytest.raises(ValueError, match="too many values"):
+        loop(cpprb.ReplayBuffer(9, copy.deepcopy(fields)), Counting(), max_steps=20)
+
+    class FourValues(Counting):
+        def reset(self) -> Any:
+            return super().reset()[0]
+
+        def step(self, action: int) -> Any:
+            obs, _, terminated, truncated, info = super().step(action)
+            return obs, float(obs[1]), terminated or truncated, info
+
+    returns = []
+    with pytest.warns(UserWarning, match="beta"):
+        loop(
+            cpprb.ReplayBuffer(9, copy.deepcopy(fields)),
+            FourValues(),
+            max_steps=20,
+            episode_callback=lambda _episode, _step, reported: returns.append(reported),
+        )
+    assert returns == [5.0] * 4, "the last reward; the sum is 15"
 
 
 def test_every_name_of_cpprb_is_in_the_table() -> None:

@@ -1,0 +1,653 @@
+"""Episodes beside a log of all steps: what is stored, listed, drawn, evicted, saved and loaded.
+
+Every observation is (environment, episode, step), so that the origin of a sampled row can be read from it.
+The log keeps every step in plain lists; rings, tables and masses are worked out anew from it after each call.
+Distributions are compared by Pearson's χ² with fixed seeds; correct code fails less than once in a million
+tests (`LEAST`).
+"""
+
+import copy
+import pickle
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from forger import trial
+from scipy.stats import chi2
+
+from replay_tutorial import EpisodeReplayBuffer
+
+LEAST = 1e-6
+EPS = 1e-4
+TRIPLE, NUMBER = {"shape": 3, "dtype": np.float32}, {"shape": (), "dtype": np.float32}
+FLAG = {"shape": (), "dtype": bool}
+FIELDS: dict[str, dict[str, Any]] = {
+    "obs": TRIPLE,
+    "act": {"shape": 1, "dtype": np.int64},
+    "rew": NUMBER,
+    "next_obs": TRIPLE,
+    "terminated": FLAG,
+    "truncated": FLAG,
+}
+SMALL = {"obs": NUMBER, "rew": NUMBER, "next_obs": NUMBER, "terminated": FLAG}
+
+Step = dict[str, Any]
+
+
+class Life:
+    """A buffer, environments whose episodes have random lengths, and a log of everything."""
+
+    def __init__(
+        self, places: int = 37, environments: int = 3, longest: int = 9, alpha: float = 0.6, seed: int = 0
+    ) -> None:
+        self.places, self.environments, self.longest, self.alpha = places, environments, longest, alpha
+        self.buffer, self.rng = self.make(seed), np.random.default_rng(seed)
+        each = range(environments)
+        self.log: list[list[Step | None]] = [[] for _ in each]  # by position; None is a final observation
+        self.table: list[list[dict[str, Any]]] = [[] for _ in each]  # the episodes of each environment
+        self.left = [0 for _ in each]  # steps until the end of the episode
+        self.floor = [0 for _ in each]  # positions that were cleared
+        self.max_priority, self.stale = 1.0, 0
+
+    def make(self, seed: int = 0) -> EpisodeReplayBuffer:
+        size = self.places * self.environments + self.environments - 1  # cannot be divided equally
+        options = {"environments": self.environments, "alpha": self.alpha, "eps": EPS}
+        return EpisodeReplayBuffer(size, FIELDS, seed=seed, **options)
+
+    # The log
+
+    def is_running(self, environment: int) -> bool:
+        return bool(self.table[environment]) and self.table[environment][-1]["end"] is None
+
+    def stored(self, environment: int) -> range:
+        """Positions whose places are not overwritten; one place belongs to the next step."""
+        log = self.log[environment]
+        return range(max(self.floor[environment], len(log) - self.places + 1), len(log))
+
+    def step(self, environment: int, priority: float | None) -> Step:
+        """Make the next step of an environment and write it to the log."""
+        log, table = self.log[environment], self.table[environment]
+        if not self.is_running(environment):
+            self.left[environment] = int(self.rng.integers(1, self.longest + 1))
+            number = len(table) * self.environments + environment
+            table.append({"episode": number, "start": len(log), "end": None, "tag": 0, "evicted": False})
+        serial, number = len(table) - 1, len(log) - table[-1]["start"]
+        self.left[environment] -= 1
+        how = self.rng.integers(3) if self.left[environment] == 0 else 2  # 2: no flag, at the end as well
+        step = {
+            "obs": np.array([environment, serial, number], np.float32),
+            "act": np.array([number], np.int64),
+            "rew": np.float32(number + 0.5),
+            "next_obs": np.array([environment, serial, number + 1], np.float32),
+            "terminated": how == 0,
+            "truncated": how == 1,
+        }
+        mass = (self.max_priority if priority is None else priority) + EPS
+        log.append({**step, "mass": mass**self.alpha, "episode": table[-1]})
+        if how < 2:
+            self.end(environment)
+        return step
+
+    def end(self, environment: int) -> None:
+        if self.is_running(environment):
+            self.table[environment][-1]["end"] = len(self.log[environment])
+            self.log[environment].append(None)
+
+    def live(self) -> dict[int, Step]:
+        """The steps that can be sampled, by index."""
+        return {
+            position * self.environments + environment: step
+            for environment in range(self.environments)
+            for position in self.stored(environment)
+            if (step := self.log[environment][position]) is not None and not step["episode"]["evicted"]
+        }
+
+    def listed(self) -> list[dict[str, Any]]:
+        """What `episodes` must return, one dict for each episode."""
+        found: list[dict[str, Any]] = []
+        for environment in range(self.environments):
+            log = self.log[environment]
+            for entry in self.table[environment]:
+                end = len(log) if entry["end"] is None else entry["end"]
+                left = [p for p in range(entry["start"], end) if p in self.stored(environment)]
+                if left and not entry["evicted"]:
+                    found.append(
+                        {
+                            "episode": entry["episode"],
+                            "environment": environment,
+                            "start": left[0] * self.environments + environment,
+                            "length": len(left),
+                            "return": sum(float(log[p]["rew"]) for p in range(entry["start"], end)),
+                            "tag": entry["tag"],
+                            "finished": entry["end"] is not None,
+                            "whole": left[0] == entry["start"],
+                        }
+                    )
+        return sorted(found, key=lambda entry: entry["episode"])
+
+    # Calls
+
+    def finish_cut_episodes(self) -> None:
+        """End the episodes that are over although no flag says so."""
+        for environment in range(self.environments):
+            if self.is_running(environment) and self.left[environment] == 0:
+                self.buffer.on_episode_end(environment)
+                self.buffer.on_episode_end(environment)  # once more has no effect
+                self.end(environment)
+
+    def priorities(self, count: int) -> list[float] | None:
+        return None if self.rng.random() < 0.3 else (self.rng.random(count) * 3).tolist()
+
+    def raise_max(self, priorities: list[float] | None) -> None:
+        if priorities is not None:
+            self.max_priority = max(priorities + [self.max_priority] * self.known)
+        self.known = True
+
+    known = False  # whether any priority has been set, if only by default
+
+    def add(self, environment: int, count: int) -> None:
+        """Add a batch, as far as the episode's end has a flag."""
+        self.finish_cut_episodes()
+        priorities, steps = self.priorities(count), list[Step]()
+        expected = len(self.log[environment]) * self.environments + environment
+        for i in range(count):
+            steps.append(self.step(environment, None if priorities is None else priorities[i]))
+            if self.is_running(environment) and self.left[environment] == 0:
+                break
+        given = None if priorities is None else priorities[: len(steps)]
+        fields = {name: np.array([step[name] for step in steps]) for name in FIELDS}
+        assert self.buffer.add(environment, priorities=given, **fields) == expected
+        self.raise_max(given)
+
+    def add_step(self) -> None:
+        self.finish_cut_episodes()
+        skip = self.rng.random(self.environments) < 0.3
+        priorities = self.priorities(self.environments)
+        heads = [len(log) * self.environments + environment for environment, log in enumerate(self.log)]
+        junk = {name: np.full(spec["shape"], 77, spec["dtype"]) for name, spec in FIELDS.items()}
+        steps = [
+            junk if skip[e] else self.step(e, None if priorities is None else priorities[e])
+            for e in range(self.environments)
+        ]
+        fields = {name: np.array([step[name] for step in steps]) for name in FIELDS}
+        indexes = self.buffer.add_step(skip if skip.any() else None, priorities=priorities, **fields)
+        assert indexes.tolist() == [head for e, head in enumerate(heads) if not skip[e]]
+        if not skip.all():
+            self.raise_max(None if priorities is None else np.array(priorities)[~skip].tolist())
+
+    def end_early(self) -> None:
+        environment = int(self.rng.integers(self.environments))
+        self.buffer.on_episode_end(environment)
+        self.end(environment)
+
+    def update_priorities(self) -> None:
+        """Of stored, overwritten and evicted steps, of final observations, and of some twice."""
+        given = [e + self.environments * p for e in range(self.environments) for p in range(len(self.log[e]))]
+        if not given:
+            return
+        indexes, live = self.rng.choice(given[-60:], 20), self.live()
+        priorities = self.rng.random(20) * 4
+        self.buffer.update_priorities(indexes, priorities)
+        known = []
+        for index, priority in zip(indexes.tolist(), priorities.tolist(), strict=True):
+            if index in live:
+                live[index]["mass"] = (priority + EPS) ** self.alpha
+                known.append(priority)
+            else:
+                self.stale += 1
+        if known:
+            self.raise_max(known)
+
+    def update_fields(self) -> None:
+        given = [e + self.environments * p for e in range(self.environments) for p in range(len(self.log[e]))]
+        if not given:
+            return
+        indexes, live = self.rng.choice(given[-60:], 8), self.live()
+        actions = self.rng.integers(100, 200, 8)
+        stored = self.buffer.update_fields(indexes, act=actions)
+        assert stored.tolist() == [index in live for index in indexes.tolist()]
+        for index, action in zip(indexes.tolist(), actions, strict=True):
+            if index in live:
+                live[index]["act"] = np.array([action])
+
+    def some_episodes(self) -> list[dict[str, Any]]:
+        """Episodes that have ended, some of them no longer stored, and one twice."""
+        ended = [entry for table in self.table for entry in table[-5:] if entry["end"] is not None]
+        return [ended[i] for i in self.rng.integers(len(ended), size=2)] if ended else []
+
+    def tag(self) -> None:
+        some, live = self.some_episodes(), {entry["episode"] for entry in self.listed()}
+        tags = self.rng.integers(-5, 5, len(some)).tolist()
+        self.buffer.tag([entry["episode"] for entry in some], tags)
+        for entry, tag in zip(some, tags, strict=True):
+            entry["tag"] = tag if entry["episode"] in live else entry["tag"]
+
+    def evict(self) -> None:
+        some = self.some_episodes()
+        self.buffer.evict([entry["episode"] for entry in some])
+        for entry in some:
+            entry["evicted"] = True
+
+    def keep_best(self) -> None:
+        by = ("return", "length", "tag")[self.rng.integers(3)]
+        finished = [entry for entry in self.listed() if entry["finished"]]
+        worst = sorted(finished, key=lambda entry: (entry[by], entry["episode"]))[: len(finished) - 6]
+        self.buffer.keep_best(6, by)
+        gone = {entry["episode"] for entry in worst} if len(finished) > 6 else set()
+        for table in self.table:
+            for entry in table:
+                entry["evicted"] |= entry["episode"] in gone
+
+    def clear(self) -> None:
+        self.buffer.clear()
+        for environment in range(self.environments):
+            for entry in self.table[environment]:
+                entry["end"] = entry["start"] if entry["end"] is None else entry["end"]
+            self.floor[environment] = len(self.log[environment])
+        self.max_priority, self.known = 1.0, False
+
+    CALLS: tuple[tuple[str, float], ...] = (
+        *(("add", 0.3), ("add_step", 0.4), ("end_early", 0.05), ("update_priorities", 0.1)),
+        *(("update_fields", 0.05), ("tag", 0.05), ("evict", 0.03), ("keep_best", 0.01), ("clear", 0.01)),
+    )
+
+    def act(self) -> None:
+        """Make one random call."""
+        names, shares = zip(*self.CALLS, strict=True)
+        name = str(self.rng.choice(names, p=np.array(shares) / sum(shares)))
+        if name == "add":
+            count = int(self.rng.choice([1, 2, 5, 30]))
+            self.add(int(self.rng.integers(self.environments)), count)
+        else:
+            getattr(self, name)()
+
+    def check(self) -> None:
+        """Compare everything that can be seen with the log."""
+        buffer, live, listed = self.buffer, self.live(), self.listed()
+        assert len(buffer) == buffer.get_stored_size() == len(live)
+        assert buffer.stale_updates == self.stale
+        assert buffer.get_max_priority() == self.max_priority
+        found = {name: array.tolist() for name, array in buffer.episodes().items()}
+        assert [dict(zip(found, row, strict=True)) for row in zip(*found.values(), strict=True)] == listed
+        for entry in listed:
+            assert_same(buffer.get_episode(entry["episode"]), self.episode(entry, live))
+        masses = np.zeros(self.places * self.environments)
+        for index, step in live.items():
+            position, environment = divmod(index, self.environments)
+            masses[environment * self.places + position % self.places] = step["mass"]
+        check_tree(buffer._ring.tree, masses)
+        if live:
+            self.check_batch(buffer.sample(16, beta=0.7), live)
+
+    def episode(self, entry: dict[str, Any], live: dict[int, Step]) -> dict[str, Any]:
+        """What `get_episode` must return."""
+        indexes = [entry["start"] + i * self.environments for i in range(entry["length"])]
+        steps = [live[index] for index in indexes]
+        expected = {name: np.array([step[name] for step in steps]) for name in FIELDS if name != "next_obs"}
+        expected["obs"] = np.concatenate([expected["obs"], [steps[-1]["next_obs"]]])
+        return expected | {"indexes": np.array(indexes)}
+
+    def check_batch(self, batch: dict[str, Any], live: dict[int, Step]) -> None:
+        steps = [live[index] for index in batch["indexes"].tolist()]  # raises KeyError for any other index
+        assert list(batch) == [*FIELDS, "indexes", "weights"]
+        for name in FIELDS:
+            assert_same({name: batch[name]}, {name: np.array([step[name] for step in steps])})
+        least = min(step["mass"] for step in live.values())
+        weights = [(least / step["mass"]) ** 0.7 for step in steps]
+        np.testing.assert_allclose(batch["weights"], weights, rtol=1e-6)
+
+
+def assert_same(found: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert found.keys() == expected.keys()
+    for name, array in found.items():
+        assert array.shape == expected[name].shape, name
+        np.testing.assert_array_equal(array, expected[name], err_msg=name)
+
+
+def check_tree(tree: Any, masses: Any) -> None:
+    """Assert that the leaves are the masses, and each node the sum and the minimum of its children."""
+    leaves = np.zeros(tree.leaf_count)
+    leaves[: len(masses)] = masses
+    np.testing.assert_allclose(tree.leaves, leaves, rtol=1e-12)
+    nodes = np.arange(7, len(tree.minima))  # node n has the children 8 (n - 6) to 8 (n - 6) + 7
+    children = 8 * (nodes[:, None] - 6) + np.arange(8)
+    below = np.where(
+        children < len(tree.minima), tree.minima[children % len(tree.minima)], tree.sums[children]
+    )
+    least = np.where(below > 0, below, np.inf).min(axis=1)
+    np.testing.assert_allclose(tree.sums[nodes], tree.sums[children].sum(axis=1), rtol=1e-12)
+    np.testing.assert_array_equal(tree.minima[nodes], np.where(least < np.inf, least, 0.0))
+
+
+def assert_chi_square(counts: Any, expected: Any) -> None:
+    """Assert that counts are plausible for the expected ones; an expected count of 0 must be 0."""
+    counts, expected = np.asarray(counts, float), np.asarray(expected, float)
+    assert (counts[expected == 0] == 0).all()
+    counts, expected = counts[expected > 0], expected[expected > 0]
+    statistic = ((counts - expected) ** 2 / expected).sum()
+    assert chi2.sf(statistic, len(counts) - 1) > LEAST
+
+
+@pytest.mark.parametrize(
+    ("places", "environments", "longest", "alpha"),
+    [(37, 3, 9, 0.6), (37, 3, 9, 0.0), (37, 1, 9, 0.6), (8, 2, 20, 0.6), (3, 2, 5, 1.0), (64, 3, 150, 0.6)],
+)
+def test_buffer_agrees_with_the_log_after_every_call(places, environments, longest, alpha):
+    """Five times around the ring: with running, partly overwritten, evicted and too long episodes."""
+    life = Life(places, environments, longest, alpha)
+    seen = Counter[str]()
+    while min(map(len, life.log)) < 5 * places or sum(seen.values()) < 150:
+        life.act()
+        life.check()
+        for entry in life.listed():
+            seen["running"] += not entry["finished"]
+            seen["partly overwritten"] += not entry["whole"]
+        seen["calls"] += 1
+    assert min(seen.values()) > 20
+
+
+def test_one_batch_stores_the_same_as_one_step_at_a_time():
+    life, single = Life(longest=30, alpha=0.0), Life(alpha=0.0).make()
+    for _ in range(60):
+        life.add(int(life.rng.integers(3)), 40)
+    for environment, log in enumerate(life.log):
+        for step in log:
+            if step is not None:
+                single.add(environment, **{name: step[name] for name in FIELDS})
+            else:  # has no effect after a flag
+                single.on_episode_end(environment)
+    assert_same(single.episodes(), life.buffer.episodes())
+    for episode in single.episodes()["episode"]:
+        assert_same(single.get_episode(episode), life.buffer.get_episode(episode))
+    assert_same(single.sample(100), life.buffer.sample(100))
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6])
+def test_steps_are_drawn_in_proportion_to_their_masses(alpha):
+    """With alpha = 0, all of them equally often, in episodes of all lengths; never another one."""
+    life = Life(alpha=alpha, seed=1)
+    while min(map(len, life.log)) < 100:
+        life.act()
+    live, counts = life.live(), Counter[int]()
+    draws = 40_000
+    for _ in range(draws // 2):
+        counts.update(life.buffer.sample(2)["indexes"].tolist())
+    masses = np.array([step["mass"] for step in live.values()])
+    if alpha == 0:
+        assert (masses == 1).all()
+    assert counts.keys() <= live.keys()
+    assert_chi_square([counts[index] for index in live], draws * masses / masses.sum())
+
+
+def test_weights_are_normalized_by_buffer_or_batch():
+    life = Life()
+    while len(life.live()) < 50:
+        life.act()
+    life.buffer.update_priorities([*life.live()], np.arange(1.0, len(life.live()) + 1))
+    batch = life.buffer.sample(4, beta=1.0, normalize="batch")
+    masses = np.array([[*life.live()].index(i) + 1 + EPS for i in batch["indexes"].tolist()]) ** 0.6
+    np.testing.assert_allclose(batch["weights"], masses.min() / masses, rtol=1e-6)
+
+
+def line(count: int, first: int = 0, end: bool = True) -> dict[str, Any]:
+    """An episode of `SMALL` fields whose observations are consecutive numbers."""
+    obs = np.arange(first, first + count, dtype=np.float32)
+    return {
+        "obs": obs,
+        "rew": np.ones(count, np.float32),
+        "next_obs": obs + 1,
+        "terminated": (np.arange(count) == count - 1) & end,
+    }
+
+
+def test_step_of_priority_zero_is_never_drawn_without_eps():
+    buffer = EpisodeReplayBuffer(20, SMALL, alpha=1.0, eps=0.0, seed=0)
+    buffer.add(**line(6), priorities=[0, 1, 0, 2, 0, 0])
+    assert set(buffer.sample(500)["obs"].tolist()) == {1.0, 3.0}
+    buffer.update_priorities([1, 3, 4], [0, 0, 1])
+    assert set(buffer.sample(500)["obs"].tolist()) == {4.0}
+    buffer.update_priorities([4], [0])
+    with pytest.raises(ValueError, match="Every mass is 0"):
+        buffer.sample(1)
+    assert len(buffer) == 6
+
+
+@pytest.mark.parametrize("environments", [1, 3])
+def test_observation_that_continues_nothing_is_refused(environments):
+    """A forgotten on_episode_end, or the step of an environment that only reset itself."""
+    buffer = EpisodeReplayBuffer(60, SMALL, environments=environments)
+    last = environments - 1
+    buffer.add(last, **line(3, end=False))
+    with pytest.raises(ValueError, match=rf"'obs' of step 0 differs.*environment {last}.*on_episode_end"):
+        buffer.add(last, **line(2, first=50))
+    jump = line(4, first=3, end=False)
+    jump["obs"][2] += 7
+    with pytest.raises(ValueError, match="step 2 differs"):
+        buffer.add(last, **jump)
+    one = {name: np.repeat(array[:1], environments) for name, array in line(1, first=8).items()}
+    with pytest.raises(ValueError, match=rf"step {last} differs.*skip"):
+        buffer.add_step(**one)
+    assert len(buffer) == 3 and buffer.get_next_index(0) == (3 if environments == 1 else 0)
+    if environments == 3:
+        buffer.add_step(np.array([False, False, True]), **one)
+        assert len(buffer) == 5
+    buffer.add(last, **line(2, first=3))  # continues the episode
+    buffer.add(last, **line(2, first=50))  # begins the next one
+    table = buffer.episodes()
+    assert table["length"][table["environment"] == last].tolist() == [5, 2]
+
+
+def test_nan_continues_nan():
+    buffer = EpisodeReplayBuffer(20, SMALL)
+    nan = line(4)
+    nan["obs"][2] = nan["next_obs"][1] = np.nan
+    for i in range(2):
+        buffer.add(**{name: array[i] for name, array in nan.items()})
+    buffer.add(**{name: array[2:] for name, array in nan.items()})
+    np.testing.assert_array_equal(buffer.get_episode(0)["obs"], [0, 1, np.nan, 3, 4])
+
+
+@pytest.mark.parametrize("name", ["terminated", "truncated", "done"])
+def test_each_of_three_flags_ends_an_episode(name):
+    buffer = EpisodeReplayBuffer(20, {**SMALL, "truncated": FLAG, "done": {"shape": 1, "dtype": np.float32}})
+    step = {"obs": 0, "rew": 1, "next_obs": 1, "terminated": False, "truncated": False, "done": 0.0}
+    buffer.add(**step | {name: 1.0 if name == "done" else True})
+    assert buffer.episodes()["finished"].tolist() == [True]
+
+
+def test_large_and_several_observations_share_their_memory():
+    """Also when `next_obs` is declared before `obs`, and beside a `next_` field without a partner."""
+    image = {"shape": (40, 30), "dtype": np.float32}
+    fields = {"next_image": image, "image": image, **SMALL, "next_rew": NUMBER, "next_act": NUMBER}
+    del fields["rew"]
+    buffer, plain = EpisodeReplayBuffer(9, fields, rew="next_act"), EpisodeReplayBuffer(9, SMALL)
+    assert buffer.nbytes < 1.05 * 10 * (40 * 30 * 4 + 24) and plain.nbytes < buffer.nbytes / 100
+    for first in range(0, 30, 3):
+        step = line(3, first)
+        step["image"] = np.broadcast_to(step["obs"][:, None, None], (3, 40, 30))
+        step["next_image"] = step["image"] + 1
+        step |= {"next_rew": step.pop("rew"), "next_act": step["obs"] * 2}
+        buffer.add(**step)
+    batch = buffer.sample(30)
+    assert list(batch) == [*fields, "indexes", "weights"]
+    for name in ("image", "next_image"):
+        obs = batch["obs"] + (name == "next_image")
+        assert (batch[name] == obs[:, None, None]).all() and batch[name].flags.c_contiguous
+    assert buffer.episodes()["return"].tolist() == [2 * (24 + 25 + 26), 2 * (27 + 28 + 29)]
+
+
+def test_updated_observation_is_seen_from_both_sides():
+    buffer = EpisodeReplayBuffer(20, SMALL, seed=0)
+    buffer.add(**line(4))
+    assert buffer.update_fields([1, 1], obs=[70, 80], rew=[5, 6]).tolist() == [True, True]
+    episode = buffer.get_episode(0)
+    assert episode["obs"].tolist() == [0, 80, 2, 3, 4] and episode["rew"].tolist() == [1, 6, 1, 1]
+    batch = buffer.sample(100)
+    assert {*batch["next_obs"][batch["indexes"] == 0].tolist()} == {80}
+    assert buffer.episodes()["return"].tolist() == [4]
+    assert buffer.update_fields([], rew=[]).shape == (0,)
+
+
+@pytest.mark.parametrize(
+    ("error", "text", "call"),
+    [
+        (IndexError, "No step with index 3 .*environment 1 is 3", lambda b: b.update_fields([3], rew=1)),
+        (IndexError, "No step with index 3 .*environment 1 is 3", lambda b: b.update_priorities([3], 1)),
+        (IndexError, "No step with index -1", lambda b: b.update_priorities([-1], 1)),
+        (ValueError, "priority.*nan", lambda b: b.update_priorities([0, 2], [1, np.nan])),
+        (KeyError, "'terminated'.*rew", lambda b: b.update_fields([0], terminated=True)),
+        (KeyError, "'next_obs'", lambda b: b.update_fields([0], next_obs=True, obs=2)),
+        (ValueError, "2 indexes.*3 values", lambda b: b.update_fields([0, 2], rew=[1, 2, 3])),
+        (TypeError, "indexes must be integers", lambda b: b.update_fields([0.5], rew=[1])),
+        (IndexError, "no episode 3", lambda b: b.get_episode(3)),
+        (IndexError, "no episode -1", lambda b: b.evict(-1)),
+        (ValueError, "Episode 2 is running", lambda b: b.evict([0, 2])),
+        (TypeError, "episodes must be integers", lambda b: b.evict(1.0)),
+        (ValueError, "2 episodes, but 3 tags", lambda b: b.tag([0, 2], [1, 2, 3])),
+        (TypeError, "tag must be integers", lambda b: b.tag(0, "good")),
+        (ValueError, "at least 0", lambda b: b.keep_best(-1)),
+        (KeyError, "fame", lambda b: b.keep_best(1, by="fame")),
+        (IndexError, "environment must be between 0 and 1", lambda b: b.add(2, **line(1))),
+        (IndexError, "environment", lambda b: b.on_episode_end(-1)),
+        (KeyError, "next_obs", lambda b: b.add(obs=1, rew=1, terminated=False)),
+        (ValueError, "expects 2 steps", lambda b: b.add_step(**line(3))),
+        (TypeError, "skip must be bool", lambda b: b.add_step([0, 1], **line(2))),
+        (ValueError, "its shape", lambda b: b.add_step([True], **line(2))),
+        (ValueError, "A priority must be", lambda b: b.add(**line(2, 2), priorities=[1, -1])),
+        (ValueError, "batch_size", lambda b: b.sample(0)),
+        (ValueError, "beta", lambda b: b.sample(1, 1.1)),
+    ],
+)
+def test_wrong_argument_is_refused_and_changes_nothing(error, text, call):
+    buffer = EpisodeReplayBuffer(40, SMALL, environments=2, alpha=0.6, seed=0)
+    buffer.add(0, **line(1))
+    buffer.add(0, **line(2, end=False))
+    buffer.add(1, **line(1, end=False))
+    before = seen(buffer)
+    with pytest.raises(error, match=text):
+        call(buffer)
+    assert seen(buffer) == before
+
+
+def test_episode_that_is_gone_is_not_returned_and_otherwise_ignored():
+    buffer = EpisodeReplayBuffer(20, SMALL)
+    for _ in range(9):
+        buffer.add(**line(2))
+    buffer.evict([8, 8])
+    before = seen(buffer)
+    for episode in (0, 8):
+        with pytest.raises(IndexError, match=f"Episode {episode} is not stored any more"):
+            buffer.get_episode(episode)
+        buffer.evict(episode)
+        buffer.tag(episode, 5)
+    assert seen(buffer) == before
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ("at least 9, 3 for each", {"size": 8, "environments": 3}),
+        ("at least 1", {"environments": 0}),
+        ("no pair such as obs and next_obs", {"env_dict": {"obs": {}, "terminated": {}}}),
+        ("no pair", {"env_dict": {"obs": {}, "next_obs": {"shape": 2}, "terminated": {}}}),
+        ("'terminated' or 'done'", {"env_dict": {"obs": {}, "next_obs": {}, "truncated": {}}}),
+        (r"shape \(\) or \(1,\)", {"env_dict": {**SMALL, "rew": {"shape": 2}}}),
+        ("'indexes'.*reserved", {"env_dict": {**SMALL, "indexes": {}}}),
+        ("alpha", {"alpha": 1.5}),
+    ],
+)
+def test_constructor_refuses(text, options):
+    with pytest.raises(ValueError, match=text):
+        EpisodeReplayBuffer(**{"size": 20, "env_dict": SMALL, **options})
+
+
+def test_empty_buffer_says_so():
+    buffer = EpisodeReplayBuffer(20, SMALL)
+    with pytest.raises(ValueError, match="empty"):
+        buffer.sample(1)
+    assert len(buffer) == 0 and buffer.episodes()["episode"].tolist() == []
+    buffer.evict([])
+    buffer.keep_best(3)
+    buffer.on_episode_end()
+    assert buffer.get_next_index() == 0  # an episode without steps takes no place
+
+
+def test_best_episodes_are_kept_and_nan_is_the_worst():
+    buffer = EpisodeReplayBuffer(100, SMALL)
+    for reward in (3, np.nan, 7, 7, 1, 7):
+        buffer.add(obs=0, rew=reward, next_obs=1, terminated=True)
+    buffer.add(obs=0, rew=0, next_obs=1, terminated=False)
+    buffer.keep_best(5)
+    assert buffer.episodes()["episode"].tolist() == [0, 2, 3, 4, 5, 6]
+    buffer.keep_best(2)
+    assert buffer.episodes()["episode"].tolist() == [3, 5, 6]  # the newest of equal ones
+    buffer.keep_best(0, by="length")
+    assert buffer.episodes()["episode"].tolist() == [6] and len(buffer) == 1
+
+
+def seen(buffer: Any) -> Any:
+    """All there is to see of a buffer; what it draws is seen in a copy."""
+    arrays = buffer._ring.arrays
+    names = ("kinds", "heads", "floors", "episodes", "running", "stored", "sums", "minima")
+    state: list[Any] = [getattr(arrays, name).tolist() for name in names]
+    state += [buffer.get_max_priority(), buffer.stale_updates, str(buffer._rng.bit_generator.state)]
+    table = buffer.episodes()
+    state += [(name, array.tolist()) for name, array in table.items()]
+    for episode in table["episode"]:
+        state += [(name, array.tolist()) for name, array in buffer.get_episode(episode).items()]
+    if len(buffer):
+        state += [(name, array.tolist()) for name, array in copy.deepcopy(buffer).sample(9).items()]
+    return state
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda buffer: pickle.loads(pickle.dumps(buffer)), None])
+def test_generations_of_copies_live_the_same_life(copied, tmp_path):
+    """Copied, pickled, or saved and loaded, at any moment: also with unfinished episodes, and after clear."""
+    life = Life(places=17, seed=4)
+    kept = copy.deepcopy(life)
+    for generation in range(60):
+        if copied is not None:
+            life.buffer = copied(life.buffer)
+        else:
+            life.buffer.save(tmp_path / "file")
+            life.buffer = life.make(seed=generation)
+            life.buffer.load(tmp_path / "file")
+        assert seen(life.buffer) == seen(kept.buffer)
+        for _ in range(6):
+            life.act()
+            kept.act()
+    life.check()
+
+
+def test_file_has_only_the_places_in_use(tmp_path):
+    buffer = EpisodeReplayBuffer(100_000, SMALL, environments=4)
+    buffer.add(2, **line(30, end=False))
+    buffer.save(tmp_path / "file")
+    assert (tmp_path / "file").stat().st_size < 5_000
+
+
+def test_forged_file_is_refused_or_loads_and_works(tmp_path: Path):
+    life = Life(places=17, environments=2, seed=2)
+    for _ in range(60):
+        life.act()
+    life.buffer.save(tmp_path / "whole")
+
+    zeros = {
+        name: np.zeros((3, *np.empty(spec["shape"]).shape), spec["dtype"]) for name, spec in FIELDS.items()
+    }
+
+    def use(buffer: EpisodeReplayBuffer) -> None:
+        assert 0 <= len(buffer) <= buffer.get_buffer_size()
+        assert sum(buffer.episodes()["length"]) == len(buffer)
+        for environment in range(2):
+            buffer.on_episode_end(environment)
+            for _ in range(9):
+                buffer.add(environment, **zeros)
+                buffer.sample(20)
+        for episode in buffer.episodes()["episode"]:
+            assert len(buffer.get_episode(episode)["obs"]) > 1
+        buffer.update_priorities(buffer.sample(200)["indexes"], 1.0)
+
+    assert trial(tmp_path / "whole", life.make, pickle.dumps, use, step=4) > 200

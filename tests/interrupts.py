@@ -191,6 +191,95 @@ class OfBuffer(Subject):
             assert (given | np.isclose(masses, (500.0 + EPS) ** ALPHA)).all(), "the mass of another row"
 
 
+class OfEpisodes(Subject):
+    """Two environments; the observation of step i is i, and its reward says where it belongs, too."""
+
+    def __init__(self, kind: str, option: str, folder: Path) -> None:
+        super().__init__(kind, option, folder)
+        self.make = lambda: getattr(replay_tutorial, kind)(
+            4 * CAPACITY, STEP_FIELDS, environments=2, seed=0, alpha=ALPHA, eps=EPS
+        )
+        self.thing, self.folder, self.next = self.make(), folder, [0, 0]
+        buffer = self.thing
+        for environment, count in ((0, 40), (1, 22)):  # both rings have wrapped around
+            self.add(environment, count)
+        file = folder / f"{kind} {option}"
+        if not file.exists():
+            buffer.save(file)
+        indexes = np.arange(20, 40)
+        some, finished = buffer.episodes()["episode"][:2], buffer.episodes()["finished"]
+        assert finished[:2].all() and not finished.all()
+        self.calls = {
+            "add": lambda: self.add(0, None),
+            "add a batch": lambda: self.add(0, 5),
+            "add more than fits": lambda: self.add(1, 50),
+            "add_step": self.add_step,
+            "on_episode_end": lambda: buffer.on_episode_end(0),
+            "sample": lambda: buffer.sample(4),
+            "update_priorities": lambda: buffer.update_priorities(indexes, np.full(20, 500.0)),
+            "update_fields": lambda: buffer.update_fields(indexes, rew=indexes + 0.5, other=indexes + 0.5),
+            "episodes": buffer.episodes,
+            "get_episode": lambda: buffer.get_episode(some[1]),
+            "tag": lambda: buffer.tag(some, 7),
+            "evict": lambda: buffer.evict(some),
+            "keep_best": lambda: buffer.keep_best(1),
+            "clear": buffer.clear,
+            "save": lambda: buffer.save(folder / "saved"),
+            "load": lambda: self.thing.load(file),
+        }
+
+    def add(self, environment: int, count: int | None) -> None:
+        first = self.next[environment]
+        self.next[environment] += count or 1
+        self.thing.add(environment, **steps(first, count, STEP_FIELDS))
+
+    def add_step(self) -> None:
+        both = [steps(first, None, STEP_FIELDS) for first in self.next]
+        self.next = [first + 1 for first in self.next]
+        self.thing.add_step(**{name: np.stack([one[name] for one in both]) for name in STEP_FIELDS})
+
+    def see(self) -> Any:
+        buffer = self.thing
+        seen = [len(buffer), buffer.get_max_priority(), buffer.stale_updates]
+        seen += [buffer.get_next_index(environment) for environment in (0, 1)]
+        seen += [str(buffer._rng.bit_generator.state), buffer._ring.tree.sums.tolist()]
+        table = buffer.episodes()
+        seen += [(name, each.tolist()) for name, each in table.items()]
+        for episode in table["episode"].tolist():
+            seen += [(name, each.tolist()) for name, each in buffer.get_episode(episode).items()]
+        return seen
+
+    def check(self, files: bool = True) -> None:
+        self.check_episodes()
+        if files:
+            self.thing.save(self.folder / "checked")
+            original, kept = self.see(), self.thing
+            self.thing = self.make()
+            self.thing.load(self.folder / "checked")
+            assert self.see() == original, "a file differs from its buffer"
+            self.thing = kept
+        self.next = [120, 120]  # an interrupted call may not have added its steps
+        for environment in (0, 1):
+            self.thing.on_episode_end(environment)
+            self.add(environment, 5)
+        self.add_step()
+        batch = self.thing.sample(4)
+        self.thing.update_priorities(batch["indexes"], batch["other"] + 1.0)
+        assert ((batch["weights"] > 0) & (batch["weights"] <= 1)).all()
+        self.check_episodes()
+
+    def check_episodes(self) -> None:
+        table, tree = self.thing.episodes(), self.thing._ring.tree
+        assert table["length"].sum() == len(self.thing) == np.count_nonzero(tree.leaves)
+        assert np.isclose(tree.leaves.sum(), tree.total, rtol=1e-12)
+        for episode in table["episode"].tolist():
+            stored = self.thing.get_episode(episode)
+            first = stored["obs"][0, 0]
+            expected = first + np.arange(len(stored["obs"]))
+            assert (stored["obs"] == expected[:, None]).all(), "a torn episode"
+            assert (stored["rew"] == stored["other"]).all(), "fields of different updates"
+
+
 class OfNStep(Subject):
     def __init__(self, kind: str, option: str, folder: Path) -> None:
         super().__init__(kind, option, folder)
@@ -288,6 +377,7 @@ SUBJECTS: list[tuple[type[Subject], str, str]] = [
         for kind in ("MPReplayBuffer", "MPPrioritizedReplayBuffer")
         for option in ("plain", "frames")
     ),
+    (OfEpisodes, "EpisodeReplayBuffer", ""),
     (OfNStep, "NStep", ""),
     (OfNStep, "NStep", "add_step"),
     (OfMailbox, "Mailbox", ""),

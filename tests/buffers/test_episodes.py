@@ -276,7 +276,12 @@ class Life:
         masses = np.zeros(self.places * self.environments)
         for index, step in live.items():
             position, environment = divmod(index, self.environments)
-            masses[environment * self.places + position % self.places] = step["mass"]
+            slot = environment * self.places + position % self.places
+            masses[slot] = step["mass"]
+            (entry,) = (entry for entry in listed if entry["episode"] == step["episode"]["episode"])
+            first = entry["start"] // self.environments
+            located = [array.item() for array in buffer._ring.locate(np.array([slot]))]
+            assert located == [position, first, first + entry["length"]]
         check_tree(buffer._ring.tree, masses)
         if live:
             self.check_batch(buffer.sample(16, beta=0.7), live)

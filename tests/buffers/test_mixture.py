@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest, chisquare
 
-from replay_tutorial import Mixture, NStep, PrioritizedReplayBuffer, ReplayBuffer
+from replay_tutorial import Mixture, MPPrioritizedReplayBuffer, NStep, PrioritizedReplayBuffer, ReplayBuffer
+from replay_tutorial.buffers.rank_based import RankBased
 from replay_tutorial.buffers.schemes import Distribution, Drawn, Reverse, Uniform
 
 FIELDS: dict[str, dict[str, Any]] = {"id": {"shape": (), "dtype": np.int64}, "obs": {"shape": (2, 3)}}
@@ -223,6 +224,28 @@ def test_a_component_can_have_its_own_scheme():
     assert mixture.names == ["new", "old"]
     assert set(batch["id"][batch["source"] == 0].tolist()) == {30}
     assert (batch["probabilities"][batch["source"] == 0] == 0.5).all()
+
+
+def test_shared_buffers_mix_with_others_and_by_rank():
+    buffers = three_buffers()
+    shared = MPPrioritizedReplayBuffer(8, FIELDS, seed=4, alpha=ALPHA, eps=EPS)
+    ids = np.arange(300, 320)
+    shared.add(id=ids, obs=ids[:, None, None] * np.ones((2, 3)), priorities=ids - 299.0)
+    mixture = Mixture(
+        {"shared": (shared, 0.5), "ranked": (buffers["online"], 0.5, RankBased(alpha=1.0))}, seed=0
+    )
+    batch = mixture.sample(10_000, beta=1.0)
+    once = dict(zip(batch["id"].tolist(), batch["probabilities"].tolist(), strict=True))
+    masses = {i: (i - 299.0 + EPS) ** ALPHA for i in range(312, 320)}
+    for i, mass in masses.items():
+        assert once[i] == pytest.approx(0.5 * mass / sum(masses.values()))
+    assert set(once) == {*range(24, 31), *masses}
+    assert sum(once.values()) == pytest.approx(1.0)
+    harmonic = sum(1 / rank for rank in range(1, 8))
+    assert once[27] == pytest.approx(0.5 / harmonic), "rank 1"
+    assert once[24] == once[29] == pytest.approx(0.5 * (1 / 2 + 1 / 3) / 2 / harmonic), "equal priorities"
+    mixture.update_priorities(batch, 1.0)
+    assert shared.min_mass == pytest.approx((1 + EPS) ** ALPHA)
 
 
 def test_n_step_rows_mix_with_a_buffer_that_declares_their_fields():

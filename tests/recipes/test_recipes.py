@@ -417,6 +417,31 @@ def test_cpprb_differs_as_the_page_says() -> None:
     np.testing.assert_array_equal(moved.get_all_transitions()["obs"].ravel(), np.arange(10))
 
 
+def test_sampling_schemes_do_what_the_page_says(monkeypatch) -> None:
+    recipe = program("sampling_schemes", monkeypatch)
+    size = recipe.size
+    powers = 0.5 ** (np.arange(size) / 1_000)
+    age = (np.arange(size) * powers).sum() / powers.sum()
+    ages = size - 1 - recipe.buffer.sample(20_000, scheme=recipe.Geometric(half_life=1_000))["step"]
+    assert abs(ages.mean() - age) < 4 * ages.std() / np.sqrt(len(ages))
+    assert recipe.combined["step"][:2].tolist() == [size - 2, size - 1]
+    corrected = recipe.correction * recipe.recent["rew"]
+    assert abs(corrected.mean() - 0.5) < 4 * corrected.std() / np.sqrt(256)
+    assert recipe.recent["rew"].mean() > 0.8
+
+    copies = [
+        np.count_nonzero(recipe.buffer.sample(256, scheme=scheme)["step"] == 0)
+        for scheme in (recipe.Proportional(), recipe.RankBased(alpha=0.7))
+    ]
+    assert copies[0] > 60, "(1e6)^0.6 is 4,000, and the mean mass of the others is below 1"
+    assert copies[1] <= 8, "1 / Σ r^-0.7 of 256 is 5.2"
+
+    mixed = recipe.mixture.sample(256)["source"]
+    assert np.bincount(mixed).tolist() == [192, 64]
+    assert recipe.fresh[recipe.positions].mean() > recipe.fresh.mean()
+    assert recipe.batch["rew"].shape == (64,)
+
+
 def test_cpprbs_hindsight_differs_as_the_page_says() -> None:
     cpprb = pytest.importorskip("cpprb")
     fields = {name: {} for name in ("obs", "act", "next_obs", "done")}

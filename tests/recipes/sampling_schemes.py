@@ -1,0 +1,60 @@
+"""Choose rows in other ways: by age, by rank, from several buffers, from a large batch."""
+
+# --8<-- [start:buffer]
+import numpy as np
+
+from replay_tutorial import Mixture, PrioritizedReplayBuffer, ReplayBuffer, laber
+from replay_tutorial.buffers.rank_based import RankBased
+from replay_tutorial.buffers.schemes import Combined, Geometric, Proportional
+
+number = {"shape": ()}
+FIELDS = {"step": {"shape": (), "dtype": np.int64}, "rew": number, "error": number}
+rng, size = np.random.default_rng(0), 10_000
+errors = rng.exponential(size=size)
+errors[0] = 1e6  # an outlier
+
+buffer = PrioritizedReplayBuffer(size, FIELDS, seed=0)
+buffer.add(step=np.arange(size), rew=np.linspace(0, 1, size), error=errors, priorities=errors)
+# --8<-- [end:buffer]
+
+
+# --8<-- [start:age]
+recent = buffer.sample(256, beta=0.0, scheme=Geometric(half_life=1_000))
+print("mean age:", (size - 1 - recent["step"]).mean())
+
+combined = buffer.sample(256, beta=0.0, scheme=Combined(newest=2, scheme=Geometric(half_life=1_000)))
+print("the newest rows come first:", combined["step"][:2])
+# --8<-- [end:age]
+
+
+# --8<-- [start:weights]
+correction = 1 / (recent["probabilities"] * len(buffer))
+print("mean reward in the batch:", recent["rew"].mean(), "of all rows:", (correction * recent["rew"]).mean())
+# --8<-- [end:weights]
+
+
+# --8<-- [start:rank]
+for scheme in (Proportional(), RankBased(alpha=0.7)):
+    batch = buffer.sample(256, beta=0.4, scheme=scheme)
+    print(type(scheme).__name__, "copies of the outlier:", np.count_nonzero(batch["step"] == 0))
+# --8<-- [end:rank]
+
+
+# --8<-- [start:mixture]
+demonstrations = ReplayBuffer(500, FIELDS, seed=1)
+demonstrations.add(step=np.arange(-500, 0), rew=np.ones(500), error=np.ones(500))
+
+mixture = Mixture({"online": (buffer, 0.75), "demonstrations": (demonstrations, 0.25)}, seed=0)
+batch = mixture.sample(256, beta=0.4)
+print("rows from each buffer:", np.bincount(batch["source"]))
+mixture.update_priorities(batch, np.abs(batch["error"]))  # skips rows of buffers without priorities
+# --8<-- [end:mixture]
+
+
+# --8<-- [start:laber]
+large = demonstrations.sample(4 * 64)
+fresh = np.abs(rng.normal(size=4 * 64))  # |TD error| of the large batch, by the current network
+positions, weights = laber(fresh, 64, rng)
+batch = {name: array[positions] for name, array in large.items()}
+print("mean priority in the large batch:", fresh.mean(), "in the batch:", fresh[positions].mean())
+# --8<-- [end:laber]

@@ -126,8 +126,7 @@ def end_episode(places: Any, environment: int, windows: Windows, mass: float, ch
 def append_steps(
     plain: Plain,
     environments: Integers,
-    steps: Bytes,
-    nexts: Bytes,
+    rows: Bytes,
     rewards: Floats,
     ends: Flags,
     masses: Floats,
@@ -138,8 +137,8 @@ def append_steps(
 ) -> None:
     """Append steps in order, write their indexes, and set the maximum priority.
 
-    `nexts` are rows whose observations are the next observations of the steps. A window that becomes
-    complete has the mass of the step that completes it.
+    `rows` are the n steps, followed by n rows whose observations are the next observations of the steps. A
+    window that becomes complete has the mass of the step that completes it.
     """
     places = Places(*plain)
     length, period, _ = windows
@@ -157,8 +156,8 @@ def append_steps(
         serial = places.episodes[environment] - 1
         entry = environment * table + serial % table
         slot, next_slot = vacate(places, environment, position), vacate(places, environment, position + 1)
-        copy_row(places.rows, slot, steps, i)
-        copy_row(places.rows, next_slot, nexts, i)
+        copy_row(places.rows, slot, rows, i)
+        copy_row(places.rows, next_slot, rows, i + environments.shape[0])
         places.serials[slot] = places.serials[next_slot] = serial
         places.kinds[slot] = STEP
         places.stored[environment] += 1

@@ -32,7 +32,7 @@ from replay_tutorial.buffers.episode_ring import (
     end_running_episode,
     evict_episodes,
 )
-from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, FiniteFields, as_bytes
+from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, FiniteFields, Rows, as_bytes
 from replay_tutorial.buffers.gather import Gather
 from replay_tutorial.buffers.jit import Floats, Integers, int64, kernel, writable
 from replay_tutorial.buffers.n_step import END_FIELDS
@@ -277,37 +277,41 @@ class EpisodeReplayBuffer(BaseBuffer):
 
     def _append(self, environments: Integers, count: int, columns: list[Any], priorities: Any) -> Integers:
         """Check that steps continue their episodes, append them, and return their indexes."""
-        steps = self._fields.to_rows(count, columns)
-        ends = any_true(steps, self._ends)
-        self._check_consecutive(steps, environments, ends)
+        values = dict(zip(self._fields.fields, columns, strict=True))
         rows = np.zeros((2, count), self._ring.fields.dtype)
+        steps, nexts = rows
         for name in self._ring.fields.fields:
-            rows[0][name] = steps[name]
+            steps[name] = values[name]
         for name, next_name in self._nexts.items():
-            rows[1][name] = steps[next_name]
-        rewards, indexes = np.zeros(count), np.empty(count, np.int64)
-        for name in self._rewards:
-            rewards += steps[name].reshape(count)
+            nexts[name] = values[next_name]
+        ends = any_true(steps, self._ends)
+        self._check_consecutive(steps, nexts, environments, ends)
+        rewards = (
+            steps[self._rewards[0]].astype(np.float64).reshape(count) if self._rewards else np.zeros(count)
+        )
         masses, max_priority = self._prioritization.initial_masses(priorities, count)
+        indexes = np.empty(count, np.int64)
         append_steps(
-            *(self._ring.plain, environments, as_bytes(rows[0]), as_bytes(rows[1]), rewards, ends),
+            *(self._ring.plain, environments, as_bytes(rows.reshape(-1)), rewards, ends),
             *(np.full(count, masses) if np.ndim(masses) == 0 else masses, self._prioritization.max_given),
             *(max_priority, self._windows, indexes),
         )
         return indexes
 
-    def _check_consecutive(self, steps: Any, environments: Integers, ends: npt.NDArray[np.bool_]) -> None:
+    def _check_consecutive(
+        self, steps: Rows, nexts: Rows, environments: Integers, ends: npt.NDArray[np.bool_]
+    ) -> None:
         """Raise ValueError if an observation differs from the next observation of the step before it."""
-        ring, count = self._ring, len(steps)
-        follows = np.zeros(count, np.bool_)
-        same = count > 1 and environments[0] == environments[1]  # consecutive steps of one environment
-        follows[: 1 if same else count] = ring.arrays.running[environments[: 1 if same else count]]
-        before = ring.slots_of(environments, ring.arrays.heads[environments])
-        if same:
+        ring = self._ring
+        is_batch = len(steps) > 1 and environments[0] == environments[1]  # consecutive, of one environment
+        first = environments[:1] if is_batch else environments
+        before = ring.slots_of(first, ring.arrays.heads[first])
+        follows = ring.arrays.running[environments]
+        if is_batch:
             follows[1:] = ~ends[:-1]
         for name, next_name in self._nexts.items():
-            stored = ring.rows[name][before[: 1 if same else count]]
-            expected = np.concatenate([stored, steps[next_name][:-1]]) if same else stored
+            stored = ring.rows[name][before]
+            expected = np.concatenate([stored, nexts[name][:-1]]) if is_batch else stored
             broken = follows & differ(expected, steps[name])
             if broken.any():
                 step = int(broken.argmax())

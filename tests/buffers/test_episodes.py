@@ -633,6 +633,34 @@ def test_file_has_only_the_places_in_use(tmp_path):
     assert (tmp_path / "file").stat().st_size < 5_000
 
 
+@pytest.mark.parametrize(
+    ("text", "forged"),
+    [
+        ("an episode has no step", {"ends": (1, 3), "heads": (0, 4)}),
+        ("episodes have a gap", {"starts": (1, 7)}),
+        ("the oldest episode is another", {"starts": (0, 1)}),
+        ("the newest episode is another", {"ends": (1, 8)}),
+        ("not running", {"running": (0, True), "ends": (1, 9), "heads": (0, 9)}),
+        ("larger than another", {"episodes": (0, 99)}),
+        ("of another kind", {"kinds": (5, 2)}),
+        ("of another kind", {"kinds": (4, 0)}),
+        ("of another kind", {"kinds": (4, 3)}),
+        ("a place has a mass", {"kinds": (4, 1)}),
+        ("a mass is not between", {"leaves": (4, np.inf)}),
+    ],
+)
+def test_file_that_contradicts_itself_is_refused(text, forged, tmp_path):
+    buffer = EpisodeReplayBuffer(20, SMALL)
+    buffer.add(**line(5))
+    buffer.add(**line(3))
+    arrays = {**buffer._ring.arrays._asdict(), "leaves": buffer._ring.tree.leaves}
+    for name, (place, value) in forged.items():
+        arrays[name][place] = value
+    buffer.save(tmp_path / "file")
+    with pytest.raises(ValueError, match=f"is damaged.*{text}"):
+        EpisodeReplayBuffer(20, SMALL).load(tmp_path / "file")
+
+
 def test_forged_file_is_refused_or_loads_and_works(tmp_path: Path):
     life = Life(places=17, environments=2, seed=2)
     for _ in range(60):

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from replay_tutorial.buffers.fields import LARGE, Batch, Fields, Rows, as_bytes
 from replay_tutorial.buffers.jit import Bytes, Integers
-from replay_tutorial.buffers.rows import take_parts, take_rows
+from replay_tutorial.buffers.rows import take_parts, take_rows, take_runs
 
 Out = Mapping[str, npt.NDArray[Any]]
 
@@ -56,13 +56,16 @@ class Gather:
             }
         )
 
-    def take(self, rows: Bytes, slots: Integers, out: Out, threads: int = 1) -> Batch:
-        """Copy the rows in slots, int64[n], to arrays of shape (n, *shape): those in `out`, or new ones."""
+    def take(self, rows: Bytes, slots: Integers, out: Out, threads: int = 1, in_runs: bool = False) -> Batch:
+        """Copy the rows in slots, int64[n], to arrays of shape (n, *shape): those in `out`, or new ones.
+
+        `in_runs` says that most slots follow the one before, so that they are copied faster together.
+        """
         count = len(slots)
         small = np.empty((count, self._small.itemsize), np.uint8)
         records = small.view(self._small).reshape(-1)
         if self._small_bytes == rows.shape[1] and threads == 1 and not out:
-            take_rows(rows, slots, small)
+            (take_runs if in_runs else take_rows)(rows, slots, small)
             return {name: records[name] for name in self._names}
         specs: dict[str, ArraySpec] = {
             f.name: (f.dtype, f.shape) for f, _ in self._large if f.name not in out

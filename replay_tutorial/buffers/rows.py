@@ -56,6 +56,16 @@ def take_rows(rows: Bytes, slots: Integers, copies: Bytes) -> None:
 
 
 @kernel
+def take_runs(rows: Bytes, slots: Integers, copies: Bytes) -> None:
+    """Copy the rows in `slots` to `copies`, with one call for each run of consecutive slots."""
+    first = 0
+    for i in range(1, len(slots) + 1):
+        if i == len(slots) or slots[i] != slots[i - 1] + 1:
+            copy_part(copies, first, 0, rows, slots[first], 0, (i - first) * rows.shape[1])
+            first = i
+
+
+@kernel
 def take_parts(rows: Bytes, slots: Integers, start: int, copies: Bytes, length: int) -> None:
     """Copy `length` bytes of each row in `slots`, beginning at byte `start`."""
     for i in range(len(slots)):

@@ -44,7 +44,6 @@ from replay_tutorial.buffers.sum_tree import ROOT, first_leaf, parent
 
 BOUNDARIES = {"pad": PAD, "shift": SHIFT, "drop": DROP}
 Lengths = tuple[int, int, int]  # burn_in, length, n
-Strides = tuple[int, int]  # of windows and of times, in elements of an output array
 
 
 @kernel
@@ -52,7 +51,6 @@ def locate_windows(
     plain: Plain,
     starts: Integers,
     lengths: Lengths,
-    strides: Strides,
     slots: Integers,
     valid: Flags,
     learn: Flags,
@@ -60,33 +58,40 @@ def locate_windows(
     first_slots: Integers,
     indexes: Integers,
 ) -> None:
-    """Write the slots of the windows that start in the slots `starts`, and their masks.
+    """Write the slots of the windows that start in the slots `starts`, one after the other, and their masks.
 
-    Times that are padding have the slot of the last row, which is zero. `bootstraps` are the times of the
-    observations n steps later, or of the last one of the episode. `first_slots` are those of the first steps
-    to unroll, `indexes` those of the first learned steps.
+    Times that are padding have the slot of the last row, which is zero. `valid` and `learn` must be false.
+    `bootstraps`, which may be empty, are the times of the observations n steps later, or of the last one of
+    the episode. `first_slots` are those of the first steps to unroll, `indexes` those of the first learned
+    steps.
     """
     places = Places(*plain)
     burn_in, length, n = lengths
-    environments = places.heads.shape[0]
+    environments, total = places.heads.shape[0], burn_in + length + n
     count, padding = places.kinds.shape[0] // environments, places.kinds.shape[0]
     for i in range(starts.shape[0]):
         environment = starts[i] // count
         position, start, end = span_of(places, starts[i])
         zero = position - burn_in  # the position of time 0
-        start = max(start, zero)
-        first_slots[i] = environment * count + start % count
+        first, stop = (
+            max(start - zero, 0),
+            end - zero,
+        )  # the times of the first step and of the last observation
+        first_slots[i] = environment * count + (zero + first) % count
         indexes[i] = position * environments + environment
-        slot = environment * count + zero % count
-        for time in range(burn_in + length + n):
-            at = i * strides[0] + time * strides[1]
-            slots[at] = slot if start <= zero + time <= end else padding
-            slot += 1
-            if slot == (environment + 1) * count:
-                slot -= count
-            valid[at] = start <= zero + time < end
-            learn[at] = burn_in <= time and zero + time < end
-            bootstraps[at] = min(max(zero + time, start) + n, end) - zero
+        window = slots[i * total : (i + 1) * total]
+        window[:] = padding
+        real, to_wrap = min(stop + 1, total) - first, count - first_slots[i] % count
+        for k in range(min(real, to_wrap)):
+            window[first + k] = first_slots[i] + k
+        for k in range(to_wrap, real):
+            window[first + k] = first_slots[i] + k - count
+        valid[i * total + first : i * total + min(stop, total)] = True
+        learn[i * total + burn_in : i * total + min(stop, total)] = True
+        if bootstraps.shape[0]:
+            window = bootstraps[i * total : (i + 1) * total]
+            for time in range(total):
+                window[time] = min(max(time, first) + n, stop)
 
 
 @jitable
@@ -344,14 +349,17 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
             raise ValueError(f'by must be "window" or "episode", not {by!r}.')
         if by == "episode" and self._prioritization.alpha != 0.0:
             raise ValueError('by="episode" ignores priorities; construct the buffer with alpha=0.')
-        starts, weights = np.empty(batch_size, np.int64), np.ones(batch_size, np.float32)
-        new = 0
+        if by == "window" and not self._online:
+            starts, weights = self._draw(batch_size, beta, normalize)
+            return self._take_windows(starts, time_major) | {"weights": weights}
+        starts, new = np.empty(batch_size, np.int64), 0
         if self._online:
             new = serve_new_windows(self._ring.plain, self._windows[0], self._served, starts)
         if new < batch_size and by == "window":
-            starts[new:], weights[new:] = self._draw(batch_size - new, beta, normalize)
+            starts[new:] = self._draw(batch_size - new, beta, normalize)[0]
         elif new < batch_size:
             starts[new:] = self._draw_by_episode(batch_size - new)
+        weights = np.ones(batch_size, np.float32)
         return self._take_windows(starts, time_major) | {"weights": weights}
 
     def _draw_by_episode(self, count: int) -> Integers:
@@ -378,25 +386,32 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
     def _take_windows(self, starts: Integers, time_major: bool) -> Batch:
         """Copy the windows that start in these slots."""
         ring, count, total = self._ring, len(starts), sum(self._lengths)
-        slots, bootstraps = np.empty((2, count * total), np.int64)
-        valid, learn = np.empty((2, count * total), np.bool_)
-        first_slots, indexes = np.empty((2, count), np.int64)
+        slots, first_slots = np.empty(count * total, np.int64), np.empty(count, np.int64)
+        bootstraps = np.empty(count * total if self._n_step else 0, np.int64)
+        valid, learn = np.zeros((2, count * total), np.bool_)
+        indexes = np.empty(count, np.int64)
         locate_windows(
-            *(ring.plain, starts, self._lengths, (1, count) if time_major else (total, 1)),
-            *(slots, valid, learn, bootstraps, first_slots, indexes),
+            *(ring.plain, starts, self._lengths, slots, valid, learn, bootstraps, first_slots, indexes)
         )
-        shape, steps = (total, count) if time_major else (count, total), total - self._lengths[2]
+        shape, steps = (count, total), total - self._lengths[2]
+        if time_major:
+            slots, bootstraps = (each.reshape(-1, total).T.ravel() for each in (slots, bootstraps))
+            valid, learn = (each.reshape(-1, total).T.ravel() for each in (valid, learn))
+            shape = total, count
         some = np.s_[:steps] if time_major else np.s_[:, :steps]
         taken = {
             name: array.reshape(*shape, *array.shape[1:])
-            for name, array in self._gather_windows.take(ring.arrays.rows, slots, {}).items()
+            for name, array in self._gather_windows.take(
+                ring.arrays.rows, slots, {}, in_runs=not time_major
+            ).items()
         }
         batch = {name: array if name in self._nexts else array[some] for name, array in taken.items()}
         if self._gather_firsts is not None:
             batch |= self._gather_firsts.take(ring.arrays.rows, first_slots, {})
         batch |= {"valid": valid.reshape(shape)[some], "learn": learn.reshape(shape)[some]}
         if self._n_step is not None:
-            batch |= self._returns(taken, batch["valid"], bootstraps.reshape(shape)[some], time_major)
+            times = np.ascontiguousarray(bootstraps.reshape(shape)[some])
+            batch |= self._returns(taken, batch["valid"], times, time_major)
         return batch | {"indexes": indexes}
 
     def _returns(

@@ -300,6 +300,7 @@ class PrioritizedSampler:
             minima=self.tree.minima,
         )
         self._plain = tuple(self.arrays)
+        self._ranked_to = 0  # the tree's ranking, if there is one, includes the rows before this index
         self._lost = np.zeros(capacity, np.int64)  # index + 1 of a row that lacks a frame, or 0
         self._claim_number = self._lease.number  # last, so that an interrupted call starts over
 
@@ -342,7 +343,7 @@ class PrioritizedSampler:
         """Draw once; return words, indexes and masses, and the positions that must be drawn again."""
         words = np.empty((count, self._ring.rows.shape[1]), np.uint64)
         indexes, masses, failed = np.empty(count, np.int64), np.empty(count), np.empty(count, np.int64)
-        failures = draw_rows(self._plain, rng.random(count), indexes, masses, words, failed)
+        failures = self._call(draw_rows, rng.random(count), indexes, masses, words, failed)
         return words, indexes, masses, failed[:failures]
 
     def update(self, indexes: Any, priorities: Any) -> None:
@@ -350,10 +351,24 @@ class PrioritizedSampler:
         if self._claim_number != self._lease.number:
             self._reset_tree()
         checked, given = self.rules.as_update(indexes, priorities)
-        status = update_rows(self._plain, checked, given, self.rules.formula, self._ring.max_given)
+        if self.tree.ranking is not None:
+            self.tree.ranking.mark(checked % self._ring.capacity)
+        status = self._call(update_rows, checked, given, self.rules.formula, self._ring.max_given)
         if status != DONE:
             next_index = int(self.arrays.progress[SYNCED_TO])
             raise self.rules.update_error(status, checked, given, next_index)
+
+    def _call(self, kernel_that_syncs: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a kernel that updates the tree; for rank-based sampling, mark the slots it may change."""
+        ranking, progress = self.tree.ranking, self.arrays.progress
+        if ranking is None:
+            return kernel_that_syncs(self._plain, *arguments)
+        ranking.mark(self.arrays.pending[: progress[PENDING]].copy())
+        result = kernel_that_syncs(self._plain, *arguments)
+        synced_to, capacity = int(progress[SYNCED_TO]), self._ring.capacity
+        ranking.mark(np.arange(max(self._ranked_to, synced_to - capacity), synced_to) % capacity)
+        self._ranked_to = synced_to  # if interrupted before this, the next call marks the same slots
+        return result
 
     def zero_mass(self, indexes: Integers) -> None:
         """Set the mass of rows that lack a frame to 0. They stay known, so they do not return to the tree."""

@@ -133,6 +133,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         Nstep: Mapping[str, Any] | Literal[False] | None = None,
         seed: int | np.random.SeedSequence | None = None,
         check_finite: bool = False,
+        count_samples: bool = False,
         alpha: float = 0.6,
         eps: float = 1e-4,
         **cpprb_kwargs: Unpack[CpprbKwargs],
@@ -148,6 +149,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             Nstep: As for `ReplayBuffer`.
             seed: As for `ReplayBuffer`.
             check_finite: As for `ReplayBuffer`.
+            count_samples: As for `ReplayBuffer`.
             alpha: Exponent of the priorities, in [0, 1]; 0 samples uniformly.
             eps: Added to each priority so that rows of priority 0 can be sampled; finite and at least 0.
             **cpprb_kwargs: As for `ReplayBuffer`.
@@ -165,6 +167,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             Nstep=Nstep,
             seed=seed,
             check_finite=check_finite,
+            count_samples=count_samples,
             **cpprb_kwargs,
         )
         if taken := {"indexes", "weights", "priorities"} & self._fields.fields.keys():
@@ -233,7 +236,8 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             normalize: "buffer" divides the weights by the largest weight in the buffer, "batch" by the
                 largest weight in the batch.
             scheme: How to choose the transitions; see `buffers.schemes`. None is in proportion to the masses.
-            out: As for `ReplayBuffer.sample`; may also contain `indexes` and `weights`.
+            out: As for `ReplayBuffer.sample`; may also contain `indexes`, `weights` and the arrays that a
+                scheme or `count_samples` adds.
             threads: As for `ReplayBuffer.sample`.
 
         Returns:
@@ -267,6 +271,8 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         )
         batch = self._take(slots, out, threads)
         batch["indexes"], batch["weights"] = indexes, weights
+        if self._counts is not None:
+            self._counted(batch, indexes, out)
         return write_to_out(batch, out, indexes=indexes, weights=weights) if out else batch
 
     def update_priorities(self, indexes: npt.ArrayLike, priorities: npt.ArrayLike) -> None:

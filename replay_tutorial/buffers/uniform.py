@@ -28,7 +28,8 @@ from replay_tutorial.buffers.jit import Floats, Integers
 from replay_tutorial.buffers.n_step_windows import Windows
 from replay_tutorial.buffers.ring import Assignment, Ring
 from replay_tutorial.buffers.rows import check_batch_size, checked_size
-from replay_tutorial.buffers.schemes import SCHEME_SPECS, Drawn, Scheme, StoredRows, check_scheme
+from replay_tutorial.buffers.sample_counts import COUNT_SPECS, SampleCounts, check_times
+from replay_tutorial.buffers.schemes import SCHEME_SPECS, Drawn, Scheme, StoredRows, Uniform, check_scheme
 
 
 class ReplayBuffer(BaseBuffer):
@@ -51,6 +52,7 @@ class ReplayBuffer(BaseBuffer):
 
     _frames: FrameStore | None = None
     _window: Windows | None = None
+    _counts: SampleCounts | None = None
     # Fields that are stored with a pending step in the window, but not in its row.
     _window_fields: EnvDict = MappingProxyType({})
 
@@ -65,6 +67,7 @@ class ReplayBuffer(BaseBuffer):
         Nstep: Mapping[str, Any] | Literal[False] | None = None,
         seed: int | np.random.SeedSequence | None = None,
         check_finite: bool = False,
+        count_samples: bool = False,
         **cpprb_kwargs: Unpack[CpprbKwargs],
     ) -> None:
         """Create an empty buffer.
@@ -89,6 +92,9 @@ class ReplayBuffer(BaseBuffer):
                 several environments, use `NStep`.
             seed: Seed for sampling; None uses entropy from the operating system.
             check_finite: Whether `add` raises ValueError for NaN and infinity in float fields.
+            count_samples: Whether a sample contains `times_sampled`, how many times each row has been
+                sampled. The counts take 16 bytes per transition, and are saved. If Ctrl-C interrupts
+                `sample`, the rows may remain uncounted.
             **cpprb_kwargs: `backend`, `check_for_update` and `ctx` are accepted for compatibility with cpprb,
                 and ignored.
 
@@ -127,6 +133,12 @@ class ReplayBuffer(BaseBuffer):
             "Nstep": list(self._window.settings) if self._window else None,
             "check_finite": bool(check_finite),
         }
+        if count_samples:
+            if "times_sampled" in self._fields.fields:
+                raise ValueError("With count_samples, the field name 'times_sampled' is reserved; rename it.")
+            self._counts = SampleCounts.zeros(capacity)
+            self._sampled |= COUNT_SPECS
+            self._layout["count_samples"] = True
 
     def add(self, /, **fields: Any) -> int | None:
         """Add one transition, or a batch of consecutive transitions along axis 0.
@@ -184,7 +196,9 @@ class ReplayBuffer(BaseBuffer):
             not changed by later calls; `torch.from_numpy` converts them without a copy. Fields of at least
             4 KiB per transition are contiguous. Smaller fields are strided views of a common block, which
             doesn't include the large fields. With a scheme, there are two further arrays: `indexes`,
-            int64[batch_size], and `probabilities`, float64[batch_size], with which the rows were drawn.
+            int64[batch_size], and `probabilities`, float64[batch_size], with which the rows were drawn. With
+            `count_samples`, `times_sampled`, int64[batch_size], counts the draws of each row, including all
+            draws of this sample.
 
         Raises:
             KeyError: If `out` contains an unknown field.
@@ -193,7 +207,7 @@ class ReplayBuffer(BaseBuffer):
                 scheme can't draw from this buffer.
         """
         self._check_sample(batch_size, out, threads, scheme)
-        if scheme is None:
+        if scheme is None and self._counts is None:
             return self._take(self._ring.draw(batch_size, self._rng), out, threads)
         return self._sample_by(scheme, batch_size, out, threads)[0]
 
@@ -314,13 +328,25 @@ class ReplayBuffer(BaseBuffer):
         return self._frames.restore(batch, out, threads)
 
     def _sample_by(
-        self, scheme: Scheme, batch_size: int, out: Out | None, threads: int
+        self, scheme: Scheme | None, batch_size: int, out: Out | None, threads: int
     ) -> tuple[Batch, Drawn]:
-        """Sample with a scheme; return the batch, with indexes and probabilities, and what was drawn."""
-        drawn = scheme.draw(self._stored_rows(), batch_size, self._rng)
+        """Sample with a scheme; None is uniform. Return the whole batch, and what was drawn."""
+        drawn = (scheme or Uniform()).draw(self._stored_rows(), batch_size, self._rng)
         batch = self._take(drawn.indexes % self._ring.capacity, out, threads)
-        write_to_out(batch, out or {}, indexes=drawn.indexes, probabilities=drawn.probabilities)
-        return batch, drawn
+        if scheme is not None:
+            write_to_out(batch, out or {}, indexes=drawn.indexes, probabilities=drawn.probabilities)
+        return self._counted(batch, drawn.indexes, out), drawn
+
+    def _counted(self, batch: Batch, indexes: Integers, out: Out | None) -> Batch:
+        """Count the rows of a batch, if the buffer counts, and add `times_sampled` to it."""
+        if self._counts is None:
+            return batch
+        return write_to_out(batch, out or {}, times_sampled=self._counts.count(indexes))
+
+    def _indexes_in_order(self) -> Integers:
+        """Return the indexes of all stored rows, oldest first."""
+        indexes: Integers = np.arange(self._ring.oldest_index, self._ring.next_index)
+        return indexes
 
     def _stored_rows(self) -> StoredRows:
         """Return what a scheme sees of the buffer."""
@@ -348,6 +374,8 @@ class ReplayBuffer(BaseBuffer):
         arrays: archive.Arrays = {"rows": self._ring.segments()}
         if self._window is not None:
             arrays["waiting"] = [as_bytes(self._window.pending())]
+        if self._counts is not None:
+            arrays["times_sampled"] = [self._counts.of(self._indexes_in_order())]
         if self._frames is not None:
             counters["frames"], frames = self._frames.state(self._rows_kept)
             arrays |= frames
@@ -372,6 +400,11 @@ class ReplayBuffer(BaseBuffer):
             if loaded._window is not None:
                 rows.append(loaded._window.pending())
             loaded._frames = self._frames.from_state(counters, reader, rows)
+        if self._counts is not None:
+            times, loaded._counts = np.zeros(stored, np.int64), SampleCounts.zeros(self._ring.capacity)
+            reader.read_into("times_sampled", [times])
+            check_times(times)
+            loaded._counts.restore(loaded._indexes_in_order(), times)
         episode_len = archive.checked_count(counters, "episode_len")
         loaded._episode_start = [loaded._steps_added() - episode_len]
         return loaded

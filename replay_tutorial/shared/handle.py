@@ -17,6 +17,7 @@ from replay_tutorial.buffers.fields import Fields, FiniteFields
 from replay_tutorial.buffers.frame_layout import FrameLayout, with_numbers
 from replay_tutorial.buffers.gather import Gather, array_specs
 from replay_tutorial.buffers.priorities import Prioritization
+from replay_tutorial.buffers.sample_counts import COUNT_SPECS, SampleCounts
 from replay_tutorial.shared.memory import SharedArrays, Specs
 from replay_tutorial.shared.registry import WRITER_SPECS, WriterRegistry
 from replay_tutorial.shared.sampler import INITIAL_VALUES, PrioritizedSampler, SamplerLease, priority_specs
@@ -56,6 +57,9 @@ def make_block(description: dict[str, Any], path: str | PathLike[str] | None) ->
         specs = {**specs, **frame_specs(layouts, capacity, description["frames_per_transition"])}
     if "alpha" in description:
         specs = {**specs, **priority_specs(capacity)}
+    if "count_samples" in description:
+        by_slot = ((capacity,), np.dtype(np.int64))
+        specs = {**specs, "counted_indexes": by_slot, "sample_counts": by_slot}
     return SharedArrays(specs, description, path, INITIAL_VALUES if "alpha" in description else {})
 
 
@@ -68,6 +72,7 @@ class MappedBuffer:
         frames: Frames of the observations; None if no observation is stored as frames.
         gather: Converts records to a batch.
         specs: Shape and dtype of each array in a sample.
+        counts: How many times each row was sampled, written by the sampler only; None if not counted.
         lease: The right to sample, held by one process at a time.
         priorities: Conversion of priorities to masses, for all processes that add. Prioritized buffers only.
         sampler: Sampling by priority, used by the sampler only. Prioritized buffers only.
@@ -87,6 +92,10 @@ class MappedBuffer:
         self.ring = SharedRing(block, dtype, writers, max_given=max_given)
         self.frames = SharedFrames(block, writers, self.fields, layouts, capacity) if layouts else None
         self.gather, self.specs = Gather(self.fields), array_specs(self.fields)
+        self.counts = None
+        if "count_samples" in layout:
+            self.counts = SampleCounts(block["counted_indexes"], block["sample_counts"])
+            self.specs |= COUNT_SPECS
         self.lease = SamplerLease(self.ring.counters, block.identity)
         if is_prioritized:
             self.priorities = Prioritization(capacity, block["seen"], layout["alpha"], layout["eps"])

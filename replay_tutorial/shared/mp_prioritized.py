@@ -81,6 +81,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         Nstep: Any = None,
         seed: int | np.random.SeedSequence | None = None,
         check_finite: bool = False,
+        count_samples: bool = False,
         path: str | PathLike[str] | None = None,
         alpha: float = 0.6,
         eps: float = 1e-4,
@@ -98,6 +99,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             Nstep: Not supported: must be None or False. Use `NStep` in each actor instead.
             seed: See `MPReplayBuffer`.
             check_finite: See `ReplayBuffer`.
+            count_samples: See `MPReplayBuffer`.
             path: See `MPReplayBuffer`.
             alpha: Exponent of the priorities, in [0, 1]; 0 samples uniformly.
             eps: Added to each priority; finite and at least 0.
@@ -121,6 +123,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             Nstep=Nstep,
             seed=seed,
             check_finite=check_finite,
+            count_samples=count_samples,
             path=path,
             **cpprb_kwargs,
         )
@@ -215,6 +218,8 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         batch["indexes"], batch["weights"] = indexes, weights
         if scheme is not None:  # Proportional
             write_to_out(batch, given, probabilities=masses / sampler.tree.total)
+        if mapped.counts is not None:
+            self._counted(batch, indexes, given)
         return write_to_out(batch, given, indexes=indexes, weights=weights) if given else batch
 
     def _replacement_draw(self, rows: Rows, indexes: Integers, masses: Floats) -> DrawAgain:

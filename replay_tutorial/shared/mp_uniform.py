@@ -26,7 +26,8 @@ from replay_tutorial.buffers.interrupts import run_in_thread
 from replay_tutorial.buffers.jit import Floats, Integers, compile_now
 from replay_tutorial.buffers.priorities import NO_PRIORITY
 from replay_tutorial.buffers.rows import check_batch_size, checked_size
-from replay_tutorial.buffers.schemes import SCHEME_SPECS, Drawn, Scheme, check_scheme
+from replay_tutorial.buffers.sample_counts import check_times
+from replay_tutorial.buffers.schemes import SCHEME_SPECS, Drawn, Scheme, Uniform, check_scheme
 from replay_tutorial.buffers.sum_tree import SumTree
 from replay_tutorial.shared import snapshot
 from replay_tutorial.shared.handle import Handle, describe, make_block
@@ -80,6 +81,7 @@ class MPReplayBuffer(Handle):
         Nstep: Any = None,
         seed: int | np.random.SeedSequence | None = None,
         check_finite: bool = False,
+        count_samples: bool = False,
         path: str | PathLike[str] | None = None,
         **cpprb_kwargs: Unpack[CpprbKwargs],
     ) -> None:
@@ -99,6 +101,7 @@ class MPReplayBuffer(Handle):
             Nstep: Not supported: must be None or False. Use `NStep` in each actor instead.
             seed: Seed for sampling; None draws fresh entropy from the operating system.
             check_finite: See `ReplayBuffer`; applies in every process that adds.
+            count_samples: See `ReplayBuffer`. The counts are in shared memory, and so survive the sampler.
             path: File on disk that holds the buffer, so that its contents outlive the processes. An existing
                 file is opened with all its published rows and their priorities. None keeps the buffer in
                 memory.
@@ -131,6 +134,10 @@ class MPReplayBuffer(Handle):
         layouts = frame_layouts(fields, field_names(next_of), stack_compress)
         description = describe(type(self).__name__, capacity, fields, layouts, float(frames_per_transition))
         description["check_finite"] = bool(check_finite)
+        if count_samples:
+            if "times_sampled" in fields.fields:
+                raise ValueError("With count_samples, the field name 'times_sampled' is reserved; rename it.")
+            description["count_samples"] = True
         generator = np.random.default_rng(seed)  # before memory is reserved, because it may reject the seed
         # Compiled now; otherwise each process that is started later would compile the kernels itself.
         compile_now(*self._kernels, *((number_in_ring, read_frames) if layouts else ()))
@@ -212,7 +219,8 @@ class MPReplayBuffer(Handle):
         Returns:
             A dict with one newly allocated array of shape (batch_size, *shape) per field, or the array from
             `out`. With a scheme, there are two more arrays: `indexes`, int64[batch_size], and
-            `probabilities`, float64[batch_size], with which the rows were drawn.
+            `probabilities`, float64[batch_size], with which the rows were drawn. With `count_samples`, there
+            is `times_sampled`; see `ReplayBuffer.sample`.
 
         Raises:
             KeyError: If `out` contains a name that is not a field.
@@ -225,7 +233,7 @@ class MPReplayBuffer(Handle):
         check_batch_size(batch_size)
         specs = mapped.specs if scheme is None else self._specs_with(scheme)
         given: Out = {} if out is None else check_out(out, batch_size, specs)
-        if scheme is None:
+        if scheme is None and mapped.counts is None:
             return mapped.lease.hold(self._draw, batch_size, given)
         return mapped.lease.hold(self._draw_by, scheme, batch_size, given)[0]
 
@@ -243,19 +251,29 @@ class MPReplayBuffer(Handle):
         return self._mapped.specs | SCHEME_SPECS
 
     def _draw_by(
-        self, scheme: Scheme, batch_size: int, given: Out, synced_tree: Callable[[], SumTree] | None = None
+        self,
+        scheme: Scheme | None,
+        batch_size: int,
+        given: Out,
+        synced_tree: Callable[[], SumTree] | None = None,
     ) -> tuple[Batch, Drawn]:
-        """Sample with a scheme; return the batch, with indexes and probabilities, and what was drawn."""
+        """Sample with a scheme; None is uniform. Return the whole batch, and what was drawn."""
         mapped = self._mapped
         with restore_rng_on_error(self._rng):
-            draw = SchemeDraw(mapped.ring, scheme, batch_size, self._rng, synced_tree)
+            draw = SchemeDraw(mapped.ring, scheme or Uniform(), batch_size, self._rng, synced_tree)
             if mapped.frames is None:
                 batch = mapped.gather.to_batch(draw.rows, given)
             else:
                 batch = mapped.frames.restore(draw.rows, draw.draw_again, given)
         drawn = draw.drawn
-        write_to_out(batch, given, indexes=drawn.indexes, probabilities=drawn.probabilities)
-        return batch, drawn
+        if scheme is not None:
+            write_to_out(batch, given, indexes=drawn.indexes, probabilities=drawn.probabilities)
+        return self._counted(batch, drawn.indexes, given), drawn
+
+    def _counted(self, batch: Batch, indexes: Integers, given: Out) -> Batch:
+        """Count the rows of a batch, if the buffer counts, and add `times_sampled` to it."""
+        counts = self._mapped.counts
+        return batch if counts is None else write_to_out(batch, given, times_sampled=counts.count(indexes))
 
     def _draw_again(self, positions: Integers) -> Rows:
         """Draw one replacement row for each position whose row lacks a frame."""
@@ -314,6 +332,11 @@ class MPReplayBuffer(Handle):
             indexes = arrays.pop("indexes")
             counters["frames"], frames = self._mapped.frames.state()
             arrays |= frames | {"indexes": indexes}
+        if (counts := self._mapped.counts) is not None:
+            indexes, ring = arrays.pop("indexes"), self._ring
+            count: int = min(counters["next_index"], ring.capacity)
+            slots = np.arange(count)
+            arrays |= {"times_sampled": lambda: [counts.of(ring.indexes(slots))], "indexes": indexes}
         own = {"episode_len": self.get_current_episode_len(), "random_state": self._rng.bit_generator.state}
         return counters | own, arrays
 
@@ -329,6 +352,11 @@ class MPReplayBuffer(Handle):
         generator = archive.checked_generator(counters)
         episode_len = archive.checked_count(counters, "episode_len")
         rows = snapshot.read_ring(mapped.ring, counters, reader)
+        times = np.zeros(0, np.int64)
+        if mapped.counts is not None:
+            times = np.zeros(min(rows.counters["next_index"], mapped.ring.capacity), np.int64)
+            reader.read_into("times_sampled", [times])
+            check_times(times)
         frames = (
             mapped.frames.read_snapshots(counters, reader, mapped.ring.as_rows(rows.words))
             if mapped.frames
@@ -340,6 +368,8 @@ class MPReplayBuffer(Handle):
             for ring, read in frames:
                 snapshot.restore(ring, read)
             snapshot.restore(mapped.ring, rows, masses)
+            if mapped.counts is not None:
+                mapped.counts.restore(rows.indexes, times[rows.slots])
             self._rng, mapped.ring.handle_counts[1] = generator, mapped.ring.handle_counts[0] - episode_len
 
         return fill

@@ -1,0 +1,72 @@
+"""Counts how many times each row was sampled.
+
+Only `sample` touches the counts: each is stored together with the index of its row, so that the count of a
+row that has been replaced is recognized, and `add` does not need to reset it.
+"""
+
+import numpy as np
+
+from replay_tutorial.buffers.archive import MAX_COUNT, Damaged
+from replay_tutorial.buffers.gather import ArraySpec
+from replay_tutorial.buffers.jit import Integers, kernel
+
+COUNT_SPECS: dict[str, ArraySpec] = {"times_sampled": (np.dtype(np.int64), ())}
+
+
+@kernel
+def count_rows(counted: Integers, counts: Integers, indexes: Integers, times: Integers) -> None:
+    """Count each of the rows; write how many times each has been sampled by now."""
+    for i in range(indexes.shape[0]):
+        slot = indexes[i] % counts.shape[0]
+        if counted[slot] != indexes[i] + 1:
+            counts[slot] = 0
+            counted[slot] = indexes[i] + 1
+        counts[slot] += 1
+    for i in range(indexes.shape[0]):
+        times[i] = counts[indexes[i] % counts.shape[0]]
+
+
+class SampleCounts:
+    """The number of times that each row was sampled, by slot.
+
+    Example:
+        >>> counts = SampleCounts.zeros(4)
+        >>> counts.count(np.array([7, 5, 7])).tolist(), counts.of(np.array([3, 5])).tolist()
+        ([2, 1, 2], [0, 1])
+    """
+
+    def __init__(self, counted: Integers, counts: Integers) -> None:
+        """Use arrays that may be in shared memory.
+
+        Args:
+            counted: int64[capacity], index + 1 of the row that each count belongs to, or 0.
+            counts: int64[capacity].
+        """
+        self._counted, self._counts = counted, counts
+
+    @classmethod
+    def zeros(cls, capacity: int) -> "SampleCounts":
+        """Create counts for a number of slots."""
+        return cls(np.zeros(capacity, np.int64), np.zeros(capacity, np.int64))
+
+    def count(self, indexes: Integers) -> Integers:
+        """Count the rows of a batch; return how many times each has been sampled, this batch included."""
+        times = np.empty(len(indexes), np.int64)
+        count_rows(self._counted, self._counts, indexes, times)
+        return times
+
+    def of(self, indexes: Integers) -> Integers:
+        """Return how many times each row was sampled, int64[n]."""
+        slots = indexes % len(self._counts)
+        return np.where(self._counted[slots] == indexes + 1, self._counts[slots], 0)
+
+    def restore(self, indexes: Integers, times: Integers) -> None:
+        """Set the counts of rows, from a file that `check_times` has checked."""
+        slots = indexes % len(self._counts)
+        self._counts[slots], self._counted[slots] = times, indexes + 1
+
+
+def check_times(times: Integers) -> None:
+    """Raise Damaged if a count in a file is out of range."""
+    if not ((times >= 0) & (times <= MAX_COUNT)).all():
+        raise Damaged(f"a count in times_sampled is not between 0 and {MAX_COUNT}")

@@ -345,8 +345,7 @@ class ReplayBuffer(BaseBuffer):
 
     def _indexes_in_order(self) -> Integers:
         """Return the indexes of all stored rows, oldest first."""
-        indexes: Integers = np.arange(self._ring.oldest_index, self._ring.next_index)
-        return indexes
+        return np.arange(int(self._ring.oldest_index), int(self._ring.next_index))
 
     def _stored_rows(self) -> StoredRows:
         """Return what a scheme sees of the buffer."""

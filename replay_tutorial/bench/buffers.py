@@ -1,15 +1,16 @@
 """`python -m replay_tutorial bench buffers`: compare add, sample and update with other libraries.
 
 Each round times our buffer, every other library and the ceiling, the simplest NumPy call that moves the same
-bytes. `--cases` selects the set of operations (see `cases`). A cell is empty if a library doesn't support the
+bytes. `--cases` selects the set of operations (see `cases` and
+`variants`). A cell is empty if a library doesn't support the
 operation.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
-from replay_tutorial.bench import cases
+from replay_tutorial.bench import cases, variants
 from replay_tutorial.bench.cases import Case, MakeWorkload
 from replay_tutorial.bench.peers.helper import HelperLost
 from replay_tutorial.bench.peers.lineup import PEERS, Lineup
@@ -54,10 +55,27 @@ PICTURES = (
     "channel-first."
 )
 KERNELS = f"Rows of {FLOATS}. The ceiling is the kernels after the slash, called with prepared arguments."
+SEQUENCES = (
+    "Steps of 30 + 3 + 1 + 1 float32 (obs/act/rew/done), in episodes of 200 steps. Our windows contain one "
+    "more observation, the one after the last step. The ceiling is one `take` of the records of as many "
+    "windows."
+)
+HINDSIGHT = (
+    "Rows of 2 × (15 + 3 + 3) + 3 + 1 + 1 float32 (obs and next_obs, each with two goals/act/rew/done), in "
+    "episodes of 200 steps; 80% of the sampled rows are relabelled. cpprb stores the goals when an episode "
+    "ends, so a fifth of its rows are original ones, and its `sample` only copies. The ceiling is one `take` "
+    "of random rows."
+)
+SCHEMES = f"Rows of {FLOATS}. The ceiling is one `take` of random rows."
 SETS = {
     "rows": CaseSet(cases.rows, 2**20, 100, ("cpprb",), ROWS, "bench"),
     "inputs": CaseSet(cases.inputs, 2**17, 40, ("cpprb", *LEARNING), INPUTS, "inputs"),
     "pictures": CaseSet(cases.pictures, 2000, 40, ("cpprb", *LEARNING), PICTURES, "pictures"),
+    "sequences": CaseSet(variants.sequences, 2**20, 40, ("TorchRL", "flashbax"), SEQUENCES, "sequences"),
+    "hindsight": CaseSet(
+        *(variants.hindsight, 2**20, 40, ("cpprb", "Stable-Baselines3", "TorchRL"), HINDSIGHT, "hindsight")
+    ),
+    "schemes": CaseSet(variants.schemes, 2**20, 100, ("cpprb",), SCHEMES, "schemes"),
     # In short slots, the workloads that are called more often would find warmer caches.
     "kernels": CaseSet(cases.kernels, 2**20, 100, (), KERNELS, "ceiling", slot_seconds=0.05),
 }
@@ -143,7 +161,7 @@ def main(argv: Sequence[str]) -> int:
         f"libraries to compare with (default: cpprb; also {', '.join(LEARNING)} for inputs and pictures)"
     )
     parser.add_argument("--peers", nargs="+", choices=names, help=peers_help)
-    add_outputs(parser, "bench, inputs, pictures or ceiling")
+    add_outputs(parser, "bench, inputs, pictures, sequences, hindsight, schemes or ceiling")
     arguments = parser.parse_args(argv)
     chosen = SETS[arguments.cases]
     capacity, rounds = arguments.capacity or chosen.capacity, arguments.rounds or chosen.rounds
@@ -163,17 +181,19 @@ def main(argv: Sequence[str]) -> int:
         "rounds": rounds,
         "row": f"rows of {FLOATS}",
         "skipped": lineup.skipped,
+        "faults": lineup.faults,
         "rows": rows,
     }
-    about = how_measured(chosen, rounds=rounds, capacity=capacity, skipped=lineup.skipped)
+    about = how_measured(chosen, rounds=rounds, capacity=capacity, lineup=lineup)
     return write_results(
         arguments, "buffers", provenance, body, lines_of(rows, lineup.names), about, mark=chosen.mark
     )
 
 
-def how_measured(chosen: CaseSet, rounds: int, capacity: int, skipped: Mapping[str, str]) -> str:
+def how_measured(chosen: CaseSet, rounds: int, capacity: int, lineup: Lineup) -> str:
     """Return the table's caption."""
-    omitted = "".join(f" Skipped: {name} ({reason})." for name, reason in skipped.items())
+    omitted = "".join(f" Skipped: {name} ({reason})." for name, reason in lineup.skipped.items())
+    omitted += "".join(f" {name}: {fault}." for name, fault in lineup.faults.items())
     return (
         f"Medians of {rounds} interleaved rounds, quartiles in brackets; ratios are computed within each "
         f"round. Full buffers of capacity {capacity:,}. {chosen.about}{omitted}"

@@ -48,6 +48,7 @@ def steps_of(full: bool) -> list[Step]:
         Step("inputs", ("buffers", "--cases", "inputs")),
         Step("pictures", ("buffers", "--cases", "pictures")),
         Step("article", ("article",)),
+        *(Step(cases, ("buffers", "--cases", cases)) for cases in ("sequences", "hindsight", "schemes")),
         Step("ceiling", ("buffers", "--cases", "kernels")),
         Step("memory", ("memory", "--rows", "1000000"), long=True),
         Step("startup", ("startup",)),

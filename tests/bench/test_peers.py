@@ -7,8 +7,8 @@ import warnings
 import numpy as np
 import pytest
 
-from replay_tutorial.bench import cases
-from replay_tutorial.bench.peers import helper, libraries, lineup, peer
+from replay_tutorial.bench import cases, variants
+from replay_tutorial.bench.peers import episodes, helper, libraries, lineup, peer
 from replay_tutorial.bench.peers.peer import FIELDS, Kind, random_rows
 from replay_tutorial.measuring.timing import RemoteWorkload, seconds_for
 
@@ -147,6 +147,25 @@ def test_pictures_stored_once_come_back_as_they_went_in(name, once):
         # tianshou repeats a frame at the seam of its ring, and its newest row follows itself.
         whole += bool(len(places)) and bool((next_stack == seen[places[0] + 1]).all())
     assert whole >= (8 if name == "tianshou" and once else 16)
+
+
+FAULTS = {("flashbax", "windows"), ("TorchRL", "goals")}  # windows across episodes; goals before the action
+
+
+@pytest.mark.parametrize(("name", "variant"), episodes.COLUMNS)
+def test_sampled_windows_and_goals_are_real_but_for_known_faults(name, variant):
+    side, goals = side_of(name), variant == episodes.GOALS
+    kind = Kind(1037, variant=variant)  # not a multiple of the episodes' length, so that their end is lost
+    sample = variants.on_episodes(kind, goals, 256)(side)
+    assert bool(side.faults) == ((name, variant) in FAULTS), side.faults
+    act, rew, obs, *rest = map(np.array, episodes.COLUMNS[name, variant](sample()))
+    if goals:
+        assert 0.7 < (rest[0][:, 1] != episodes.NOT_ACHIEVED).mean() < 0.9
+    for column in (act, obs, rew[..., np.newaxis], *rest):
+        column[..., -1] += 1
+        assert episodes.share_of_broken(act, rew, obs, *rest) > 0.9, "a wrong number in each is found"
+        column[..., -1] -= 1
+    variants.on_episodes(kind, goals, 8, steps=2)(side)()
 
 
 def test_flashbax_draws_by_another_key_each_time():

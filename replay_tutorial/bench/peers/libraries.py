@@ -191,7 +191,7 @@ class Flashbax(Buffer):
         self.module, self.kind = module, kind
         self.jax: Any = importlib.import_module("jax")
         self.key: Any = self.jax.random.PRNGKey(0)
-        one = {field: np.zeros(shape, np.float32) for field, shape in FIELDS.items()}
+        one = {field: np.zeros(np.shape(value), np.float32) for field, value in example.items()}
         self.buffer = self.functions(1).init(one)
         # The state is donated, because otherwise each call would copy the whole buffer.
         self.add: Any = self.jax.jit(self.functions(1).add, donate_argnums=0)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from replay_tutorial.bench.peers import libraries, plain_python
+from replay_tutorial.bench.peers.episodes import VARIANTS
 from replay_tutorial.bench.peers.peer import (
     CEILING,
     CHUNK,
@@ -63,14 +64,18 @@ class Side:
     name: str
     skipped: dict[str, str]  # peer → reason why it, or one of its buffers, can't be measured
     rows: dict[Kind, Buffer | None] = field(default_factory=dict[Kind, Buffer | None])
+    faults: dict[str, str] = field(default_factory=dict[str, str])  # peer → what is wrong with its samples
 
     def full(self, example: Values, kind: Kind, batches: Iterable[Values]) -> Buffer | None:
         """Return a buffer filled with batches, or None if the library doesn't support its options."""
         entry = PEERS[self.name]
         if kind.prioritized not in entry.prioritized or not set(kind.once) <= set(entry.once):
             return None
+        make = VARIANTS.get((self.name, kind.variant)) if kind.variant else entry.make
+        if make is None:
+            return None
         try:
-            buffer = entry.make(importlib.import_module(entry.package), example, kind)
+            buffer = make(importlib.import_module(entry.package), example, kind)
         except ImportError as error:
             self.skipped[self.name] = str(error)
             return None
@@ -100,18 +105,20 @@ class Lineup:
     Attributes:
         sides: The peers to measure.
         skipped: Peer → reason why it, or one of its buffers, can't be measured.
+        faults: Peer → what is wrong with its samples.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
         self.sides: list[Side] = []
         self.skipped: dict[str, str] = {}
+        self.faults: dict[str, str] = {}
         for name in [OURS, *(name for name in names if name not in (OURS, CEILING)), CEILING]:
             try:
                 importlib.import_module(PEERS[name].package)
             except ImportError as error:
                 self.skipped[name] = str(error)
             else:
-                self.sides.append(Side(name, self.skipped))
+                self.sides.append(Side(name, self.skipped, faults=self.faults))
 
     @property
     def names(self) -> list[str]:

@@ -38,6 +38,7 @@ class Kind:
     environments: int = 1  # number of environments stepped together
     once: Collection[str] = ()  # deduplication: "next_of", "stack_compress"
     shared: bool = False  # between processes
+    variant: str = ""  # another way to sample, see `episodes`
 
 
 class Buffer(Protocol):
@@ -112,7 +113,9 @@ class CpprbLike(Buffer):
 
     takes_priorities = True
 
-    def __init__(self, module: Any, example: Values, kind: Kind) -> None:
+    def __init__(
+        self, module: Any, example: Values, kind: Kind, *, class_name: str = "", **more: Any
+    ) -> None:
         """Create the buffer; cpprb has no nested fields, so nested values get joined names."""
         self.kind, self.flatten = kind, module.__name__ == "cpprb"
         columns = {name: np.asarray(value) for name, value in flat(example).items()}
@@ -126,7 +129,7 @@ class CpprbLike(Buffer):
         if kind.once == ("stack_compress",):
             options["stack_compress"] = ("obs", "next_obs")
         options |= {"alpha": kind.alpha} if kind.prioritized else {}
-        self.buffer = getattr(module, name)(kind.capacity, env_dict, **options)
+        self.buffer = getattr(module, class_name or name)(kind.capacity, env_dict, **options, **more)
 
     def adding(self, values: Values) -> Workload:
         add, given = self.buffer.add, flat(values) if self.flatten else dict(values)
@@ -142,16 +145,16 @@ class CpprbLike(Buffer):
     def extending(self, values: Values) -> Workload:
         return self.adding(values)
 
-    def sampling(self, batch_size: int) -> Workload:
-        sample, beta = self.buffer.sample, {"beta": BETA} if self.kind.prioritized else {}
-        return partial(sample, batch_size, **beta)
+    def sampling(self, batch_size: int, **options: Any) -> Workload:
+        options |= {"beta": BETA} if self.kind.prioritized else {}
+        return partial(self.buffer.sample, batch_size, **options)
 
-    def updating(self, batch_size: int) -> Workload:
-        sample, update = self.buffer.sample, self.buffer.update_priorities
-        priorities = endless_priorities(batch_size)
+    def updating(self, batch_size: int, **options: Any) -> Workload:
+        sample: Any = self.sampling(batch_size, **options)
+        update, priorities = self.buffer.update_priorities, endless_priorities(batch_size)
 
         def sample_and_update() -> None:
-            update(sample(batch_size, beta=BETA)["indexes"], next(priorities))
+            update(sample()["indexes"], next(priorities))
 
         return sample_and_update
 
@@ -207,12 +210,15 @@ class Ceiling(Buffer):
     def sampling(self, batch_size: int) -> Workload:
         # Twice as many slots as rows: the rows of a shorter list would stay in the cache.
         batches = max(1, 2 * self.kind.capacity // batch_size)
-        drawn = np.random.default_rng(0).integers(0, self.kind.capacity, (batches, batch_size))
+        return self.taking(np.random.default_rng(0).integers(0, self.kind.capacity, (batches, batch_size)))
+
+    def taking(self, drawn: npt.NDArray[np.int64]) -> Workload:
+        """Return a workload that copies the records of `drawn`, int64[batches, slots]."""
         slots, records = itertools.cycle(list(drawn)), self.buffer
         take: Any = records.take
         if records.itemsize <= SMALL:
             return lambda: take(next(slots))
-        out = np.zeros(batch_size, records.dtype)
+        out = np.zeros(drawn.shape[1], records.dtype)
         return lambda: take(next(slots), out=out, mode="clip")
 
     def updating(self, batch_size: int) -> Workload:
@@ -222,5 +228,5 @@ class Ceiling(Buffer):
         """Write every record, because untouched pages all map to one zero page, which stays in the cache."""
         rows = self.buffer[self.filled : self.filled + len(values["rew"])]
         for name, part in flat(values).items():
-            rows[name] = np.reshape(part, rows[name].shape)
+            rows[name] = np.reshape(part[: len(rows)], rows[name].shape)
         self.filled += len(rows)

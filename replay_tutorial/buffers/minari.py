@@ -1,0 +1,149 @@
+"""Minari datasets: export of whole episodes from an `EpisodeReplayBuffer`, and import into one.
+
+    obs of step t    ⇄  observations[t]        T + 1 observations for T steps, so the
+    next_obs         ⇄  observations[t + 1]    final observation of every episode is kept
+
+`rew`, `terminated` and `truncated` are Minari's rewards, terminations and truncations; all fields that Minari
+doesn't know are arrays in its infos. Requires the extra `minari`; only `export_minari` imports it.
+"""
+
+# pyright: reportPrivateUsage=false
+# (a buffer's fields are not public)
+
+from collections.abc import Iterable
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from replay_tutorial.buffers.episodes import EpisodeReplayBuffer, as_integers
+from replay_tutorial.buffers.fields import Batch
+from replay_tutorial.buffers.spaces import flatten
+
+# Minari's names, and the fields of `fields_from_spaces`; nested fields are named `obs/image` and so on.
+OBSERVATIONS, ACTIONS = "obs", "act"
+
+
+def export_minari(
+    buffer: EpisodeReplayBuffer, dataset_id: str, *, episodes: npt.ArrayLike | None = None, **options: Any
+) -> Any:
+    """Write episodes to a new Minari dataset.
+
+    The fields are those of `fields_from_spaces`: observations are the field `obs` or the fields `obs/…`, and
+    actions `act` or `act/…`. If the last step of an episode is neither terminated nor truncated, because
+    `on_episode_end` cut the episode off, it is exported as truncated.
+
+    Args:
+        buffer: The buffer; it is not changed.
+        dataset_id: Name of the dataset, such as "cartpole/best-v0".
+        episodes: Numbers of the episodes. None means all that are whole and finished.
+        **options: Passed to `minari.create_dataset_from_buffers`: `env`, or `observation_space` and
+            `action_space`, and descriptions. By default, images are stored without loss.
+
+    Returns:
+        The `MinariDataset`.
+
+    Raises:
+        ImportError: If Minari is not installed.
+        IndexError: If an episode is not stored.
+        KeyError: If the buffer has no observations, actions or rewards of these names.
+        ValueError: If an episode is running or partly overwritten, there is none, or the dataset exists.
+    """
+    made = import_module("minari.data_collector").EpisodeBuffer
+    exported = [made(**each) for each in to_minari(buffer, episodes)]
+    create = import_module("minari").create_dataset_from_buffers
+    return create(dataset_id, exported, **{"jpeg_encoding": False, **options})
+
+
+def import_minari(buffer: EpisodeReplayBuffer, dataset: Iterable[Any]) -> int:
+    """Add the episodes of a Minari dataset to a buffer, in turns to each of its environments.
+
+    An episode that is longer than the ring of its environment loses its first steps. Running episodes of the
+    buffer are ended first.
+
+    Args:
+        buffer: The buffer. Its fields must be in the dataset, with the names that `export_minari` expects.
+        dataset: A `MinariDataset`, or other episodes with the attributes of Minari's `EpisodeData`.
+
+    Returns:
+        The number of episodes that were added.
+
+    Raises:
+        KeyError: If a field of the buffer is not in the dataset.
+        TypeError: If a value is not numeric.
+        ValueError: If a shape or value doesn't match its field. Episodes before are added.
+    """
+    environments, count = buffer._ring.environments, 0
+    for environment in range(environments):
+        buffer.on_episode_end(environment)
+    for episode in dataset:
+        buffer.add(count % environments, **from_minari(buffer, episode))
+        buffer.on_episode_end(count % environments)
+        count += 1
+    return count
+
+
+def to_minari(buffer: EpisodeReplayBuffer, episodes: npt.ArrayLike | None) -> list[dict[str, Any]]:
+    """Return the arguments of Minari's `EpisodeBuffer` for each of the episodes, as for `export_minari`."""
+    table = buffer.episodes()
+    complete = table["episode"][table["finished"] & table["whole"]]
+    numbers = complete if episodes is None else as_integers("episodes", episodes)
+    if not len(numbers):
+        raise ValueError("There is no whole finished episode to export.")
+    exported = list[dict[str, Any]]()
+    for number in numbers.tolist():
+        stored = buffer.get_episode(number)
+        if number not in complete:
+            raise ValueError(
+                f"Episode {number} is running or partly overwritten; only whole episodes can be exported."
+            )
+        del stored["indexes"]
+        terminations = stored.pop(buffer._terminates[0]).reshape(-1) != 0
+        truncations = stored.pop("truncated", np.zeros(len(terminations))).reshape(-1) != 0
+        truncations[-1] |= not terminations[-1]
+        exported.append(
+            {
+                "observations": nested(stored, OBSERVATIONS),
+                "actions": nested(stored, ACTIONS),
+                "rewards": nested(stored, buffer._layout["rew"]).reshape(-1),
+                "terminations": terminations,
+                "truncations": truncations,
+                "infos": stored,
+            }
+        )
+    return exported
+
+
+def nested(fields: Batch, name: str) -> Any:
+    """Remove a field from `fields` and return it; the fields `name/…` as a dict, or a tuple if numbered."""
+    if name in fields:
+        return fields.pop(name)
+    inside = [key.removeprefix(f"{name}/") for key in fields if key.startswith(f"{name}/")]
+    if not inside:
+        raise KeyError(f"the buffer has no field {name!r} or '{name}/…', which Minari requires")
+    parts = {
+        part: nested(fields, f"{name}/{part}") for part in dict.fromkeys(key.split("/")[0] for key in inside)
+    }
+    return tuple(parts.values()) if [*parts] == [str(i) for i in range(len(parts))] else parts
+
+
+def from_minari(buffer: EpisodeReplayBuffer, episode: Any) -> Batch:
+    """Return the steps of an episode of Minari, as arguments of `add`."""
+    values: dict[str, Any] = {
+        **dict(flatten(episode.infos or {})),
+        **dict(flatten({OBSERVATIONS: episode.observations, ACTIONS: episode.actions})),
+        buffer._layout["rew"]: episode.rewards,
+        "truncated": episode.truncations,
+        buffer._terminates[0]: episode.terminations,
+    }
+    steps, count = Batch(), len(episode.rewards)
+    for name in buffer._ring.fields.fields:
+        if name not in values:
+            raise KeyError(f"the dataset has no {name!r}; it has {sorted(values)}")
+        array = np.asarray(values[name])
+        if name in buffer._nexts:
+            steps[name], steps[buffer._nexts[name]] = array[:count], array[1:]
+        else:
+            steps[name] = array[max(0, len(array) - count) :]  # infos also have an entry of the reset
+    return steps

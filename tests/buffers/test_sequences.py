@@ -420,9 +420,9 @@ def unroll(torch, cell, head, obs, states, valid):
     values = []
     for time in range(obs.shape[1]):
         new = cell(obs[:, time], states)
+        values.append(head(new))  # also of the final observation, which is no step
         real = valid[:, time, None] if time < valid.shape[1] else torch.ones(len(obs), 1, dtype=torch.bool)
         states = torch.where(real, new, states)
-        values.append(head(states))
     return torch.stack(values, 1)
 
 
@@ -434,7 +434,7 @@ def actor():
     cell, head = torch.nn.GRUCell(2, 6, dtype=torch.float64), torch.nn.Linear(6, 3, dtype=torch.float64)
     pair, three = {"shape": 2, "dtype": np.float64}, {"shape": 3, "dtype": np.float64}
     fields = {"obs": pair, "next_obs": pair, "rew": {"shape": (), "dtype": np.float64}, "terminated": FLAG}
-    fields |= {"state": {"shape": 6, "dtype": np.float64}, "q": three}
+    fields |= {"truncated": FLAG, "state": {"shape": 6, "dtype": np.float64}, "q": three}
     buffer = SequenceReplayBuffer(
         45, fields, 4, burn_in=3, period=2, first_of="state", Nstep={"size": 2, "gamma": 0.9}, seed=0
     )
@@ -449,7 +449,8 @@ def actor():
                     obs=obs,
                     next_obs=next_obs,
                     rew=rng.normal(),
-                    terminated=step == steps - 1,
+                    terminated=step == steps - 1 and steps % 2 == 0,
+                    truncated=step == steps - 1 and steps % 2 == 1,
                     state=state[0].numpy(),
                     q=head(new)[0].numpy(),
                 )

@@ -42,6 +42,7 @@ NEEDS = {
     "images": ["torch"],
     "sac": ["torch", "gymnasium"],
     "own_environment": ["torch", "gymnasium"],
+    "sequences": ["torch"],
     "to_a_gpu": ["torch"],
     "tables_with_pytorch": ["torch"],
     "tables_with_jax": ["jax"],
@@ -334,6 +335,28 @@ def test_prefetching_learner_learns_what_one_without_does(monkeypatch) -> None:
         expected.append(loss.item())
     np.testing.assert_allclose(losses, expected, rtol=1e-4, atol=1e-7)
     assert np.mean(losses[-10:]) < 0.2 * np.mean(losses[:10])
+
+
+def test_only_an_agent_with_memory_solves_the_corridors(monkeypatch) -> None:
+    recipe = program("sequences", monkeypatch)
+    assert recipe.main(memory=True, steps=500) > 0.9
+    assert abs(recipe.main(memory=False, steps=200)) < 0.3, "a guess: 1 or -1, each in half of 800 episodes"
+
+
+def test_masked_unroll_equals_one_without_padding(monkeypatch) -> None:
+    recipe = program("sequences", monkeypatch)
+    recipe.torch.manual_seed(0)
+    network, buffer = recipe.Network(), recipe.new_buffer()
+    recipe.play(network, recipe.Corridors(np.random.default_rng(0)), 60, 0.5, buffer)
+    batch = {n: recipe.torch.from_numpy(a) for n, a in buffer.sample(200, time_major=True).items()}
+    valid, values = batch["valid"], recipe.unroll(network, batch).detach()[:16]
+    assert (~valid[0]).any() and (~valid[-1]).any(), "padded on both sides"
+    for window in range(200):
+        first = int(valid[:, window].int().argmax())
+        state = batch["state"][window, None]
+        for time in range(first, first + int(valid[:, window].sum())):
+            q, state = network(batch["obs"][time, window, None], state)
+            np.testing.assert_allclose(q[0].detach(), values[time, window], atol=1e-5)
 
 
 def test_deque_and_buffer_hold_the_same(monkeypatch) -> None:

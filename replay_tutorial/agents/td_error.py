@@ -5,9 +5,12 @@ next n steps plus the discounted value of the state that follows. The TD error �
 estimate. The learner minimises it, and prioritized replay samples transitions with large errors more often.
 The agents differ only in how they estimate the value of the next state.
 
-Left out: value rescaling, distributional errors.
+`rescale` and `unscale` are for agents such as R2D2 that don't clip rewards; DQN and DPG don't use them.
 
-Papers: Schaul et al. 2016, section 3 (priorities, importance weights); Mnih et al. 2015 (error clipping).
+Left out: distributional errors.
+
+Papers: Schaul et al. 2016, section 3 (priorities, importance weights); Mnih et al. 2015 (error clipping);
+Kapturowski et al. 2019, section 2.3 (rescaling).
 """
 
 from collections.abc import Mapping
@@ -58,3 +61,32 @@ def weighted_loss(errors: Tensor, weights: Tensor, huber_delta: float) -> Tensor
 def priorities_of(errors: Tensor) -> NDArray[np.float32]:
     """Return |δ|: float32[B]. The exponent α and the constant ε are applied by the replay buffer."""
     return errors.detach().abs().cpu().numpy()
+
+
+def rescale(values: Tensor, eps: float = 1e-3) -> Tensor:
+    """Compress values: h(x) = sign(x) · (√(|x| + 1) - 1) + eps · x, elementwise.
+
+    A network that learns h(Q) needs no reward clipping. Its n-step target is
+    `rescale(n_step_return + discount * unscale(q))`, with the values q = h(Q) of the target network.
+
+    Args:
+        values: x, of any shape and float dtype.
+        eps: Slope for large values, so that the inverse is Lipschitz continuous; above 0.
+    """
+    return values.sign() * ((values.abs() + 1.0).sqrt() - 1.0) + eps * values
+
+
+def unscale(values: Tensor, eps: float = 1e-3) -> Tensor:
+    """Return the inverse of `rescale`, elementwise: h⁻¹(y) = sign(y) · (z² - 1), where
+
+        z = (√(1 + 4 eps c) - 1) / (2 eps) = 2 c / (√(1 + 4 eps c) + 1)    with c = |y| + 1 + eps
+
+    The second form doesn't subtract nearly equal numbers, which would cost float32 half of its digits.
+
+    Args:
+        values: y, of any shape and float dtype.
+        eps: As for `rescale`.
+    """
+    shifted = values.abs() + 1.0 + eps
+    z = 2.0 * shifted / ((1.0 + 4.0 * eps * shifted).sqrt() + 1.0)
+    return values.sign() * (z - 1.0) * (z + 1.0)

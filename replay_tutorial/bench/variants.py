@@ -25,6 +25,10 @@ from replay_tutorial.buffers.schemes import Combined, Geometric, Reverse, Scheme
 from replay_tutorial.measuring.timing import Workload
 
 CHECKED = 64  # samples
+FAULTS = {
+    episodes.WINDOWS: "windows are not consecutive steps of one episode",
+    episodes.GOALS: "rows have a goal that was not achieved after their action, in their episode",
+}
 
 
 def on_episodes(kind: Kind, goals: bool, size: int, steps: int = 0) -> MakeWorkload:
@@ -55,7 +59,7 @@ def on_episodes(kind: Kind, goals: bool, size: int, steps: int = 0) -> MakeWorkl
         if columns := episodes.COLUMNS.get((side.name, kind.variant)):
             broken = float(np.mean([episodes.share_of_broken(*columns(sample())) for _ in range(CHECKED)]))
             if broken:
-                side.faults[side.name] = f"{broken:.1%} of its {kind.variant} are wrong"
+                side.faults[side.name] = f"{broken:.1%} of its {FAULTS[kind.variant]}"
         return sample
 
     return prepare

@@ -278,13 +278,14 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
             )
         if unknown := set(firsts) - fields.fields.keys():
             raise KeyError(f"first_of contains {sorted(unknown)}; the fields are {list(fields.fields)}.")
-        if wrong := set(firsts) & self._nexts.keys():
-            raise ValueError(f"first_of contains {sorted(wrong)}, which a sample contains for every step.")
         self._gather_windows = Gather(
             selected(fields, [name for name in fields.fields if name not in firsts])
         )
         self._gather_firsts = Gather(selected(fields, firsts)) if firsts else None
         self._n_step = None if Nstep is None else parse_returns(Nstep, rew, fields)
+        returns = (*self._n_step.rewards, *self._terminates) if self._n_step else ()
+        if wrong := set(firsts) & {*self._nexts, *returns}:
+            raise ValueError(f"first_of contains {sorted(wrong)}, which a sample needs for every step.")
         self._lengths: Lengths = (burn_in, length, self._n_step.size if self._n_step else 1)
         self._windows = (length, period, BOUNDARIES[boundary])
         self._served = np.zeros(environments, np.int64)

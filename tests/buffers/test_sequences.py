@@ -358,6 +358,21 @@ def test_latents_written_back_are_returned():
     np.testing.assert_array_equal(again["state"], np.stack([1000 + first, -first], 1))
 
 
+def test_an_episode_that_is_cut_off_has_its_windows_and_bootstraps():
+    buffer = SequenceReplayBuffer(40, FIELDS, 5, Nstep={"size": 2, "gamma": 0.5}, seed=0)
+    log = Log(1, 40, [1000])
+    log.play(buffer, 3)
+    with pytest.raises(ValueError, match="none is complete"):
+        buffer.sample(1)
+    buffer.on_episode_end()
+    sample = buffer.sample(9)
+    _, once = np.unique(sample["indexes"], return_index=True)
+    assert sample["learn"][once].sum(1).tolist() == [3, 2, 1]
+    assert sample["discount"][once[0]].tolist() == [0.25, 0.25, 0.5, 0, 0]
+    assert sample["bootstrap"][once[0]].tolist() == [2, 3, 3, 3, 3]
+    assert sample["obs"][once[0], 3].tolist() == [1, 1, 4], "the observation after the last step"
+
+
 def test_transposed_batches_hold_the_same():
     options = {"burn_in": 2, "first_of": "state", "Nstep": {"size": 2, "gamma": 0.9, "rew": "rew"}}
     (one, _), (other, _) = play_three("pad", **options), play_three("pad", **options)
@@ -519,6 +534,7 @@ def test_errors_name_the_remedy():
         (3, {"online": True, "alpha": 0.6}, ValueError, "online=True requires alpha=0"),
         (3, {"first_of": "hidden"}, KeyError, "hidden"),
         (3, {"first_of": ["obs"]}, ValueError, "for every step"),
+        (3, {"first_of": ["terminated"], "Nstep": {"size": 2}}, ValueError, "for every step"),
         (3, {"Nstep": {"size": 0}}, ValueError, "at least 1"),
         (3, {"Nstep": {"size": 2, "rew": ["rew", "state"]}}, ValueError, "float"),
         (3, {"Nstep": {"size": 2, "rew": ()}}, ValueError, "one field"),

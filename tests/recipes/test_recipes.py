@@ -41,6 +41,7 @@ NEEDS = {
     "vector_environments": ["gymnasium"],
     "images": ["torch"],
     "sac": ["torch", "gymnasium"],
+    "hindsight": ["torch", "gymnasium"],
     "own_environment": ["torch", "gymnasium"],
     "sequences": ["torch"],
     "to_a_gpu": ["torch"],
@@ -223,6 +224,39 @@ def test_exact_values_give_exact_targets_if_terminations_are_marked(monkeypatch)
     assert targets.tolist() == [2.0] * 5
     _, wrong, _ = recipe.main(True, recipe.value_if_truncated)  # a time limit marked as a termination
     assert wrong.tolist() == [2.0, 2.0, 1.75, 1.5, 1.0]
+
+
+def test_hindsight_learns_what_dqn_alone_does_not(monkeypatch) -> None:
+    recipe = program("hindsight", monkeypatch)
+    threads = recipe.torch.get_num_threads()
+    recipe.torch.set_num_threads(1)
+    try:
+        buffer, rate = recipe.main(bits=9, episodes=200)
+        assert rate > 0.5
+        assert recipe.main(bits=9, episodes=200, relabel=0.0)[1] < 0.15
+    finally:
+        recipe.torch.set_num_threads(threads)
+    rows = buffer.sample(1_000)
+    achieved, goals = rows["next_obs/achieved_goal"], rows["obs/desired_goal"]
+    np.testing.assert_array_equal(rows["rew"], (achieved == goals).all(1) - 1)
+    np.testing.assert_array_equal(rows["terminated"], rows["rew"] == 0)
+    np.testing.assert_array_equal(goals, rows["next_obs/desired_goal"])
+    assert rows["terminated"][rows["relabelled"]].mean() > 0.2
+
+
+def test_a_goal_env_needs_no_names_and_keeps_its_terminations(monkeypatch) -> None:
+    recipe = program("hindsight", monkeypatch)
+    env = recipe.BitFlip(3)
+    buffer = recipe.buffer_for(env, size=100, relabel=1.0, strategy="final")
+    (obs, _), goals = env.reset(seed=1), []
+    for action in range(3):
+        next_obs, rew, _, truncated, _ = env.step(action)
+        goals.append(next_obs["achieved_goal"].tolist())
+        buffer.add(obs=obs, act=action, rew=rew, next_obs=next_obs, terminated=False, truncated=truncated)
+        obs = next_obs
+    rows = buffer.sample(50)
+    assert (rows["obs/desired_goal"] == goals[-1]).all() and not rows["terminated"].any()
+    np.testing.assert_array_equal(rows["rew"], np.where(rows["act"] == 2, 0, -1))
 
 
 def test_an_episode_that_is_stopped_needs_on_episode_end(monkeypatch) -> None:

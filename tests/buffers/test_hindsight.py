@@ -224,7 +224,7 @@ def test_without_n_step_a_sample_has_the_declared_fields_and_no_discount():
 @pytest.mark.parametrize("batch_size", [1, 10])
 def test_share_of_relabelled_rows_is_exact_at_every_position_of_a_batch(batch_size):
     world = World(5.0, relabel=0.8)
-    by_position = world.samples(20_000, batch_size)["relabelled"].reshape(-1, batch_size)
+    by_position = world.samples(2_000 * (1 + batch_size), batch_size)["relabelled"].reshape(-1, batch_size)
     draws = len(by_position)
     statistic = ((by_position.sum(0) - 0.8 * draws) ** 2 / (draws * 0.8 * 0.2)).sum()
     assert chi2.sf(statistic, batch_size) > LEAST
@@ -262,6 +262,28 @@ def test_final_goals_wait_for_the_end_of_the_episode():
     for environment in range(ENVIRONMENTS):
         world.buffer.on_episode_end(environment)
     assert world.samples(500)["relabelled"].all()
+
+
+@pytest.mark.parametrize("strategy", ["future", "episode", "random"])
+def test_no_goal_is_from_before_clear(strategy):
+    world = World(1.5, strategy=strategy, relabel=1.0)
+    world.buffer.clear()
+    world.places = [[] for _ in range(ENVIRONMENTS)]
+    world.at = [(episode + 1, 0) for episode, _ in world.at]
+    for environment in (0, 0, 0, 1, 1, 0):
+        world.step(environment)
+    rows, stored = world.samples(1_000), set(world.stored())
+    assert set(triples(rows["obs"])) == stored
+    assert {(*goal[:2], goal[2] - 1) for goal in triples(rows["goal"])} == stored
+
+
+def test_a_loaded_buffer_samples_the_same(tmp_path):
+    saved, loaded = World(2.0, Nstep={"size": 2}), World(0.2, Nstep={"size": 2}, seed=1)
+    saved.buffer.save(tmp_path / "buffer")
+    loaded.buffer.load(tmp_path / "buffer")
+    actual = loaded.samples(300)
+    for name, expected in saved.samples(300).items():
+        np.testing.assert_array_equal(actual[name], expected)
 
 
 def test_functions_are_called_once_with_stored_rows_and_may_change_them():

@@ -39,6 +39,7 @@ NEEDS = {
     "with_jax": ["jax"],
     "with_sb3": ["stable_baselines3", "torch", "gymnasium"],
     "vector_environments": ["gymnasium"],
+    "episodes": ["gymnasium"],
     "images": ["torch"],
     "sac": ["torch", "gymnasium"],
     "hindsight": ["torch", "gymnasium"],
@@ -257,6 +258,23 @@ def test_a_goal_env_needs_no_names_and_keeps_its_terminations(monkeypatch) -> No
     rows = buffer.sample(50)
     assert (rows["obs/desired_goal"] == goals[-1]).all() and not rows["terminated"].any()
     np.testing.assert_array_equal(rows["rew"], np.where(rows["act"] == 2, 0, -1))
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # Minari recommends to name an author
+def test_best_episodes_are_whole_and_can_be_exchanged(monkeypatch, tmp_path) -> None:
+    recipe = program("episodes", monkeypatch)
+    envs, buffer, best = recipe.main()
+    table = buffer.episodes()
+    returns = table["return"][table["finished"]]
+    assert len(returns) == 10 and best["rew"].sum() == len(best["rew"]) == returns.max()
+    assert best["obs"].shape == (len(best["rew"]) + 1, 4) and best["terminated"].tolist()[-1] is True
+    everything = recipe.new_buffer(envs)
+    recipe.collect(envs, everything, steps=600)
+    table = everything.episodes()
+    assert sorted(table["return"][table["finished"]])[-10:] == sorted(returns)
+    if find_spec("minari"):
+        monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+        assert recipe.exchange(buffer, everything) == 10
 
 
 def test_an_episode_that_is_stopped_needs_on_episode_end(monkeypatch) -> None:

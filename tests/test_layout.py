@@ -10,9 +10,9 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
-from places import PACKAGE, ROOT
+from places import PACKAGE, ROOT, modules_in
 
-MODULES = sorted(PACKAGE.rglob("*.py"))
+MODULES = modules_in()
 FOLDERS = sorted({path.parent for path in MODULES})
 
 # A layer may import those below it, and itself. Two of the same height stand side by side: neither imports
@@ -128,7 +128,7 @@ def test_imports_only_go_down(path: Path) -> None:
 def test_no_circle_in_a_folder(folder: Path) -> None:
     """Between what lies in it: files, and folders as one. Its __init__ is its door and may name them all."""
     graph: dict[str, set[str]] = {}
-    for path in folder.rglob("*.py"):
+    for path in modules_in(folder):
         here = path.relative_to(folder).parts[0]
         for _, place in arrows(path):
             if place.is_relative_to(folder) and "__init__.py" not in (

@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 import numpy as np
 import pytest
 from built_site import ADDRESSES, Site, css_loads
-from places import ROOT
+from places import ROOT, modules_in
 
 import replay_tutorial
 from replay_tutorial import apex
@@ -106,7 +106,7 @@ def test_mathematics_is_set_by_the_local_katex(site: Site) -> None:
 
 
 def test_every_module_has_a_source_page_with_an_anchor_for_each_line(site: Site) -> None:
-    for path in (ROOT / "replay_tutorial").rglob("*.py"):
+    for path in modules_in():
         lines = path.read_text(encoding="utf-8").count("\n")
         if lines:
             page = site.folder / "source" / path.relative_to(ROOT / "replay_tutorial").with_suffix(".html")
@@ -143,7 +143,7 @@ def test_the_settings_are_those_of_the_configuration(site: Site) -> None:
 def test_every_paper_that_a_file_follows_stands_on_the_page_of_papers() -> None:
     papers = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
     cited = re.compile(r"[A-Z]\w+(?: et al\.| and [A-Z]\w+)? (?:19|20)\d\d\b")
-    for path in (ROOT / "replay_tutorial").rglob("*.py"):
+    for path in modules_in():
         text = " ".join(path.read_text(encoding="utf-8").split())
         for source in re.findall(r"(?:Paper|Papers|Source|Sources): (.*?)\"\"\"", text):
             for paper in cited.findall(source):

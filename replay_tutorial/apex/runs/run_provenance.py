@@ -49,8 +49,13 @@ def describe_machine() -> dict[str, str | int]:
 
 
 def digest_of_sources() -> str:
-    """Return the SHA-256 digest of the package's source files, which doesn't depend on git."""
+    """Return the SHA-256 digest of the package's source files, which doesn't depend on git.
+
+    Hidden files are skipped: editors leave lock files there, and Jupyter its checkpoints.
+    """
     digest = hashlib.sha256()
     for path in sorted(SOURCES.rglob("*.py")):
-        digest.update(path.relative_to(SOURCES).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+        name = path.relative_to(SOURCES)
+        if not any(part.startswith(".") for part in name.parts):
+            digest.update(name.as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()

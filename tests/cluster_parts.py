@@ -1,29 +1,51 @@
-"""Gateways and rows for the tests of the cluster, without a cluster; and how to find processes of one."""
+"""Gateways and rows for the tests of the cluster, without a cluster; and how to grow one and look into it."""
 
 import os
 import subprocess
+import traceback
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from run_parts import context_of
 
 from replay_tutorial.apex.config import preset
 from replay_tutorial.cluster.chunk import ChunkFormat
+from replay_tutorial.cluster.connection import STARTUP_TIMED_OUT
 from replay_tutorial.cluster.gateway import Gateway, Report
 
 NODE = {"num_cpus": 2, "object_store_memory": 100 << 20}  # of the Ray that the tests start
+TIMEOUT_SECONDS = 240  # that anything may take on a busy machine
 
 
-def processes_named(name, orphans=False):
-    """Of this test's own Ray, and on request those without one any more: others may run on this machine."""
+def add_node(cluster, **options):
+    """Add one that may take long to start. Ray's own limit is 30 s and can't be set: it has three tries."""
+    from ray._private.node import Node
+
+    for tries_left in (2, 1, 0):
+        try:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv("RAY_gcs_server_port_wait_time_s", str(TIMEOUT_SECONDS))
+                cluster.add_node(wait=False, **options)
+            return cluster.wait_for_nodes(timeout=TIMEOUT_SECONDS)
+        except Exception as error:  # Ray raises nothing narrower
+            if not tries_left or STARTUP_TIMED_OUT not in str(error):
+                raise
+            # The node that Ray has given up still runs, and could join the cluster after all.
+            for frame, _ in traceback.walk_tb(error.__traceback__):
+                if isinstance(node := frame.f_locals.get("self"), Node):
+                    node.kill_all_processes(check_alive=False, wait=True)
+
+
+def processes_named(name, known=()):
+    """Of this test's own Ray, or known to have been: other Rays' processes may lose their raylet, too."""
     listed = subprocess.run(
         ["ps", "-A", "-o", "pid=,ppid=,args="], capture_output=True, text=True, check=True
     )
     rows = [line.split(None, 2) for line in listed.stdout.splitlines()]
     parents = {int(number): int(parent) for number, parent, *_ in rows}
     named = {int(number) for number, _, *command in rows if command and command[0].startswith(name)}
-    of_nobody = {number for number in named if orphans and parents[number] == 1}
-    return of_nobody | {number for number in named if parents.get(parents[number]) == os.getpid()}
+    return {number for number in named if number in known or parents.get(parents[number]) == os.getpid()}
 
 
 def open_context(environment="CartPole-v1", **changes):

@@ -28,11 +28,14 @@ def nodes() -> Iterator[Any]:
     if not sys.platform.startswith("linux"):
         pytest.skip("Ray runs on many machines on Linux only")
     pytest.importorskip("ray", reason="the cluster needs the extra `cluster`")
-    from cluster_parts import NODE
+    from cluster_parts import NODE, add_node
     from ray.cluster_utils import Cluster
 
-    cluster = Cluster(True, head_node_args={**NODE, "num_cpus": 0, "include_dashboard": False})
-    for _ in range(2):
-        cluster.add_node(**NODE)
-    yield cluster
-    cluster.shutdown()
+    cluster = Cluster()
+    try:
+        add_node(cluster, **{**NODE, "num_cpus": 0, "include_dashboard": False})
+        for _ in range(2):
+            add_node(cluster, **NODE)
+        yield cluster
+    finally:
+        cluster.shutdown()

@@ -201,19 +201,6 @@ def evict_episodes(plain: Plain, environments: Integers, serials: Integers) -> N
         recompute_above(places.sums, places.minima, changed)
 
 
-@jitable
-def span_of(places: Any, slot: int) -> tuple[int, int, int]:
-    """Return the position of a slot's step, and where its stored episode starts and ends: see `locate`."""
-    environments = places.heads.shape[0]
-    count, table = places.kinds.shape[0] // environments, places.starts.shape[0] // environments
-    environment = slot // count
-    head = places.heads[environment]
-    entry = environment * table + places.serials[slot] % table
-    start = max(places.starts[entry], oldest_position(places, environment))
-    end = head if places.ends[entry] == RUNNING else places.ends[entry]
-    return head - (head - slot % count) % count, start, end
-
-
 @kernel
 def locate(plain: Plain, slots: Integers, positions: Integers, starts: Integers, ends: Integers) -> None:
     """Write the position of each slot's step, and where its stored episode starts and ends.
@@ -222,10 +209,18 @@ def locate(plain: Plain, slots: Integers, positions: Integers, starts: Integers,
     running episode, of the newest observation.
     """
     places = Places(*plain)
-    for i in range(slots.shape[0]):  # loads them into the cache: in a loop of its own, the misses overlap
-        positions[i] = places.serials[slots[i]]
+    environments = places.heads.shape[0]
+    count, table = places.kinds.shape[0] // environments, places.starts.shape[0] // environments
+    for i in range(slots.shape[0]):  # only this, so that the cache misses overlap
+        positions[i] = places.serials[slots[i]]  # for now, the number of the episode
+    # Not a function of one slot: passing it `places` would count references to 15 arrays at each call.
     for i in range(slots.shape[0]):
-        positions[i], starts[i], ends[i] = span_of(places, slots[i])
+        environment = slots[i] // count
+        head = places.heads[environment]
+        entry = environment * table + positions[i] % table
+        positions[i] = head - (head - slots[i] % count) % count
+        starts[i] = max(places.starts[entry], oldest_position(places, environment))
+        ends[i] = head if places.ends[entry] == RUNNING else places.ends[entry]
 
 
 class Episodes(NamedTuple):

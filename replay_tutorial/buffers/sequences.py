@@ -30,8 +30,8 @@ from replay_tutorial.buffers.episode_ring import (
     START,
     Places,
     Plain,
+    locate,
     oldest_position,
-    span_of,
 )
 from replay_tutorial.buffers.episodes import EpisodeReplayBuffer
 from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, field_names
@@ -69,9 +69,11 @@ def locate_windows(
     burn_in, length, n = lengths
     environments, total = places.heads.shape[0], burn_in + length + n
     count, padding = places.kinds.shape[0] // environments, places.kinds.shape[0]
+    positions, firsts, ends = np.empty_like(starts), np.empty_like(starts), np.empty_like(starts)
+    locate(plain, starts, positions, firsts, ends)
     for i in range(starts.shape[0]):
         environment = starts[i] // count
-        position, start, end = span_of(places, starts[i])
+        position, start, end = positions[i], firsts[i], ends[i]
         zero = position - burn_in  # the position of time 0
         first, stop = (
             max(start - zero, 0),

@@ -10,5 +10,11 @@ os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 # In the background of a script it is ignored, and so it would be in the programs that the tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 # No test fails by being late: on a busy machine an example may take any time, and so may making one.
-settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# Nor by chance: every run tries the same examples, unless EXPLORE asks for others.
+settings.register_profile(
+    "patient",
+    deadline=None,
+    derandomize="EXPLORE" not in os.environ,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("patient")

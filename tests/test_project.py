@@ -51,6 +51,10 @@ def test_no_example_of_hypothesis_fails_by_being_late() -> None:
     assert settings().deadline is None
 
 
+def test_every_run_tries_the_same_examples_of_hypothesis_unless_others_are_asked_for() -> None:
+    assert settings().derandomize == ("EXPLORE" not in os.environ)
+
+
 def test_constraints_pin_every_dependency_to_one_version() -> None:
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pins = [line.split(";")[0].strip() for line in lines if line and not line.startswith("#")]

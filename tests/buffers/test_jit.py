@@ -146,7 +146,7 @@ started.wait()
 if child := os.fork():
     print(os.waitpid(child, 0)[1])
 else:
-    signal.alarm(60)
+    signal.alarm(600)
     os._exit(0 if other(np.ones(1), 3) == 2.5 else 1)
 thread.join()
 """

@@ -3,7 +3,6 @@
 import json
 import re
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
@@ -136,14 +135,23 @@ STAND_IN = """#!/bin/bash
 echo "$(basename "$0") $*" >> "$LOG"
 case "$(basename "$0")" in
 hostname) echo "10.0.0.1 fe80::1" ;;
-python) trap 'echo ended >> "$LOG"; exit 130' TERM; kill -TERM "$PPID"; while :; do sleep 0.05; done ;;
+python)
+    exec > /dev/null 2>&1 # so that the test ends with the script, whatever has become of this process
+    trap 'echo ended >> "$LOG"; exit 130' TERM
+    kill -TERM "$PPID"
+    echo signalled >> "$LOG"
+    while kill -0 "$PPID"; do sleep 0.05; done ;;
 esac
 """
 
 
+LATE = 'until grep -q signalled "$LOG"; do sleep 0.05; done\n'
+
+
+@pytest.mark.parametrize("late", ["", LATE], ids=["", "signal before its process is known"])
 @pytest.mark.parametrize("arguments", [[], ["resume", "runs/X"]])
 def test_slurm_starts_ray_on_all_nodes_and_ends_the_run_at_its_signal(
-    arguments: list[str], tmp_path: Path
+    arguments: list[str], late: str, tmp_path: Path
 ) -> None:
     tools = tmp_path / "bin"
     tools.mkdir()
@@ -153,15 +161,15 @@ def test_slurm_starts_ray_on_all_nodes_and_ends_the_run_at_its_signal(
     (tmp_path / ".ray").mkdir()
     (tmp_path / ".ray" / "auth_token").touch()
     script, log = tmp_path / "apex.sh", tmp_path / "log"
-    script.write_text(launch_file("slurm"), encoding="utf-8")
+    before, line, after = launch_file("slurm").partition("run=$!\n")
+    script.write_text(before + late + line + after, encoding="utf-8")
     job = {"SLURM_JOB_ID": "123456", "SLURM_NNODES": "5", "SLURM_CPUS_PER_TASK": "16"}
     environment = {"PATH": f"{tools}:/usr/bin:/bin", "HOME": str(tmp_path), "LOG": str(log), **job}
+    # `run` also waits for srun, which runs beside the script: it holds the captured output open.
     done = subprocess.run(
-        ["bash", str(script), *arguments], env=environment, capture_output=True, check=False
+        ["bash", str(script), *arguments], env=environment, capture_output=True, check=False, timeout=900
     )
     assert done.returncode == 130, done.stderr
-    while "srun" not in log.read_text(encoding="utf-8"):  # it runs beside the script
-        time.sleep(0.01)
     said = log.read_text(encoding="utf-8").splitlines()
     assert said[1].startswith("ray start --head --node-ip-address 10.0.0.1 --port 23456 --num-cpus 0")
     nodes = next(line for line in said if line.startswith("srun"))

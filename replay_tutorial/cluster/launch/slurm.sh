@@ -51,7 +51,9 @@ srun --relative=1 --nodes="$others" --ntasks="$others" ray start --address "$add
 # The command waits until all actors fit. A resumed run keeps its number of actors.
 [ $# -gt 0 ] || set -- train ALE/Seaquest-v5
 [ "$1" = resume ] || set -- "$@" --actors "$((others * SLURM_CPUS_PER_TASK))"
+# The run handles SIGTERM like Ctrl-C. The signal may arrive before the shell knows the run's process ID.
+trap 'if [ -n "${run-}" ]; then kill -TERM "$run"; else stopped=1; fi' TERM
 python -m replay_tutorial "$@" --cluster "$address:$port" --no-progress &
 run=$!
-trap 'kill -TERM $run' TERM # which the run handles like Ctrl-C
+[ -z "${stopped-}" ] || kill -TERM "$run"
 wait $run || wait $run      # the first `wait` returns at the signal, the second when the run has ended

@@ -19,7 +19,7 @@ START_METHODS = ["fork", "spawn", "forkserver"] if os.name == "posix" else ["spa
 BUFFERS = [MPReplayBuffer, MPPrioritizedReplayBuffer]
 WIDTH = 8
 POLL_SECONDS = 300  # seconds; a test that waits longer hangs
-SIGNIFICANCE = 1e-4  # of every chi-square test: one false alarm in ten thousand runs
+SIGNIFICANCE = 1e-4  # of a chi-square test with a fixed seed: one in ten thousand seeds is unlucky
 
 every_start_method = pytest.mark.parametrize("start_method", START_METHODS)
 every_buffer = pytest.mark.parametrize("buffer_class", BUFFERS)

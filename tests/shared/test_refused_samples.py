@@ -1,7 +1,7 @@
 """A sample that is refused leaves the random state as it was, and says what is true."""
 
 import multiprocessing
-import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from shared_rows import every_buffer, in_child, row_fields, rows_of
 
 from replay_tutorial import MPPrioritizedReplayBuffer, MPReplayBuffer
 from replay_tutorial.local.shared_context import SharedReplay
-from replay_tutorial.shared import SamplesPerInsert
+from replay_tutorial.shared import SamplesPerInsert, sampler, shared_ring
 from replay_tutorial.shared.protocol import NEXT_INDEX, add_to_counter, held_stamp
 
 impatience = shared_rows.impatience
@@ -100,7 +100,7 @@ def test_rows_that_find_no_slot_do_not_count_as_inserts():
 
 
 @every_buffer
-def test_a_sample_outlasts_a_writer_that_the_system_stops_for_a_moment(buffer_class):
+def test_a_sample_outlasts_a_writer_that_the_system_stops_for_a_moment(buffer_class, monkeypatch):
     buffer = buffer_class(2, row_fields())
     buffer.add(**rows_of(1, 0, 2))
     buffer.sample(2)
@@ -108,10 +108,13 @@ def test_a_sample_outlasts_a_writer_that_the_system_stops_for_a_moment(buffer_cl
     published = ring.stamps.copy()
     for slot in range(2):
         ring.stamps[slot] = held_stamp(slot, ring.writers.writer_number())
-    release = threading.Timer(0.05, lambda: ring.stamps.__setitem__(slice(None), published))
-    release.start()
+
+    def sleep(_):
+        ring.stamps[:] = published
+
+    for module in (shared_ring, sampler):
+        monkeypatch.setattr(module, "time", SimpleNamespace(sleep=sleep))
     assert len(buffer.sample(2)["obs"]) == 2
-    release.join()
 
 
 def test_rows_dropped_are_those_of_the_handle():

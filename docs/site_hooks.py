@@ -36,9 +36,13 @@ IMAGE = re.compile(r'<img\b[^>]*\bsrc="(?P<address>[^"]+\.(?:svg|png))"[^>]*>')
 
 
 def modules() -> dict[str, Path]:
-    """Return all modules that aren't empty, as {path relative to the package: file}."""
-    files = [path for path in sorted(PACKAGE.rglob("*.py")) if path.stat().st_size]
-    return {path.relative_to(PACKAGE).as_posix(): path for path in files}
+    """Return all modules that aren't empty, as {path relative to the package: file}.
+
+    Hidden files are skipped: editors leave lock files there, and Jupyter its checkpoints.
+    """
+    found = {path.relative_to(PACKAGE): path for path in sorted(PACKAGE.rglob("*.py"))}
+    visible = {name: path for name, path in found.items() if not any(p.startswith(".") for p in name.parts)}
+    return {name.as_posix(): path for name, path in visible.items() if path.stat().st_size}
 
 
 def page_of(name: str) -> str:

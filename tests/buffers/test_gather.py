@@ -9,7 +9,7 @@ import pytest
 from histories import repeatable
 from hypothesis import given
 from hypothesis import strategies as st
-from places import PACKAGE
+from places import PACKAGE, modules_in
 
 from replay_tutorial import PrioritizedReplayBuffer, ReplayBuffer
 from replay_tutorial.buffers.fields import LARGE
@@ -161,7 +161,7 @@ def test_every_kernel_releases_the_gil_so_that_threads_copy_side_by_side():
     modules = [
         importlib.import_module(f"replay_tutorial.{layer}.{path.stem}")
         for layer in ("buffers", "shared")
-        for path in (PACKAGE / layer).glob("*.py")
+        for path in modules_in(PACKAGE / layer)
     ]
     kernels = {thing for module in modules for thing in vars(module).values() if hasattr(thing, "py_func")}
     assert "take_rows" in {kernel.__name__ for kernel in kernels}

@@ -6,12 +6,12 @@ import inspect
 import numpy as np
 import pytest
 from call_path import follow
-from places import PACKAGE
+from places import PACKAGE, modules_in
 
 from replay_tutorial import MPPrioritizedReplayBuffer
 
 MAX_FILES, MAX_ARGUMENTS = 8, 8
-SHARED, BUFFERS = ({path.stem for path in (PACKAGE / name).glob("*.py")} for name in ("shared", "buffers"))
+SHARED, BUFFERS = ({path.stem for path in modules_in(PACKAGE / name)} for name in ("shared", "buffers"))
 
 
 @pytest.fixture

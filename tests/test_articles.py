@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 from places import ROOT
 
+from replay_tutorial.buffers.jit import COMPILING
+
 pytest.importorskip("gymnasium")
 
 PROGRAMS = Path(__file__).parent / "article_programs"
@@ -25,7 +27,7 @@ needs_cpprb = pytest.mark.skipif(find_spec("cpprb") is None, reason="cpprb is no
 
 
 def run_program(program: Path, *arguments: str) -> Any:
-    """Runs a program and returns what it printed; anything on stderr fails."""
+    """Runs a program and returns what it printed; on stderr only the notice of a cold cache may stand."""
     paths = os.pathsep.join([str(PROGRAMS), str(ROOT), os.environ.get("PYTHONPATH", "")])
     finished = subprocess.run(
         [sys.executable, str(program), *arguments],
@@ -33,10 +35,10 @@ def run_program(program: Path, *arguments: str) -> Any:
         check=False,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
     )
     assert finished.returncode == 0, finished.stderr
-    assert finished.stderr == ""
+    assert finished.stderr.replace(COMPILING + "\n", "") == ""
     return json.loads(finished.stdout.splitlines()[-1])
 
 

@@ -6,7 +6,6 @@ import gymnasium
 import numpy as np
 import pytest
 import runs
-import torch
 import why_replay
 
 from replay_tutorial.steps.learning.q_learning_with_replay import FIELDS
@@ -28,11 +27,9 @@ def test_the_newest_tuples_come_in_order_and_nothing_else() -> None:
     assert memory.sample(8)["rew"].tolist() == [22, 23, 24, 25, 26, 27, 28, 29]
 
 
+@pytest.mark.usefixtures("one_thread")
 def test_a_network_forgets_what_it_saw_first() -> None:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     halves, mixed = learn_a_sine(by_halves=True), learn_a_sine(by_halves=False)
-    torch.set_num_threads(threads)
     assert halves.left_error_halfway < 0.05, "it has learned the left half first"
     assert halves.left_error > 2 * max(halves.left_error_halfway, mixed.left_error)
     assert np.abs(halves.y - np.sin(halves.x))[halves.x > 0].mean() < 0.05, "it knows where it has just been"

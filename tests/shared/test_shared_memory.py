@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import pickle
 import re
+import signal
 import subprocess
 import sys
 import textwrap
@@ -27,9 +28,11 @@ from shared_rows import (
 )
 
 from replay_tutorial import MPPrioritizedReplayBuffer
+from replay_tutorial.buffers.jit import COMPILING
 from replay_tutorial.shared.memory import CACHE_LINE, SharedArrays, free_memory
 
 impatience = shared_rows.impatience
+PROGRAM_SECONDS = 1200  # a program that takes longer hangs
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -163,6 +166,8 @@ PROGRAM = textwrap.dedent(
 
 
 def run_program(folder, start_method, ending, **environment):
+    """Run PROGRAM. It may have to compile every kernel first, so the test may take longer than others."""
+    signal.alarm(PROGRAM_SECONDS + POLL_SECONDS)
     program = folder / "program.py"
     program.write_text(PROGRAM)
     paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
@@ -172,7 +177,7 @@ def run_program(folder, start_method, ending, **environment):
         check=False,
         capture_output=True,
         text=True,
-        timeout=POLL_SECONDS,
+        timeout=PROGRAM_SECONDS,
     )
 
 
@@ -184,7 +189,7 @@ def names_left_by(finished):
 @every_start_method
 def test_program_ends_without_a_warning_or_a_leak(tmp_path, start_method):
     finished = run_program(tmp_path, start_method, "normal")
-    assert finished.stderr == ""
+    assert finished.stderr.replace(COMPILING + "\n", "") == "", "with a cold cache it may compile"
     assert finished.returncode == 0
     assert names_left_by(finished) == []
 

@@ -86,7 +86,7 @@ def browser() -> Iterator["Browser"]:
         path = next(filter(None, map(shutil.which, CHROMIUMS)), None)
         try:
             found = playwright.chromium.launch(
-                executable_path=path, channel=None if path else "chrome", timeout=60_000
+                executable_path=path, channel=None if path else "chrome", timeout=300_000
             )
         except Error as error:
             leave_out(f"no browser: {error.message.splitlines()[0]}")

@@ -3,7 +3,7 @@
 import io
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from built_site import Site
@@ -33,6 +33,14 @@ class Visit:
     formulas: int = 0
     formulas_set: int = 0
     dark: bool = False  # its background changes when the system turns dark
+
+
+def new_page(browser: "Browser", **options: Any) -> "Page":
+    """Open a page whose waits are long: no test fails by being late on a busy machine."""
+    page = browser.new_page(**options)
+    page.set_default_timeout(300_000)  # ms
+    page.set_default_navigation_timeout(300_000)
+    return page
 
 
 def watch(page: "Page", address: str, see: Callable[[str], None]) -> None:
@@ -69,7 +77,7 @@ def worth_a_visit(site: Site) -> list[str]:
 def visits(site: Site, address: str, browser: "Browser") -> dict[str, Visit]:
     """A visit to each page: at first on a desktop, then as narrow as a phone, then in the dark."""
     found = {name: Visit() for name in worth_a_visit(site)}
-    page = browser.new_page()
+    page = new_page(browser)
     watch(page, address, lambda fault: visit.faults.append(fault))
     for name, visit in found.items():
         page.set_viewport_size(DESKTOP)
@@ -107,7 +115,7 @@ def test_every_page_is_light_or_dark_as_the_system_is(visits: dict[str, Visit]) 
 
 
 def test_search_finds_the_sum_tree(address: str, browser: "Browser") -> None:
-    page = browser.new_page(viewport=DESKTOP)
+    page = new_page(browser, viewport=DESKTOP)
     page.goto(address + "index.html")
     page.locator("input.md-search__input").press_sequentially("sum tree")  # it listens to keys
     page.wait_for_selector(".md-search-result__item")
@@ -116,7 +124,7 @@ def test_search_finds_the_sum_tree(address: str, browser: "Browser") -> None:
 
 
 def test_a_table_of_measurements_shows_its_spread_on_demand(address: str, browser: "Browser") -> None:
-    page = browser.new_page(viewport=DESKTOP)
+    page = new_page(browser, viewport=DESKTOP)
     page.goto(address + "measurements/index.html")
     spread, button = page.locator(".spread").first, page.locator(".spread-button").first
     assert not spread.is_visible()
@@ -129,7 +137,7 @@ def test_a_table_of_measurements_shows_its_spread_on_demand(address: str, browse
 
 
 def test_a_wide_table_scrolls_in_itself_on_a_phone(address: str, browser: "Browser") -> None:
-    page = browser.new_page(viewport=PHONE)
+    page = new_page(browser, viewport=PHONE)
     page.goto(address + "measurements/buffers.html")
     frame = page.locator(".md-typeset__scrollwrap").first
     assert frame.evaluate("frame => frame.scrollWidth > frame.clientWidth")
@@ -138,7 +146,7 @@ def test_a_wide_table_scrolls_in_itself_on_a_phone(address: str, browser: "Brows
 
 
 def test_a_chart_can_be_enlarged(address: str, browser: "Browser") -> None:
-    page = browser.new_page(viewport=PHONE)
+    page = new_page(browser, viewport=PHONE)
     page.goto(address + "measurements/buffers.html")
     page.locator("a.picture").first.click()
     page.wait_for_url(address + "measurements/article-4096.svg")
@@ -157,7 +165,7 @@ DRAWINGS = ["measurements/scale.svg", "measurements/learning.svg", "assets/layer
 def test_a_drawing_opened_alone_is_light_or_dark_as_the_system_is(
     drawing: str, address: str, browser: "Browser"
 ) -> None:
-    page = browser.new_page(viewport=DESKTOP)
+    page = new_page(browser, viewport=DESKTOP)
     page.goto(address + drawing)
     page.emulate_media(color_scheme="light")
     assert brightness(page.screenshot()) > 200
@@ -170,7 +178,7 @@ def test_a_drawing_opened_alone_is_light_or_dark_as_the_system_is(
 def test_a_chart_on_a_page_follows_the_palette_of_the_page_alone(
     system: str, address: str, browser: "Browser"
 ) -> None:
-    page = browser.new_page(viewport=DESKTOP, color_scheme=system)
+    page = new_page(browser, viewport=DESKTOP, color_scheme=system)
     page.goto(address + "measurements/cost.html")
     chart = page.locator("a.picture img").first
     for palette, is_as_bright in [("default", (200, 255)), ("slate", (0, 80))]:
@@ -186,7 +194,7 @@ FOCUSED = "document.activeElement.getAttribute('aria-label')"
 def test_the_tree_of_the_first_page_is_played_with_by_keyboard(
     size: dict[str, int], address: str, browser: "Browser"
 ) -> None:
-    page = browser.new_page(viewport=size)
+    page = new_page(browser, viewport=size)
     page.goto(address + "index.html")
     tree = page.locator("[data-explore=sum-tree]")
     lines = tree.locator(".explore-log li")
@@ -215,7 +223,7 @@ def test_the_tree_of_the_first_page_is_played_with_by_keyboard(
 def test_the_facts_and_the_start_are_on_the_first_screen_and_the_three_parts_below(
     address: str, browser: "Browser"
 ) -> None:
-    page = browser.new_page(viewport=DESKTOP)
+    page = new_page(browser, viewport=DESKTOP)
     page.goto(address + "index.html")
     facts, parts = page.locator(".hero"), page.locator(".grid.cards")
     assert (facts.locator("li").count(), facts.locator(".md-button").count()) == (3, 2)
@@ -230,7 +238,7 @@ def test_the_facts_and_the_start_are_on_the_first_screen_and_the_three_parts_bel
 def test_a_brief_tree_stands_without_its_charts(
     name: str, pictures: int, ranges: int, address: str, browser: "Browser"
 ) -> None:
-    page = browser.new_page(viewport=DESKTOP)
+    page = new_page(browser, viewport=DESKTOP)
     page.goto(f"{address}{name}.html")
     tree = page.locator("[data-explore=sum-tree]")
     assert tree.locator("svg").count() == pictures
@@ -239,7 +247,7 @@ def test_a_brief_tree_stands_without_its_charts(
 
 
 def test_a_link_to_a_line_of_source_marks_it(address: str, browser: "Browser") -> None:
-    page = browser.new_page(viewport=DESKTOP)
+    page = new_page(browser, viewport=DESKTOP)
     page.goto(address + "api/buffers.html")
     page.locator(".source-link a").first.click()
     page.wait_for_selector(":target")  # of the next page
@@ -255,7 +263,7 @@ def test_a_link_to_a_line_of_source_marks_it(address: str, browser: "Browser") -
 @pytest.mark.parametrize(("name", "button"), [("sum-tree", "Step"), ("ring", "check stamp 0")])
 def test_a_drawing_is_played_with_in_a_notebook(name: str, button: str, browser: "Browser") -> None:
     faults: list[str] = []
-    page = browser.new_page(viewport=DESKTOP)
+    page = new_page(browser, viewport=DESKTOP)
     watch(page, "data:", faults.append)
     page.set_content(Playable(name)._repr_html_())
     drawing = page.frame_locator("iframe")

@@ -1,7 +1,6 @@
 """The small agents: n-step rows against brute force, the same seed makes the same run, and one learns."""
 
 import random
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -17,14 +16,8 @@ from replay_tutorial.teaching.exercises_why_replay import check_update
 
 GAMMA = 0.9
 
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Networks this small are slower with two threads, and sums come out the same with one."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+# Networks this small are slower with two threads, and sums come out the same with one.
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def random_steps(seed: int, count: int) -> list[Step]:

@@ -202,6 +202,11 @@ def test_ctrl_c_at_any_line_loses_nothing(does: str, tmp_path: Path) -> None:
         signal.signal(signal.SIGINT, before)
 
 
+def no_thread_draws() -> bool:
+    """Whether all threads of datasets have ended, which the tests of the datasets expect of those before."""
+    return all(thread.name != "dataset" for thread in threading.enumerate())
+
+
 class Collects(Hook):
     """Stands for a garbage collector that comes while the server's lock is held."""
 
@@ -227,6 +232,7 @@ def test_batches_that_the_garbage_collector_ends_hold_nobody_up_for_good() -> No
     inserts.start()
     inserts.join(300.0)
     assert not inserts.is_alive()
+    until(no_thread_draws)
 
 
 class DrawsAndCollects:
@@ -269,6 +275,7 @@ def test_batches_may_end_in_the_thread_that_draws_them(monkeypatch: pytest.Monke
         assert source.collected.wait(300.0)
     finally:
         gc.enable()
+    until(no_thread_draws)
     assert not faults
 
 

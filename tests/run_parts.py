@@ -40,7 +40,7 @@ def learn(context, agent, updates=3):
     """Make some updates; return what they came to."""
     results = []
     for _ in range(updates):
-        rows, weights, indexes = context.replay.sample(16, beta=0.4, timeout=10.0)
+        rows, weights, indexes = context.replay.sample(16, beta=0.4, timeout=300.0)
         update = agent.update(rows, weights)
         context.replay.update_priorities(indexes, update.priorities)
         results += [update.priorities.tolist(), indexes.tolist(), agent.parameters().tolist()]

@@ -266,7 +266,7 @@ def test_a_proof_is_good_for_one_role_address_and_connection(
         stranger = Reflects(tmp_path, endpoint.address if relayed else None)
         with pytest.raises(AuthenticationError, match="different key, or a process without the key"):
             RemoteServer(stranger.address, timeout=0.0)
-        stranger.join(10)
+        stranger.join(300)
         until(lambda: not endpoint._threads)
         assert ("without the key" in caplog.text) == relayed
         RemoteServer(endpoint.address).close()

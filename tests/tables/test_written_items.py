@@ -233,7 +233,7 @@ def test_writers_in_threads_of_their_own_do_not_mix_their_steps():
         thread.start()
     seen = {who: [] for who in range(4)}
     for _ in range(4 * 98):
-        sample = server.sample("q", 1, timeout=20)
+        sample = server.sample("q", 1, timeout=300)
         (who, step), act = sample.data["obs"][0, 0].astype(int), sample.data["act"][0]
         assert sample.data["obs"][0].tolist() == [[who, step], [who, step + 1], [who, step + 2]]
         assert act.tolist() == [who * 1000 + step + 2, who * 1000 + step]

@@ -276,54 +276,32 @@ def test_a_window_has_the_priority_of_the_step_that_completes_it():
     assert drawn[indexes[1]] == pytest.approx(3000, abs=1) and drawn[indexes[2]] == pytest.approx(1000, abs=1)
 
 
-def test_new_windows_are_returned_once_in_order_before_random_ones():
-    for boundary in ("pad", "drop"):
-        buffer = SequenceReplayBuffer(
-            2 * 200, FIELDS, 4, period=4, environments=2, boundary=boundary, online=True, seed=0
-        )
-        log, served = Log(2, 200, [1, 9, 4, 7, 13]), []
-        for steps in (6, 1, 1, 30, 11, 2):
-            log.play(buffer, steps)
-            expected = sorted(set(log.windows(4, 4, boundary)) - set(served))
-            while expected:
-                sample = buffer.sample(3)
-                new = sample["indexes"].tolist()[: min(3, len(expected))]
-                assert new == expected[:3]
-                served += new
-                expected = expected[3:]
-                rest = sample["indexes"].tolist()[len(new) :]
-                assert set(rest) <= set(log.windows(4, 4, boundary))
-        assert len(set(served)) == len(served)
-        assert set(buffer.sample(100)["indexes"].tolist()) <= set(served), "random ones now"
-    # with "pad" and period = length, the windows of both environments partition all their finished episodes
-
-
-def test_new_windows_partition_the_steps_of_every_environment():
-    buffer = SequenceReplayBuffer(3 * 50, FIELDS, 6, period=6, environments=3, online=True, seed=0)
-    log, learned = Log(3, 50, [1, 5, 6, 7, 25, 70]), Counter()
-    count = 0
+@pytest.mark.parametrize("boundary", ["pad", "drop"])
+def test_new_windows_are_returned_once_in_order_before_random_ones(boundary):
+    """With "pad" and period = length, they partition the steps of every finished episode."""
+    buffer = SequenceReplayBuffer(
+        3 * 50, FIELDS, 6, period=6, environments=3, boundary=boundary, online=True, seed=0
+    )
+    log, served, learned = Log(3, 50, [1, 5, 6, 7, 25, 70]), set(), Counter()
     for _ in range(100):
         log.play(buffer, 4)
-        new = sorted(i for i in log.windows(6, 6, "pad") if i not in learned_windows(learned, log))
-        if new:
-            sample = buffer.sample(len(new))
-            assert sample["indexes"].tolist() == new
-            learned.update(map(tuple, sample["obs"][:, :-1][sample["learn"]].tolist()))
-            count += len(new)
-    finished = [
+        windows = set(log.windows(6, 6, boundary))
+        while new := sorted(windows - served)[:3]:
+            sample = buffer.sample(3)
+            assert sample["indexes"][: len(new)].tolist() == new
+            assert set(sample["indexes"].tolist()) <= windows
+            steps = sample["obs"][: len(new), :-1][sample["learn"][: len(new)]]
+            learned.update(map(tuple, steps.tolist()))
+            served |= {*new}
+    assert set(buffer.sample(100)["indexes"].tolist()) <= served, "random ones now"
+    finished = {
         (e + 1, number + 1, step + 1)
         for e, all_of in enumerate(log.episodes)
         for number, rewards in enumerate(all_of[:-1])
         for step in range(len(rewards))
-    ]
-    assert count > 200 and set(learned.values()) == {1} and set(finished) <= set(learned)
-
-
-def learned_windows(learned, log):
-    """The indexes of the windows whose first step has been learned."""
-    return {
-        log.places_of[e - 1][episode - 1][step - 1] * log.environments + e - 1 for e, episode, step in learned
     }
+    assert len(served) > 100 and set(learned.values()) == {1}
+    assert boundary == "drop" or finished <= set(learned)
 
 
 def test_new_windows_that_were_overwritten_evicted_or_cleared_are_not_returned():
@@ -373,18 +351,6 @@ def test_an_episode_that_is_cut_off_has_its_windows_and_bootstraps():
     assert sample["obs"][once[0], 3].tolist() == [1, 1, 4], "the observation after the last step"
 
 
-def test_transposed_batches_hold_the_same():
-    options = {"burn_in": 2, "first_of": "state", "Nstep": {"size": 2, "gamma": 0.9, "rew": "rew"}}
-    (one, _), (other, _) = play_three("pad", **options), play_three("pad", **options)
-    batch, transposed = one.sample(7), other.sample(7, time_major=True)
-    assert list(batch) == list(transposed)
-    for name, array in batch.items():
-        if name not in ("indexes", "weights", "state"):
-            array = np.swapaxes(array, 0, 1)
-        np.testing.assert_array_equal(array, transposed[name])
-        assert array.dtype == transposed[name].dtype
-
-
 @pytest.mark.parametrize("shape", [(84, 84), (4,)])
 def test_pictures_take_one_frame_per_step_and_states_are_not_copied_with_them(shape):
     picture = {"shape": shape, "dtype": np.uint8}
@@ -430,79 +396,68 @@ def test_priority_of_a_sequence_by_hand():
             sequence_priorities(errors, mask, eta)
 
 
-def unroll(torch, cell, head, obs, states, valid):
-    """Q-values at every time, and masks as the recipe applies them."""
+INPUT, RECURRENT, HEAD = (np.random.default_rng(0).normal(size=(n, m)) for n, m in ((2, 6), (6, 6), (6, 3)))
+
+
+def unroll(obs, states, valid):
+    """Q-values of a recurrent network at every time; padded steps keep the state."""
     values = []
     for time in range(obs.shape[1]):
-        new = cell(obs[:, time], states)
-        values.append(head(new))  # also of the final observation, which is no step
-        real = valid[:, time, None] if time < valid.shape[1] else torch.ones(len(obs), 1, dtype=torch.bool)
-        states = torch.where(real, new, states)
-    return torch.stack(values, 1)
+        new = np.tanh(obs[:, time] @ INPUT + states @ RECURRENT)
+        values.append(new @ HEAD)  # also of the final observation, which is no step
+        states = np.where(valid[:, time, None], new, states) if time < valid.shape[1] else new
+    return np.stack(values, 1)
 
 
 @pytest.fixture(scope="module")
-def actor():
-    """A frozen GRU that has acted; its states and its Q-values are stored with its steps."""
-    torch = pytest.importorskip("torch")
-    torch.manual_seed(0)
-    cell, head = torch.nn.GRUCell(2, 6, dtype=torch.float64), torch.nn.Linear(6, 3, dtype=torch.float64)
-    pair, three = {"shape": 2, "dtype": np.float64}, {"shape": 3, "dtype": np.float64}
-    fields = {"obs": pair, "next_obs": pair, "rew": {"shape": (), "dtype": np.float64}, "terminated": FLAG}
-    fields |= {"truncated": FLAG, "state": {"shape": 6, "dtype": np.float64}, "q": three}
+def acted():
+    """A network has acted; its states and its Q-values are stored with its steps."""
+    fields = {name: {"shape": 2, "dtype": np.float64} for name in ("obs", "next_obs")}
+    fields |= {"rew": {"shape": (), "dtype": np.float64}, "terminated": FLAG, "truncated": FLAG}
+    fields |= {"state": {"shape": 6, "dtype": np.float64}, "q": {"shape": 3, "dtype": np.float64}}
     buffer = SequenceReplayBuffer(
         45, fields, 4, burn_in=3, period=2, first_of="state", Nstep={"size": 2, "gamma": 0.9}, seed=0
     )
     rng = np.random.default_rng(0)
-    with torch.no_grad():
-        for steps in (9, 2, 11, 5, 8, 11):
-            state, obs = torch.zeros(1, 6, dtype=torch.float64), rng.normal(size=2)
-            for step in range(steps):
-                new = cell(torch.tensor(obs)[None], state)
-                next_obs = rng.normal(size=2)
-                buffer.add(
-                    obs=obs,
-                    next_obs=next_obs,
-                    rew=rng.normal(),
-                    terminated=step == steps - 1 and steps % 2 == 0,
-                    truncated=step == steps - 1 and steps % 2 == 1,
-                    state=state[0].numpy(),
-                    q=head(new)[0].numpy(),
-                )
-                state, obs = new, next_obs
-    return torch, cell, head, buffer
+    for steps in (9, 2, 11, 5, 8, 11):
+        state, obs = np.zeros(6), rng.normal(size=(steps + 1, 2))
+        for step in range(steps):
+            new, last = np.tanh(obs[step] @ INPUT + state @ RECURRENT), step == steps - 1
+            buffer.add(
+                obs=obs[step],
+                next_obs=obs[step + 1],
+                rew=rng.normal(),
+                terminated=last and steps % 2 == 0,
+                truncated=last and steps % 2 == 1,
+                state=state,
+                q=new @ HEAD,
+            )
+            state = new
+    return buffer
 
 
-def test_unrolling_from_the_stored_state_reproduces_the_q_values_of_the_actor(actor):
-    torch, cell, head, buffer = actor
-    batch = {name: torch.tensor(array) for name, array in buffer.sample(200).items()}
+def test_unrolling_from_the_stored_state_reproduces_the_q_values_of_the_actor(acted):
+    batch = acted.sample(200)
     assert (~batch["valid"]).any(0).sum() > 4, "padded on both sides"
-    with torch.no_grad():
-        stored = unroll(torch, cell, head, batch["obs"], batch["state"], batch["valid"])
-        zero = unroll(torch, cell, head, batch["obs"], 0 * batch["state"], batch["valid"])
-    differ = [(q[:, :7] - batch["q"])[batch["valid"]].abs().max().item() for q in (stored, zero)]
-    assert differ[0] <= 1e-12
-    assert differ[1] > 1e-2
+    for states, differs in ((batch["state"], False), (0 * batch["state"], True)):
+        q = unroll(batch["obs"], states, batch["valid"])[:, :7]
+        difference = abs(q - batch["q"])[batch["valid"]].max()
+        assert difference > 1e-2 if differs else difference <= 1e-12
 
 
-def test_nan_in_padding_changes_neither_loss_nor_priority(actor):
-    torch, cell, head, buffer = actor
-    batch = buffer.sample(200)
+def test_nan_in_padding_changes_neither_loss_nor_priority(acted):
+    batch = acted.sample(200)
     results = []
     for padding in (0.0, np.nan):
-        some = {name: torch.tensor(array) for name, array in batch.items()}
+        some = {name: array.copy() for name, array in batch.items()}
         for name in ("obs", "q", "rew", "n_step_return"):
-            padded = ~some["valid"] if name != "obs" else (some["obs"] == 0).all(-1)
-            some[name][padded] = padding
+            some[name][~some["valid"] if name != "obs" else (some["obs"] == 0).all(-1)] = padding
         learn = some["learn"]
-        with torch.no_grad():
-            q = unroll(torch, cell, head, some["obs"], some["state"], some["valid"])
-            q = torch.nan_to_num(q, nan=1e9)  # at times after the final observation
-            values = q.max(-1).values
-            target = some["n_step_return"] + some["discount"] * values.gather(1, some["bootstrap"])
-            errors = target - q[:, :7, 0]
-            loss = torch.where(learn, errors.square(), 0.0).sum() / learn.sum()
-        results.append((loss.item(), sequence_priorities(errors, learn).tolist()))
+        q = np.nan_to_num(unroll(some["obs"], some["state"], some["valid"]), nan=1e9)  # after the final one
+        values = np.take_along_axis(q.max(-1), some["bootstrap"], 1)
+        errors = some["n_step_return"] + some["discount"] * values - q[:, :7, 0]
+        loss = np.where(learn, errors**2, 0.0).sum() / learn.sum()
+        results.append((loss, sequence_priorities(errors, learn).tolist()))
     assert results[0] == results[1]
     assert np.isfinite(results[0][1]).all()
 

@@ -1,8 +1,8 @@
-"""LAP and PAL: prioritized replay without importance weights, and the uniform loss with the same gradient.
+"""LAP and PAL: prioritized replay without importance weights, and a uniform loss with the same gradient.
 
-Prioritized sampling changes the expected gradient, and therefore the loss that is minimized. LAP limits
-priorities from below by 1, so that rows with small errors are sampled uniformly, and uses the Huber loss
-instead of importance weights. PAL is a loss for uniform sampling whose expected gradient is LAP's:
+Prioritized sampling changes the expected gradient, and therefore the loss that is minimized. LAP raises
+priorities below 1 to 1, so that rows with small errors are sampled uniformly, and uses the Huber loss instead
+of importance weights. PAL is a loss for uniform sampling with the same expected gradient as LAP:
 
     LAP:  P(i) = max(|δ_i|, 1)^α / Σ_k max(|δ_k|, 1)^α       loss: huber(δ), linear beyond |δ| = 1
     PAL:  uniform     loss: 1/λ · (δ²/2 if |δ| ≤ 1, else |δ|^(1+α) / (1+α)),    λ = mean of max(|δ|, 1)^α
@@ -23,7 +23,7 @@ LAP_ALPHA = 0.4  # α in the paper, for LAP and PAL
 def lap_priorities(errors: Tensor) -> NDArray[np.float32]:
     """Return max(|δ|, 1): float32[B], for a buffer with `alpha=0.4, eps=0.0`, which applies α.
 
-    The minimum must be applied to |δ|, and eps must be 0; the gradients of LAP and PAL differ otherwise.
+    The minimum makes eps unnecessary; with eps above 0, the gradients of LAP and PAL would differ.
 
     Args:
         errors: δ, float32[B], of the rows of a batch.
@@ -34,7 +34,7 @@ def lap_priorities(errors: Tensor) -> NDArray[np.float32]:
 def lap_loss(errors: Tensor) -> Tensor:
     """Return the mean of huber(δ), a scalar, for rows sampled in proportion to `lap_priorities`.
 
-    Don't multiply the losses by importance weights: the Huber loss takes their place.
+    Don't multiply the losses by importance weights, because the Huber loss replaces them.
     """
     return functional.huber_loss(errors, torch.zeros_like(errors), delta=1.0)
 

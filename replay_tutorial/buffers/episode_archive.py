@@ -1,7 +1,7 @@
-"""The rings of episodes in a file: only places in use are written, and forged values are refused.
+"""The rings of episodes in a file: only occupied slots are written, and invalid files are rejected.
 
-The file has five counters of each environment, the entries of the episodes whose places are in use, and the
-rows, kinds and masses of these places: by environment, oldest first. Everything else follows from these.
+The file contains five counters per environment, the table entries of the episodes in occupied slots, and the
+rows, kinds and masses of these slots, by environment and oldest first. All other values are computed.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ from replay_tutorial.buffers.jit import Integers
 
 
 def segments(ring: EpisodeRing, array: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
-    """Return views of the places in use: two for each environment, split at the wrap-around."""
+    """Return views of the occupied slots: two for each environment, split at the wrap-around."""
     views, ends = list[npt.NDArray[Any]](), ring.arrays.heads + ring.arrays.running
     for environment, (oldest, end) in enumerate(zip(ring.oldest_positions, ends, strict=True)):
         own = array[environment * ring.places : (environment + 1) * ring.places]
@@ -57,7 +57,7 @@ def ring_from_state(reader: Reader, like: EpisodeRing) -> EpisodeRing:
     check("a position is too large", heads <= MAX_COUNT // ring.environments)
     check("a counter is larger than another allows", (floors <= heads) & (episodes <= heads) & (running <= 1))
     check("there are more entries than episodes", entries <= np.minimum(episodes, table))
-    check("places have no episode", (entries > 0) | ((floors == heads) & (running == 0)))
+    check("occupied slots have no episode", (entries > 0) | ((floors == heads) & (running == 0)))
     ring.arrays.heads[:], ring.arrays.floors[:], ring.arrays.episodes[:] = heads, floors, episodes
     ring.arrays.running[:] = running != 0
     steps = read_table(reader, ring, entries)
@@ -68,15 +68,16 @@ def ring_from_state(reader: Reader, like: EpisodeRing) -> EpisodeRing:
     ):
         reader.read_into(name, segments(ring, array))
     kinds = np.concatenate(segments(ring, ring.arrays.kinds))
-    check("a place is of another kind", ((kinds != NO_STEP) == steps) & (kinds <= START))
-    check("a place has a mass", (np.concatenate(segments(ring, ring.tree.leaves)) == 0.0) | (kinds == START))
+    check("a slot has the wrong kind", ((kinds != NO_STEP) == steps) & (kinds <= START))
+    masses = np.concatenate(segments(ring, ring.tree.leaves))
+    check("a slot that can't be drawn has a mass", (masses == 0.0) | (kinds == START))
     ring.arrays.stored[:] = (ring.arrays.kinds.reshape(ring.environments, -1) != NO_STEP).sum(axis=1)
     ring.tree.recompute(np.arange(ring.capacity))
     return ring
 
 
 def read_table(reader: Reader, ring: EpisodeRing, entries: Integers) -> npt.NDArray[np.bool_]:
-    """Read the entries of the table; return which of the places in use must hold steps."""
+    """Read the entries of the table; return which of the occupied slots must hold steps."""
     arrays, count = ring.arrays, int(entries.sum())
     starts, ends, tags = np.zeros((3, count), np.int64)
     returns, evicted = np.zeros(count), np.zeros(count, np.uint8)
@@ -90,11 +91,11 @@ def read_table(reader: Reader, ring: EpisodeRing, entries: Integers) -> npt.NDAr
     running = newest & arrays.running[environments]
     final = np.where(running, heads, ends)  # positions of the final observations
     check("an episode has no step", (starts >= 0) & (starts < final))
-    check("an episode is not running", ~running | ((ends == RUNNING) & (evicted == 0)))
-    check("an episode is neither evicted nor not", evicted <= 1)
+    check("the running episode has ended or is evicted", ~running | ((ends == RUNNING) & (evicted == 0)))
+    check("the flag `evicted` of an episode is not 0 or 1", evicted <= 1)
     check("episodes have a gap", first[1:] | (starts[1:] == final[:-1] + 1))
-    check("the oldest episode is another", ~first | ((starts <= oldest) & (oldest <= final)))
-    check("the newest episode is another", ~newest | (final == heads - 1 + running))
+    check("the oldest episode doesn't match the counters", ~first | ((starts <= oldest) & (oldest <= final)))
+    check("the newest episode doesn't match the counters", ~newest | (final == heads - 1 + running))
     serials = np.arange(count) + np.repeat(arrays.episodes - np.cumsum(entries), entries)
     table = len(arrays.starts) // ring.environments
     slots = environments * table + serials % table

@@ -1,18 +1,19 @@
 """Episodes in rings: each step is stored once, followed by the final observation of its episode.
 
-Each environment has a ring of places. An episode of T steps takes T + 1 consecutive places; the last one
-holds only the final observation. The next observation of a step is therefore the observation in the next
-place, and a terminated or truncated episode keeps its true final observation:
+Each environment has a ring of slots. An episode of T steps occupies T + 1 consecutive slots, the last of
+which holds only the final observation. The next observation of a step is therefore the observation in the
+next slot, and a terminated or truncated episode keeps its true final observation:
 
     position   40  41  42  43 | 44  45 | 46  47        an episode of 3 steps, one of 1 step,
     holds      s   s   s   f  | s   f  | s   f         and a running one of 1 step so far
 
-While an episode is running, the place after its newest step holds the newest observation. Positions are
-counted from 0 for each environment and never reused; position p is stored in place `p % places`. The index of
-a step is `p * environments + environment`, so it identifies both.
+While an episode is running, the slot after its newest step holds the newest observation. Positions are
+counted from 0 for each environment and never reused. With P slots per environment, environment e stores
+position p in slot `e * P + p % P`. The index of a step is `p * environments + e`, so it identifies both.
 
-A sum tree has one leaf per place. Only steps that can be sampled have mass: not final observations, and not
-steps that have been overwritten or evicted. Sequences give mass only to the steps where a window starts.
+A sum tree has one leaf per slot. Only steps that can be sampled have a mass above 0: not final observations,
+and not steps that have been overwritten or evicted. In a sequence buffer, only steps where a window starts
+have one.
 """
 
 import copy
@@ -28,24 +29,24 @@ from replay_tutorial.buffers.sum_tree import SumTree, first_leaf, recompute_abov
 
 Kinds = Annotated[npt.NDArray[np.uint8], types.uint8[::1]]
 
-# What a place holds: nothing or a final observation, a step, or a step where a window starts.
+# What a slot holds: nothing or a final observation, a step, or a step where a window starts.
 NO_STEP, STEP, START = 0, 1, 2
 RUNNING = -1  # the end of an episode that has not ended
-# What happens at the end of an episode to the starts whose windows it cuts off.
+# What happens to the windows that the end of an episode cuts off.
 PAD, SHIFT, DROP = 0, 1, 2
 
 
 class Places(NamedTuple):
-    """The arrays of the kernels.
+    """The arrays that the kernels read and write.
 
-    Environment e has the places from e * P on (P places each), and the episodes from e * S on in the table
-    (S episodes each). Episodes are numbered for each environment by a serial number, which is never reused;
-    episode `serial` has the entry `serial % S`.
+    Environment e has P slots, from e * P on, and S entries in the table of episodes, from e * S on. The
+    episodes of each environment have serial numbers, which are never reused; the episode with the number
+    `serial` has the entry `e * S + serial % S`.
     """
 
-    rows: Bytes  # [environments * P + 1, bytes]; the last row stays zero, for padding
+    rows: Bytes  # [environments * P + 1, bytes]; the last row remains zero, for padding
     kinds: Kinds  # [environments * P], NO_STEP, STEP or START
-    serials: Integers  # [environments * P], the episode of each place
+    serials: Integers  # [environments * P], the serial number of the episode in each slot
     starts: Integers  # [environments * S], position of the first step
     ends: Integers  # [environments * S], position of the final observation, or RUNNING
     returns: Floats  # [environments * S], sum of the rewards
@@ -68,14 +69,14 @@ Windows = tuple[int, int, int]  # length, period, and PAD, SHIFT or DROP
 
 @jitable
 def oldest_position(places: Any, environment: int) -> int:
-    """Return the oldest position whose place has not been overwritten."""
+    """Return the oldest position that has not been overwritten or cleared."""
     count = places.kinds.shape[0] // places.heads.shape[0]
     return max(places.floors[environment], places.heads[environment] - count + 1)
 
 
 @jitable
 def vacate(places: Any, environment: int, position: int) -> int:
-    """Forget the step in the place of a new position; return its slot, whose leaf becomes 0."""
+    """Remove the step in the slot of a position, and set the slot's leaf to 0; return the slot."""
     count = places.kinds.shape[0] // places.heads.shape[0]
     slot = environment * count + position % count
     if places.kinds[slot] != NO_STEP:
@@ -87,7 +88,7 @@ def vacate(places: Any, environment: int, position: int) -> int:
 
 @jitable
 def start_window(places: Any, environment: int, position: int, mass: float) -> int:
-    """Give mass to a step where a window starts, if it is still stored; return its slot."""
+    """Set the mass of a step where a window starts, if the step is still stored; return its slot."""
     count = places.kinds.shape[0] // places.heads.shape[0]
     slot = environment * count + position % count
     if position >= oldest_position(places, environment) and places.kinds[slot] == STEP:
@@ -98,9 +99,9 @@ def start_window(places: Any, environment: int, position: int, mass: float) -> i
 
 @jitable
 def end_episode(places: Any, environment: int, windows: Windows, mass: float, changed: Any) -> int:
-    """End the running episode, and start the windows that its end cuts off; return the number of slots.
+    """End the running episode, and start the windows that its end cuts off.
 
-    The slots whose leaves have changed are written to `changed`, int64[length + 2].
+    The slots whose leaves have changed are written to `changed`, int64[length + 2]. Return their number.
     """
     length, period, boundary = windows
     table = places.starts.shape[0] // places.heads.shape[0]
@@ -108,7 +109,7 @@ def end_episode(places: Any, environment: int, windows: Windows, mass: float, ch
     end = places.heads[environment]
     places.ends[entry], places.running[environment] = end, False
     places.heads[environment] = end + 1
-    changed[0], changes = vacate(places, environment, end + 1), 1  # the place of the head never holds a step
+    changed[0], changes = vacate(places, environment, end + 1), 1  # the slot of the head never holds a step
     steps = end - places.starts[entry]
     if boundary == PAD:
         first = max(0, steps - length + 1)  # the first start whose window is cut off
@@ -138,7 +139,7 @@ def append_steps(
     """Append steps in order, write their indexes, and set the maximum priority.
 
     `rows` are the n steps, followed by n rows whose observations are the next observations of the steps. A
-    window that becomes complete has the mass of the step that completes it.
+    window that becomes complete gets the mass of the step that completes it.
     """
     places = Places(*plain)
     length, period, _ = windows
@@ -187,7 +188,7 @@ def end_running_episode(plain: Plain, environment: int, windows: Windows, mass: 
 
 @kernel
 def evict_episodes(plain: Plain, environments: Integers, serials: Integers) -> None:
-    """Remove the stored steps of episodes that have ended; their places stay in use until overwritten."""
+    """Remove the stored steps of episodes that have ended; their slots are reused when the ring wraps."""
     places = Places(*plain)
     table = places.starts.shape[0] // places.heads.shape[0]
     for i in range(environments.shape[0]):
@@ -235,21 +236,21 @@ class Episodes(NamedTuple):
 
 
 class EpisodeRing:
-    """The memory of the episodes: rings of places, a table of episodes, and the tree.
+    """The memory of the episodes: the rings, a table of episodes, and the sum tree.
 
     Attributes:
-        places: Number of places of each environment.
+        places: Number of slots of each environment.
         environments: Number of environments.
         fields: The stored fields, without next observations.
-        tree: The masses of all places.
-        arrays: The arrays of the kernels.
-        plain: The same as a plain tuple, which kernels take.
+        tree: The masses of all slots.
+        arrays: The arrays that the kernels read and write.
+        plain: The same as a plain tuple, which is passed to the kernels.
     """
 
     def __init__(self, places: int, environments: int, fields: Fields) -> None:
         """Reserve memory; pages are allocated when they are first written."""
         self.places, self.environments, self.fields = places, environments, fields
-        slots, table = environments * places, environments * (places // 2 + 2)  # an episode has 2 places
+        slots, table = environments * places, environments * (places // 2 + 2)  # 2 slots per episode
         self.tree = SumTree(slots)
         each = np.zeros((4, environments), np.int64)
         self.arrays = Places(
@@ -299,7 +300,7 @@ class EpisodeRing:
 
     @property
     def capacity(self) -> int:
-        """Number of places of all environments."""
+        """Number of slots of all environments."""
         return self.environments * self.places
 
     @property

@@ -1,10 +1,10 @@
 """LaBER: draw a batch from a larger one, in proportion to priorities of the current network.
 
 Stored priorities become stale as the network learns. LaBER therefore samples a large batch of M rows
-uniformly, computes their priorities p with the current network, and draws the training batch from them:
+uniformly, computes their priorities p with the current network, and draws the training batch from these rows:
 
     P(i) = p_i / Σ_k p_k        with replacement
-    w_i  = mean_k(p_k) / p_i    so that the weighted loss has the expectation of the large batch's mean loss
+    w_i  = mean_k(p_k) / p_i    so that the expected weighted loss is the mean loss of the large batch
 
 Source: Lahire et al. 2022, "Large Batch Experience Replay", section 5.
 """
@@ -36,7 +36,7 @@ def laber(
         priorities: One number per row of the large batch, finite and at least 0, float[M] or float[M, 1].
             A row of priority 0 is never drawn.
         batch_size: Number of rows to draw; the authors use M / 4.
-        rng: The source of randomness.
+        rng: The random generator to draw with.
         variant: "mean" is unbiased, and recommended by the authors. "lazy" leaves out the factor mean(p), so
             that the steps become larger as the errors become smaller. "max" divides by the largest weight of
             the batch, so that no weight exceeds 1.
@@ -68,7 +68,7 @@ def laber(
     if not valid.all():
         raise ValueError(f"A priority must be finite and at least 0, not {p[~valid][0]}. Pass |TD error|.")
     if not p.any():
-        raise ValueError("At least one priority must be above 0; for equal rows, pass equal priorities.")
+        raise ValueError("At least one priority must be above 0; to draw uniformly, pass equal priorities.")
     scale = p.max()
     p /= scale  # so that the sum can't overflow
     positions = rng.choice(len(p), batch_size, p=p / p.sum())

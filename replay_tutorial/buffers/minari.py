@@ -1,10 +1,10 @@
-"""Minari datasets: export of whole episodes from an `EpisodeReplayBuffer`, and import into one.
+"""Export of whole episodes from an `EpisodeReplayBuffer` to Minari datasets, and import.
 
-    obs of step t    ⇄  observations[t]        T + 1 observations for T steps, so the
-    next_obs         ⇄  observations[t + 1]    final observation of every episode is kept
+    obs of step t       ⇄  observations[t]        T + 1 observations for T steps, so the
+    next_obs of step t  ⇄  observations[t + 1]    final observation of every episode is kept
 
-`rew`, `terminated` and `truncated` are Minari's rewards, terminations and truncations; all fields that Minari
-doesn't know are arrays in its infos. Requires the extra `minari`; only `export_minari` imports it.
+`rew`, `terminated` and `truncated` are Minari's rewards, terminations and truncations; fields that Minari
+doesn't define are arrays in its infos. Only `export_minari` imports Minari (extra `minari`).
 """
 
 # pyright: reportPrivateUsage=false
@@ -30,14 +30,14 @@ def export_minari(
 ) -> Any:
     """Write episodes to a new Minari dataset.
 
-    The fields are those of `fields_from_spaces`: observations are the field `obs` or the fields `obs/…`, and
-    actions `act` or `act/…`. If the last step of an episode is neither terminated nor truncated, because
-    `on_episode_end` cut the episode off, it is exported as truncated.
+    The fields must have the names that `fields_from_spaces` uses: observations are the field `obs` or the
+    fields `obs/…`, actions are `act` or `act/…`. If the last step of an episode is neither terminated nor
+    truncated, because `on_episode_end` ended the episode, the step is exported as truncated.
 
     Args:
         buffer: The buffer; it is not changed.
         dataset_id: Name of the dataset, such as "cartpole/best-v0".
-        episodes: Numbers of the episodes. None means all that are whole and finished.
+        episodes: Numbers of the episodes. None means all whole finished episodes.
         **options: Passed to `minari.create_dataset_from_buffers`: `env`, or `observation_space` and
             `action_space`, and descriptions. By default, images are stored without loss.
 
@@ -47,8 +47,9 @@ def export_minari(
     Raises:
         ImportError: If Minari is not installed.
         IndexError: If an episode is not stored.
-        KeyError: If the buffer has no observations, actions or rewards of these names.
-        ValueError: If an episode is running or partly overwritten, there is none, or the dataset exists.
+        KeyError: If the buffer has no observations, actions or rewards with these names.
+        ValueError: If an episode is running or partly overwritten, there is no episode to export, or the
+            dataset exists.
     """
     made = import_module("minari.data_collector").EpisodeBuffer
     exported = [made(**each) for each in to_minari(buffer, episodes)]
@@ -57,10 +58,10 @@ def export_minari(
 
 
 def import_minari(buffer: EpisodeReplayBuffer, dataset: Iterable[Any]) -> int:
-    """Add the episodes of a Minari dataset to a buffer, in turns to each of its environments.
+    """Add the episodes of a Minari dataset to a buffer, distributed over its environments in turn.
 
-    An episode that is longer than the ring of its environment loses its first steps. Running episodes of the
-    buffer are ended first.
+    An episode that is longer than the ring of its environment loses its first steps. The running episodes of
+    the buffer are ended first.
 
     Args:
         buffer: The buffer. Its fields must be in the dataset, with the names that `export_minari` expects.
@@ -72,7 +73,7 @@ def import_minari(buffer: EpisodeReplayBuffer, dataset: Iterable[Any]) -> int:
     Raises:
         KeyError: If a field of the buffer is not in the dataset.
         TypeError: If a value is not numeric.
-        ValueError: If a shape or value doesn't match its field. Episodes before are added.
+        ValueError: If a shape or value doesn't match its field. The episodes before it have then been added.
     """
     environments, count = buffer._ring.environments, 0
     for environment in range(environments):
@@ -116,7 +117,7 @@ def to_minari(buffer: EpisodeReplayBuffer, episodes: npt.ArrayLike | None) -> li
 
 
 def nested(fields: Batch, name: str) -> Any:
-    """Remove a field from `fields` and return it; the fields `name/…` as a dict, or a tuple if numbered."""
+    """Remove a field and return it; return fields `name/…` as a dict, or as a tuple if they are numbered."""
     if name in fields:
         return fields.pop(name)
     inside = [key.removeprefix(f"{name}/") for key in fields if key.startswith(f"{name}/")]
@@ -129,7 +130,7 @@ def nested(fields: Batch, name: str) -> Any:
 
 
 def from_minari(buffer: EpisodeReplayBuffer, episode: Any) -> Batch:
-    """Return the steps of an episode of Minari, as arguments of `add`."""
+    """Return the steps of a Minari episode as arguments of `add`."""
     values: dict[str, Any] = {
         **dict(flatten(episode.infos or {})),
         **dict(flatten({OBSERVATIONS: episode.observations, ACTIONS: episode.actions})),
@@ -145,5 +146,5 @@ def from_minari(buffer: EpisodeReplayBuffer, episode: Any) -> Batch:
         if name in buffer._nexts:
             steps[name], steps[buffer._nexts[name]] = array[:count], array[1:]
         else:
-            steps[name] = array[max(0, len(array) - count) :]  # infos also have an entry of the reset
+            steps[name] = array[max(0, len(array) - count) :]  # infos also have an entry for the reset
     return steps

@@ -1,10 +1,10 @@
-"""A mixture of buffers: each batch contains a fixed share of rows from each, such as half of them offline.
+"""A mixture of buffers: a fixed share of each batch comes from each buffer, such as half from offline data.
 
     P(row) = share of its buffer · P(row in its buffer)        the sum over all rows of all buffers is 1
 
 batch_size · share is rarely an integer, so the number of rows from each buffer is rounded up or down at
-random, with the exact expectation. The rows of the buffers are in random order, so that a part of a batch is
-a mixture, too.
+random, and its expectation is exact. The rows are in random order, so that every part of a batch is
+also a mixture.
 
 Source: Ball et al. 2023, "Efficient Online Reinforcement Learning with Offline Data" (RLPD), section 4.1.
 """
@@ -30,7 +30,7 @@ MIXTURE_SPECS: dict[str, ArraySpec] = {**DRAW_SPECS, **SCHEME_SPECS, "source": (
 
 
 class SampledByScheme(Protocol):
-    """A buffer with transitions that are sampled by a scheme: one of the four replay buffers."""
+    """A buffer whose `sample` accepts a scheme: one of the four replay buffers."""
 
     def sample(self, batch_size: int, *, scheme: Scheme) -> Batch:
         """Sample transitions, with `indexes` and `probabilities`."""
@@ -48,7 +48,7 @@ class Component(NamedTuple):
         name: Its name in the mixture.
         buffer: The buffer, a `SampledByScheme`.
         share: Its share of the rows of a batch, in [0, 1].
-        scheme: How its rows are drawn.
+        scheme: Draws its rows.
     """
 
     name: str
@@ -58,9 +58,9 @@ class Component(NamedTuple):
 
 
 class Mixture:
-    """Samples from several buffers of the same fields, with a fixed share of each batch from each.
+    """Takes a fixed share of each batch from each of several buffers with the same fields.
 
-    While a buffer is empty, the other buffers share its part of the batch in proportion to their own shares.
+    While a buffer is empty, the other buffers take over its share, in proportion to their own shares.
 
     Example:
         >>> from replay_tutorial import PrioritizedReplayBuffer, ReplayBuffer
@@ -89,8 +89,8 @@ class Mixture:
             components: Maps a name to a buffer, its share, and optionally a scheme. The shares must add up
                 to 1. The scheme is a `Distribution`, such as `Geometric(...)`, and defaults to
                 `Proportional()` for a prioritized buffer, and otherwise to `Uniform()`.
-            seed: Seed of the numbers of rows and of their order, or a generator, whose state you can save.
-                Each buffer has a seed of its own.
+            seed: Seed for the rounding and for the order of the rows, or a generator, whose state you can
+                save. The draws in each buffer depend on that buffer's own seed.
 
         Raises:
             TypeError: If a component is not such a tuple, or its buffer can't be sampled with a scheme.
@@ -103,8 +103,8 @@ class Mixture:
             raise ValueError("A mixture must have at least one component.")
         if len({id(buffer) for buffer in buffers}) < len(buffers):
             raise ValueError(
-                "A buffer is in two components, so the probabilities of its rows would be wrong. Add the two "
-                "shares."
+                "A buffer is in two components, so the probabilities of its rows would be wrong. Pass it "
+                "once, with the sum of its shares."
             )
         self._shares = np.array([component.share for component in self._components])  # float64[components]
         if not abs(self._shares.sum() - 1.0) <= ROUNDING:
@@ -130,19 +130,20 @@ class Mixture:
     def sample(self, batch_size: int, beta: float = 0.4) -> Batch:
         """Sample transitions from all buffers.
 
-        O(batch_size), or the costs of the schemes; allocates the batch and a part for each buffer.
+        O(batch_size) plus the cost of the schemes; allocates the batch and one part per buffer.
 
         Args:
             batch_size: Number of transitions.
             beta: Exponent of the importance-sampling weights, in [0, 1].
 
         Returns:
-            A dict of the fields, contiguous arrays of shape (batch_size, *shape), and of four further arrays
-            of length batch_size: `source`, int64, the position of the row's component; `indexes`, int64, its
-            index in the component's buffer; `probabilities`, float64, P(row) in the mixture; and `weights`,
-            float32 in (0, 1], (1 / (N · P(row in its buffer))) ** beta, divided by the largest in the batch,
-            where N is the number of rows in the buffer. These weights correct for priorities and keep the
-            shares. To correct for both, compute (1 / probabilities) ** beta instead.
+            A dict with a contiguous array of shape (batch_size, *shape) for each field, and four further
+            arrays of length batch_size: `source`, int64, the position of the row's component in `names`;
+            `indexes`, int64, the row's index in this component's buffer; `probabilities`, float64, P(row) in
+            the mixture; and `weights`, float32 in (0, 1], (1 / (N · P(row in its buffer))) ** beta, divided
+            by the largest weight in the batch, where N is the number of rows in the buffer. The weights
+            correct for priorities, but not for the shares. To correct for both, compute
+            (1 / probabilities) ** beta instead.
 
         Raises:
             TypeError: If batch_size is not an integer.
@@ -166,21 +167,21 @@ class Mixture:
             if count == 0:
                 continue
             _, buffer, _, scheme = self._components[source]
-            places = order[stop : stop + count]
+            positions = order[stop : stop + count]
             stop += count
             part: Batch = buffer.sample(count, scheme=scheme)
             for name in (*self._specs, "indexes"):
-                batch[name][places] = part[name]
-            batch["source"][places] = source
-            batch["probabilities"][places] = shares[source] * part["probabilities"]
-            relative[places] = sizes[source] * part["probabilities"]
+                batch[name][positions] = part[name]
+            batch["source"][positions] = source
+            batch["probabilities"][positions] = shares[source] * part["probabilities"]
+            relative[positions] = sizes[source] * part["probabilities"]
         batch["weights"][:] = (relative.min() / relative) ** beta
         return batch
 
     def update_priorities(self, batch: Mapping[str, npt.NDArray[Any]], priorities: npt.ArrayLike) -> None:
-        """Set the priorities of the rows of a sample in the buffers they come from.
+        """Set the priorities of the rows of a sample, in the buffers from which they were drawn.
 
-        Rows of buffers without priorities are skipped.
+        Rows of buffers without priorities are ignored.
 
         Args:
             batch: A sample of this mixture, or a dict of its `source` and `indexes`.
@@ -198,8 +199,10 @@ class Mixture:
                 f"priorities must be one number per row or one for all: {len(source)} or 1, not {given.size}."
             )
         given = np.broadcast_to(given, len(source))
-        if given.dtype.kind in "biuf" and not ((given >= 0) & (given < np.inf)).all():
-            raise ValueError(f"A priority must be finite and at least 0: {given}. Pass |TD error|.")
+        if given.dtype.kind in "biuf" and not (valid := (given >= 0) & (given < np.inf)).all():
+            raise ValueError(
+                f"A priority must be finite and at least 0, not {given[~valid][0]}. Pass |TD error|."
+            )
         for number, component in enumerate(self._components):
             mine = source == number
             if mine.any() and has_priorities(component.buffer):
@@ -209,9 +212,9 @@ class Mixture:
 def random_counts(shares: Floats, batch_size: int, rng: np.random.Generator) -> Integers:
     """Round batch_size · shares to integers that add up to batch_size: int64[components].
 
-    Each is rounded up or down, and its expectation is exact: component c gets the integers in the half-open
-    interval of length batch_size · share_c that lies between those of its neighbours, all shifted by the same
-    uniform random number.
+    Each number is rounded up or down, and its expectation is exact. The intervals of length
+    batch_size · share_c adjoin and are shifted by one uniform random number; component c gets as many rows as
+    its half-open interval contains integers.
     """
     bounds = np.concatenate([[0.0], np.cumsum(shares)]) * batch_size  # float64[components + 1]
     bounds[-1] = batch_size

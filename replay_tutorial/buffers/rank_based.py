@@ -2,11 +2,11 @@
 
     P(i) = rank(i)^-α / Σ_r r^-α        rank 1 is the row with the largest priority
 
-One outlier among the TD errors gets rank 1, however large it is, and the other probabilities stay the same.
-The ranks from a + 1 to b have the probability (H[b] - H[a]) / H[N], where H[n] = Σ_{r≤n} r^-α is computed
-once. Masses are in the order of the priorities, so the ranks are those of the masses in the sum tree, and
-`ranking` finds the rows. Rows whose masses differ by less than 1/64 may be tied: they share a group, and each
-has the mean probability of the group's ranks, so that none of them is favoured.
+A single outlier among the TD errors gets rank 1, however large it is, and the other probabilities remain the
+same. The ranks from a + 1 to b have the probability (H[b] - H[a]) / H[N], where H[n] = Σ_{r≤n} r^-α is
+computed once. Masses have the same order as the priorities, so the masses in the sum tree determine the
+ranks, and `ranking` finds the rows. Rows whose masses differ by less than 1/64 may be tied: they share a
+group, and each has the mean probability of the group's ranks, so that none of them is favoured.
 
 Source: Schaul et al. 2016, "Prioritized Experience Replay", section 3.3 and appendix B.2.1. The paper's array
 of a binary heap is only approximately sorted, and its segments are recomputed when N has changed.
@@ -25,9 +25,9 @@ from replay_tutorial.buffers.schemes import Distribution, Drawn, StoredRows, tre
 class RankBased(Distribution):
     """A row's probability is proportional to rank^-alpha; rank 1 is the row with the largest priority.
 
-    It is insensitive to outliers and to the scale of the TD errors, which proportional prioritization is not.
-    Requires a prioritized buffer, whose own alpha must be above 0: it only has to keep the priorities in
-    order. Rows of mass 0 are never drawn. Every update of a priority counts at the next draw.
+    Unlike proportional prioritization, it is insensitive to outliers and to the scale of the TD errors. It
+    requires a prioritized buffer, whose own alpha must be above 0, so that the masses have the order of the
+    priorities. Rows of mass 0 are never drawn. Every priority update takes effect at the next draw.
 
     O(batch_size + number of groups of equal mass + changed priorities). The first draw from a buffer takes
     O(capacity), and the buffer then keeps about 40 bytes per row until `clear`.
@@ -42,10 +42,10 @@ class RankBased(Distribution):
     """
 
     def __init__(self, alpha: float = 0.7) -> None:
-        """Create a scheme, which may be used with any number of buffers.
+        """Create a scheme, which can be used with any number of buffers.
 
         Args:
-            alpha: Exponent of the ranks, in [0, 1]; 0 is uniform. The paper's values are alpha=0.7 and beta
+            alpha: Exponent of the ranks, in [0, 1]; 0 samples uniformly. The paper uses alpha=0.7, and beta
                 from 0.5 to 1.
 
         Raises:
@@ -75,7 +75,7 @@ class RankBased(Distribution):
         return shares[groups.places[indexes % stored.capacity] >> LOW]
 
     def _groups(self, stored: StoredRows) -> tuple[Any, ...]:
-        """Return the present `Groups` of the stored rows; H then covers all ranks."""
+        """Return the current `Groups` of the stored rows, and extend H to all ranks."""
         tree = tree_of(stored, self)
         if len(self._cumulative) <= stored.capacity:
             powers = np.arange(1.0, stored.capacity + 1) ** -self.alpha

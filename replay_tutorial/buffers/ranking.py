@@ -1,16 +1,16 @@
-"""Slots grouped by mass: finds the row of a rank without sorting.
+"""Slots grouped by mass, to find the row with a given rank without sorting.
 
     mass in         slots       ranks
     [1.50, 1.52)    7 2         1 and 2: one of them at random
     [1.00, 1.02)    0 4 5       3 to 5
 
-The bits of a positive double, read as an integer, are in the order of the doubles. Their first bits therefore
-number groups of nearly equal masses, in ascending order: each octave, [2^e, 2^(e+1)), has 64 groups. The
-sizes of the groups before a group, from the largest mass down, give its ranks. Changing a mass takes O(1):
-the last slot of the old group fills the gap, and the slot is appended to the new group.
+Positive doubles have the same order as their bits, read as integers. The first bits therefore number groups
+of nearly equal masses in ascending order: each octave, [2^e, 2^(e+1)), has 64 groups. The ranks in a group
+follow from the sizes of the groups with larger masses. Changing a mass takes O(1): the last slot of the old
+group fills the gap, and the slot is appended to the new group.
 
-The slots of all groups share one array. A full group moves to the end of the used part, to twice the room;
-when the array is full, all slots are grouped again, in O(capacity).
+The slots of all groups share one array. A full group moves to the end of the used part, where twice the room
+is reserved for it. When the array is full, all slots are grouped again, in O(capacity).
 """
 
 from typing import Annotated, Any, NamedTuple
@@ -70,9 +70,10 @@ def group_all(bits: Integers, plain: Plain) -> None:
 
 @kernel
 def regroup(bits: Integers, slots: Integers, plain: Plain) -> bool:
-    """Move slots whose masses may have changed; return False if `members` is full, and all must be grouped.
+    """Move slots whose masses may have changed.
 
-    Calling it again with the same slots, after an interrupt, has no effect.
+    Return False if `members` is full, so that all slots must be grouped again. A second call with the same
+    slots, after an interrupt, has no effect.
     """
     places, members, starts, counts, rooms, octaves, used = plain
     # Two loops instead of one, so that the memory accesses of many slots overlap: twice as fast.
@@ -114,9 +115,9 @@ def draw_by_rank(
     indexes: Integers,
     probabilities: Floats,
 ) -> float:
-    """Draw a row from each of n equal segments of the total, in random order, and write indexes and P(row).
+    """Draw a row from each of n equal segments of the total, in random order; write the indexes and P(row).
 
-    `uniforms` are 2 n random numbers in [0, 1): n in the segments, and n for the order. Return the smallest
+    `uniforms` are 2 n random numbers in [0, 1): n for the segments, and n for the order. Return the smallest
     P(row) of all rows.
     """
     places, members, starts, counts, _, octaves, _ = plain
@@ -179,7 +180,7 @@ class Ranking:
             self._changed.append(slots)
 
     def groups(self, masses: Floats) -> tuple[Any, ...]:
-        """Return the `Groups` of the present masses, float64[at least capacity]."""
+        """Return the `Groups` of the current masses, float64[at least capacity]."""
         bits = masses.view(np.int64)
         if self._changes == 0:
             return self._groups
@@ -190,7 +191,7 @@ class Ranking:
 
     def _grouped(self, bits: Integers) -> tuple[Any, ...]:
         groups, count = OCTAVES * GROUPS_PER_OCTAVE, self._capacity
-        # The operating system allocates a page at the first write: most groups cost no memory.
+        # The operating system allocates a page when it is first written, so most groups take no memory.
         per_group = (np.zeros(groups, np.int64) for _ in range(3))
         places, members = np.zeros(count, np.int64), np.empty(4 * count + 64, np.int64)
         arrays = places, members, *per_group, np.zeros(OCTAVES, np.int64), np.zeros(1, np.int64)

@@ -1,7 +1,7 @@
 """Counts how many times each row was sampled.
 
-Only `sample` touches the counts: each is stored together with the index of its row, so that the count of a
-row that has been replaced is recognized, and `add` does not need to reset it.
+Only `sample` reads and writes the counts. Each count is stored together with the index of its row, so that
+the count of a replaced row is recognized and `add` doesn't need to reset it.
 """
 
 import numpy as np
@@ -15,7 +15,7 @@ COUNT_SPECS: dict[str, ArraySpec] = {"times_sampled": (np.dtype(np.int64), ())}
 
 @kernel
 def count_rows(counted: Integers, counts: Integers, indexes: Integers, times: Integers) -> None:
-    """Count each of the rows; write how many times each has been sampled by now."""
+    """Count each of the rows; write how many times each has been sampled so far."""
     for i in range(indexes.shape[0]):
         slot = indexes[i] % counts.shape[0]
         if counted[slot] != indexes[i] + 1:
@@ -36,11 +36,11 @@ class SampleCounts:
     """
 
     def __init__(self, counted: Integers, counts: Integers) -> None:
-        """Use arrays that may be in shared memory.
+        """Use existing arrays, which may be in shared memory.
 
         Args:
-            counted: int64[capacity], index + 1 of the row that each count belongs to, or 0.
-            counts: int64[capacity].
+            counted: int64[capacity], index + 1 of the row to which each count belongs, or 0.
+            counts: int64[capacity], how many times each row has been sampled.
         """
         self._counted, self._counts = counted, counts
 
@@ -50,7 +50,7 @@ class SampleCounts:
         return cls(np.zeros(capacity, np.int64), np.zeros(capacity, np.int64))
 
     def count(self, indexes: Integers) -> Integers:
-        """Count the rows of a batch; return how many times each has been sampled, this batch included."""
+        """Count the rows of a batch; return how many times each has been sampled, including this batch."""
         times = np.empty(len(indexes), np.int64)
         count_rows(self._counted, self._counts, indexes, times)
         return times
@@ -61,7 +61,7 @@ class SampleCounts:
         return np.where(self._counted[slots] == indexes + 1, self._counts[slots], 0)
 
     def restore(self, indexes: Integers, times: Integers) -> None:
-        """Set the counts of rows, from a file that `check_times` has checked."""
+        """Set the counts of rows to values from a file, which `check_times` has checked."""
         slots = indexes % len(self._counts)
         self._counts[slots], self._counted[slots] = times, indexes + 1
 

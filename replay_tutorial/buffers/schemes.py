@@ -1,4 +1,4 @@
-"""Sampling schemes: how `sample` chooses rows, if not in the buffer's own way.
+"""Sampling schemes: other ways for `sample` to choose rows.
 
     buffer.sample(256, scheme=Geometric(half_life=10_000))        # a scheme is an argument of `sample`
 
@@ -8,9 +8,9 @@ expected number of times that the row is in the batch, divided by the batch size
 stored rows add up to 1.
 
 A scheme computes with indexes, which are never reused, instead of slots. The age of a row is the number of
-newer rows, so the age is right after a wrap-around, too.
+newer rows, so it is also correct after a wrap-around.
 
-Source: Zhang & Sutton 2017, "A Deeper Look at Experience Replay" (combined); Rotinov 2019, "Reverse
+Source: Zhang and Sutton 2017, "A Deeper Look at Experience Replay" (combined); Rotinov 2019, "Reverse
 Experience Replay".
 """
 
@@ -71,7 +71,7 @@ class Drawn(NamedTuple):
 
 
 class Scheme(ABC):
-    """A way to choose rows; subclass it to define another one."""
+    """A way to choose rows. Subclass it to define your own scheme."""
 
     @abstractmethod
     def draw(self, stored: StoredRows, batch_size: int, rng: np.random.Generator) -> Drawn:
@@ -93,9 +93,9 @@ class Scheme(ABC):
     def replace(
         self, stored: StoredRows, drawn: Drawn, positions: Integers, rng: np.random.Generator
     ) -> None:
-        """Draw other rows at some positions of a batch, in place, because their rows can't be read.
+        """Replace the rows at some positions of a batch, in place, because they can't be read.
 
-        This happens only in shared memory, to rows that are being written or have been overwritten.
+        This happens only in shared memory, if rows are being written or have been overwritten.
 
         Args:
             stored: The rows stored now.
@@ -121,7 +121,7 @@ class Distribution(Scheme):
 
 
 def check_scheme(scheme: object, fields: Mapping[str, object]) -> None:
-    """Raise if this is not a scheme, or if a field has the name of an array that a scheme adds."""
+    """Raise an error if this is not a scheme, or a field has the name of an array that a scheme adds."""
     if not isinstance(scheme, Scheme):
         raise TypeError(f"scheme must be a scheme such as Uniform(), not {scheme!r:.60}.")
     if taken := SCHEME_SPECS.keys() & fields.keys():
@@ -131,7 +131,7 @@ def check_scheme(scheme: object, fields: Mapping[str, object]) -> None:
 
 
 def tree_of(stored: StoredRows, scheme: Scheme) -> SumTree:
-    """Return the masses; raise ValueError if the buffer has none, or all of them are 0."""
+    """Return the tree of masses; raise ValueError if there is none, or every mass is 0."""
     if stored.tree is None:
         raise ValueError(
             f"{type(scheme).__name__} requires priorities, which this buffer does not have. Use "
@@ -144,8 +144,8 @@ def tree_of(stored: StoredRows, scheme: Scheme) -> SumTree:
 class Uniform(Distribution):
     """Every stored row is equally likely: P(row) = 1 / N.
 
-    This is what a uniform buffer does without a scheme, at a slightly lower cost. In a prioritized buffer, it
-    ignores the priorities.
+    A uniform buffer also samples uniformly without a scheme, which is slightly faster. In a prioritized
+    buffer, this scheme ignores the priorities.
     """
 
     def draw(self, stored: StoredRows, batch_size: int, rng: np.random.Generator) -> Drawn:
@@ -177,8 +177,7 @@ def draw_by_mass(
 class Proportional(Distribution):
     """A row's probability is proportional to its mass: P(row) = m / Σ m, with m = (priority + eps) ** alpha.
 
-    This is what a prioritized buffer does without a scheme, and draws the same rows. Other buffers raise
-    ValueError.
+    A prioritized buffer draws the same rows without a scheme. Other buffers raise ValueError.
     """
 
     def draw(self, stored: StoredRows, batch_size: int, rng: np.random.Generator) -> Drawn:
@@ -205,8 +204,8 @@ class Geometric(Distribution):
     If rows of several environments are added in turns, one of each, pass their number: the age is then the
     number of newer rows of the same environment, and each environment's newest row has age 0.
 
-    In a prioritized buffer, the weights undo the preference for newer rows; pass beta=0 to keep it. With
-    normalize="buffer" they can be tiny, because the oldest row determines the largest weight.
+    In a prioritized buffer, the weights undo the preference for newer rows; to keep it, pass beta=0. With
+    normalize="buffer", the weights can be tiny, because the oldest row determines the largest weight.
 
     Example:
         >>> geometric = Geometric(half_life=1)
@@ -229,11 +228,11 @@ class Geometric(Distribution):
         """
         if not 0.0 < checked_number("half_life", half_life) < math.inf:
             raise ValueError(
-                f"half_life must be finite and above 0, not {half_life}. For all ages alike, use Uniform()."
+                f"half_life must be finite and above 0, not {half_life}. To ignore the age, use Uniform()."
             )
         self.half_life = float(half_life)
         self.environments = checked_positive("environments", environments)
-        # P(age + 1) / P(age) = e^-decay. Where it is limited, all but the newest rows have P = 0 in doubles.
+        # P(age + 1) / P(age) = e^-decay. Beyond the limit, P of all but the newest rows is practically 0.
         self._decay = min(math.log(2.0) / self.half_life, 700.0)
 
     def draw(self, stored: StoredRows, batch_size: int, rng: np.random.Generator) -> Drawn:
@@ -278,10 +277,10 @@ class Geometric(Distribution):
 
 
 class Combined(Scheme):
-    """The newest rows are in every batch; the other rows are drawn by another scheme.
+    """The newest rows are in every batch; another scheme draws the other rows.
 
-    This repairs a buffer that is too large: a new row doesn't have to wait until it is drawn. With several
-    environments, pass their number, so that each one's newest row is in every batch.
+    This reduces the harm of a buffer that is too large, because every new row is sampled at once. With
+    several environments, pass their number, so that the newest row of each is in every batch.
 
     The newest rows come first in the batch. With n of them in a batch of B rows, and P of the other scheme,
     P(row) is ((B - n) P + 1) / B for the newest rows, and (B - n) P / B for all others.
@@ -292,7 +291,7 @@ class Combined(Scheme):
 
         Args:
             newest: Number of newest rows that are in every batch.
-            scheme: Draws the other rows, from all rows; None is `Uniform()`.
+            scheme: Draws the other rows of the batch, from all stored rows. None means `Uniform()`.
 
         Raises:
             TypeError: If newest is not an integer, or the scheme can't be combined.
@@ -333,7 +332,7 @@ class Combined(Scheme):
     def replace(
         self, stored: StoredRows, drawn: Drawn, positions: Integers, rng: np.random.Generator
     ) -> None:
-        """Replace rows, also new ones that can't be read, by rows that the other scheme draws."""
+        """Replace rows, including the newest rows, with rows that the other scheme draws."""
         again = self.scheme.draw(stored, len(positions), rng)
         drawn.indexes[positions] = again.indexes
         drawn.probabilities[positions] = again.probabilities * (1.0 - self.newest / len(drawn.indexes))
@@ -343,20 +342,20 @@ class Reverse(Scheme):
     """A batch walks back from the newest row, `stride` rows at a time; the next batch begins one row earlier.
 
     A reward therefore reaches the rows before it within a few batches. After 2 · stride batches, the walk
-    begins at the newest row again. A walk that passes the oldest row continues at the newest. A batch
-    contains a row twice only if it is larger than the buffer. The stride should not divide the length of
-    the episodes; otherwise, a batch consists of similar rows. The author mixes these batches with uniform
-    ones, half and half.
+    begins at the newest row again. A walk that passes the oldest row continues at the newest row. A batch
+    contains a row twice only if the batch is larger than the buffer. Choose a stride that doesn't divide the
+    length of the episodes; otherwise, a batch consists of similar rows. The author mixes these batches with
+    uniform batches, about half of each.
 
-    Nothing is random, except for rows that have to be replaced in shared memory. P(row) is 1 / batch_size for
-    each row of the batch, and the weights in a prioritized buffer are 1.
+    The rows are not random, except for replacements in shared memory. P(row) is 1 / batch_size for each row
+    of the batch, and the weights in a prioritized buffer are 1.
 
     The object keeps its position, so use one object for each buffer. To resume exactly, save `position`
-    (an integer, or None) beside the buffer, or pickle the object.
+    (an integer, or None) together with the buffer, or pickle the object.
 
     Attributes:
-        position: Index at which the next batch begins; None, or an index of a row that is no longer stored,
-            stands for the newest row.
+        position: Index at which the next batch begins. If it is None, or the index of a row that is no longer
+            stored, the next batch begins at the newest row.
     """
 
     def __init__(self, stride: int = 300) -> None:

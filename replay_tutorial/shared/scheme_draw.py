@@ -1,10 +1,10 @@
-"""Drawing rows of a shared ring by a scheme, while other processes write.
+"""Draws rows of a shared ring by a scheme, while other processes write.
 
-A scheme draws indexes. Each row is read together with its index; if the slot holds another row by then, is
-being written, or was reserved by a writer that has died, the scheme replaces the row. Rows behind the newest
-complete row are not stored yet as far as the scheme is concerned, so that the newest row can be read.
+A scheme draws indexes, and each row is read together with its index. If the slot contains another row by
+then, is being written, or was reserved by a writer that has died, the scheme draws a replacement. The newest
+row that the scheme sees is the newest complete row, so that it can be read.
 
-The probabilities are exact except for the rows that had to be replaced.
+The probabilities are exact, except those of replacements.
 """
 
 import time
@@ -92,7 +92,7 @@ class SchemeDraw:
         ring = self._ring
         tree = self._synced_tree() if self._synced_tree else None
         for _ in range(MAX_DRAWS):
-            cleared_before = ring.cleared_before  # in this order, so that next_index is not below it
+            cleared_before = ring.cleared_before  # read before next_index, which is then not below it
             end, count = ring.next_index, 32
             oldest = max(cleared_before, end - ring.capacity)
             while end > oldest:  # usually, the newest rows are complete
@@ -102,12 +102,12 @@ class SchemeDraw:
                     return StoredRows(oldest, int(recent[complete[-1]]) + 1, ring.capacity, tree)
                 end, count = int(recent[0]), 2 * count
             indexes = self._published()
-            if len(indexes):  # a writer reserved a whole lap and died: the rows before it are left
+            if len(indexes):  # a writer reserved a whole lap and died: only rows before it remain
                 newest = int(indexes.max())
                 return StoredRows(
                     max(int(indexes.min()), newest + 1 - ring.capacity), newest + 1, ring.capacity, tree
                 )
-            time.sleep(0.0001)  # all rows are being written at the moment
+            time.sleep(0.0001)  # all rows are being written
         raise ring.no_row_error(batch_size)
 
     def _published(self) -> Integers:

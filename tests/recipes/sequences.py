@@ -56,7 +56,7 @@ class Corridors:
         self.obs[which, 0], self.obs[which, 1] = self.cues[which], 0
 
     def step(self, act):
-        """Return next observations, rewards and ends; then start again where an episode ended."""
+        """Return next observations, rewards and which episodes ended; reset those corridors."""
         ends = self.left == 0
         rewards = np.where(ends, np.where((act == 1) == (self.cues == 1), 1, -1), 0)
         self.left -= 1
@@ -107,9 +107,9 @@ def update(network, target, optimizer, buffer, batch_size=32):
     q = unroll(network, batch)
     with torch.no_grad():
         value = unroll(target, batch).gather(2, q.argmax(2, keepdim=True))[:, :, 0]  # [T + N, n]
-        goal = batch["n_step_return"] + batch["discount"] * value.gather(0, batch["bootstrap"])
+        td_target = batch["n_step_return"] + batch["discount"] * value.gather(0, batch["bootstrap"])
     estimate = q[: len(learn)].gather(2, batch["act"][:, :, None])[:, :, 0]
-    errors = torch.where(learn, goal - estimate, 0.0)
+    errors = torch.where(learn, td_target - estimate, 0.0)
     loss = (batch["weights"] * errors.square().sum(0) / learn.sum(0)).mean()
     optimizer.zero_grad()
     loss.backward()

@@ -1,10 +1,10 @@
-"""The episode buffer: stores the episodes of one or several environments, each observation once.
+"""The episode buffer: stores the episodes of one or several environments, and each observation once.
 
     add_step:  fields ──▶ a step in the ring of its environment, followed by its next observation
-    sample:    leaves drawn by mass ──▶ slots ──▶ rows, and the observations in the places after them
+    sample:    leaves drawn by mass ──▶ slots ──▶ rows, and the observations in the slots after them
 
-The rings, the table of episodes and the masses are in `episode_ring`. `SequenceReplayBuffer` samples windows
-of consecutive steps, `HindsightReplayBuffer` replaces goals; both are subclasses.
+The rings, the table of episodes and the masses are in `episode_ring`. There are two subclasses:
+`SequenceReplayBuffer` samples windows of consecutive steps, and `HindsightReplayBuffer` relabels goals.
 """
 
 import copy
@@ -62,9 +62,9 @@ def update_masses(
     max_given: Floats,
     stale_updates: Integers,
 ) -> int:
-    """Set the masses of steps, update the maximum priority, and count the updates of steps that are gone.
+    """Set the masses of steps, update the maximum priority, and count updates of steps no longer stored.
 
-    Return the status of `check_update`; if it is not DONE, nothing has changed.
+    Return DONE, UNKNOWN_INDEX or BAD_PRIORITY; if it is not DONE, nothing has changed.
     """
     places = Places(*plain)
     environments = places.heads.shape[0]
@@ -92,11 +92,12 @@ def update_masses(
 
 
 class EpisodeReplayBuffer(BaseBuffer):
-    """A replay buffer that stores episodes, of one or several environments.
+    """A replay buffer that stores the episodes of one or several environments.
 
-    Each observation is stored once, although a sample has `obs` and `next_obs`, and the final observation of
-    every episode is kept. When the ring of an environment is full, the oldest steps are overwritten one by
-    one; what is left of their episode can still be sampled. The buffer is not thread-safe.
+    Each observation is stored once, although a sample contains both `obs` and `next_obs`, and the final
+    observation of every episode is kept. When the ring of an environment is full, new steps overwrite the
+    oldest steps one by one; the remaining steps of a partly overwritten episode can still be sampled. The
+    buffer is not thread-safe.
 
     Example:
         >>> number, flag = {"shape": ()}, {"shape": (), "dtype": bool}
@@ -129,13 +130,13 @@ class EpisodeReplayBuffer(BaseBuffer):
         """Create an empty buffer.
 
         Args:
-            size: Number of observations that can be stored. An episode of T steps takes T + 1. The size is
-                divided equally among the environments.
-            env_dict: The fields of a step, as for `ReplayBuffer`. A field `next_x` beside a field `x` of the
-                same dtype and shape takes no memory; at least one such pair must be declared, and
-                `terminated` or `done`.
-            environments: Number of environments. Each has a ring of its own.
-            rew: Name of the field whose sum is an episode's return, if it is declared.
+            size: Number of observations that can be stored, divided equally among the environments. An
+                episode of T steps occupies T + 1 slots.
+            env_dict: The fields of a step, as for `ReplayBuffer`. If a field `next_x` has the same dtype and
+                shape as a field `x`, it takes no memory. At least one such pair and `terminated` or `done`
+                must be declared.
+            environments: Number of environments. Each has its own ring.
+            rew: Name of the reward field, whose sum is the return of an episode. The field may be omitted.
             default_dtype: As for `ReplayBuffer`.
             seed: As for `ReplayBuffer`.
             check_finite: As for `ReplayBuffer`.
@@ -152,7 +153,7 @@ class EpisodeReplayBuffer(BaseBuffer):
         if capacity // environments < 3:
             raise ValueError(
                 f"size must be at least {3 * environments}, 3 for each environment, not {size}: a step, its "
-                "final observation, and a free place."
+                "final observation and a free slot."
             )
         self._fields = (FiniteFields if check_finite else Fields)(env_dict, default_dtype)
         declared = self._fields.fields
@@ -163,7 +164,8 @@ class EpisodeReplayBuffer(BaseBuffer):
         }
         if not self._nexts:
             raise ValueError(
-                f"env_dict declares no pair such as obs and next_obs; the fields are {list(declared)}."
+                "env_dict declares no pair such as obs and next_obs, with the same dtype and shape; the "
+                f"fields are {list(declared)}."
             )
         self._ends = [name for name in END_FIELDS if name in declared]
         self._terminates = [name for name in ("terminated", "done") if name in declared][:1]
@@ -173,8 +175,9 @@ class EpisodeReplayBuffer(BaseBuffer):
                 'never terminate, declare "terminated": {"shape": (), "dtype": bool} and store False.'
             )
         self._rewards = [rew] if rew in declared else []
-        if any(declared[name].shape not in ((), (1,)) for name in (*self._ends, *self._rewards)):
-            raise ValueError(f"{[*self._ends, *self._rewards]} must have the shape () or (1,).")
+        for name in (*self._ends, *self._rewards):
+            if (shape := declared[name].shape) not in ((), (1,)):
+                raise ValueError(f"The field {name!r} must have the shape () or (1,), not {shape}.")
         taken = {"indexes", "weights", *self._reserved_names()} & declared.keys()
         if taken:
             raise ValueError(
@@ -212,12 +215,12 @@ class EpisodeReplayBuffer(BaseBuffer):
 
         Args:
             environment: Number of the environment, from 0.
-            priorities: |TD error|, one per step or one for all; None means `get_max_priority()`.
+            priorities: |TD error|, one per step or one for all steps; None means `get_max_priority()`.
             **fields: One value per field, including the `next_` fields.
 
         Returns:
-            The index of the first step. Indexes are never reused. Those of consecutive steps of an episode
-            increase by the number of environments.
+            The index of the first step. Within an episode, the index increases by the number of environments
+            from step to step. Indexes are never reused.
 
         Raises:
             IndexError: If the environment does not exist.
@@ -237,13 +240,14 @@ class EpisodeReplayBuffer(BaseBuffer):
         """Add one step of every environment, as returned by a vector environment.
 
         Args:
-            skip: bool[environments], the environments whose step is ignored, as for `NStep.add_step`: with
-                gymnasium's `AutoresetMode.NEXT_STEP`, those whose episode ended in the previous step.
+            skip: bool[environments], the environments whose step is ignored, as for `NStep.add_step`. With
+                gymnasium's `AutoresetMode.NEXT_STEP`, these are the environments whose episode ended in the
+                previous step.
             priorities: |TD error|, one per environment or one for all; None means `get_max_priority()`.
             **fields: One array per field, of shape (environments, …), including the `next_` fields.
 
         Returns:
-            The indexes of the added steps, int64[environments that are not skipped].
+            The indexes of the added steps, int64[environments not skipped].
 
         Raises:
             KeyError: If a field is missing or unknown.
@@ -317,16 +321,16 @@ class EpisodeReplayBuffer(BaseBuffer):
                 step = int(broken.argmax())
                 raise ValueError(
                     f"The {name!r} of step {step} differs from the {next_name!r} of the step before it, in "
-                    f"environment {environments[step]}, but no episode ended in between. Call "
-                    "on_episode_end(environment) if an episode was cut off; pass `skip` to add_step for "
-                    "steps that only reset an environment."
+                    f"environment {environments[step]}, but no episode ended in between. If an episode was "
+                    "cut off, call on_episode_end(environment). If a step only resets an environment, pass "
+                    "`skip` to add_step."
                 )
 
     def on_episode_end(self, environment: int = 0, /) -> None:
-        """End the episode of an environment, as if it had been truncated after its newest step.
+        """End the running episode of an environment, as if its newest step had been truncated.
 
-        Only necessary if `terminated`, `truncated` and `done` are all false in the last step. Repeated calls
-        have no effect.
+        This call is necessary only if `terminated`, `truncated` and `done` are all false in the last step. If
+        no episode is running, it has no effect.
 
         Args:
             environment: Number of the environment.
@@ -350,8 +354,8 @@ class EpisodeReplayBuffer(BaseBuffer):
             normalize: As for `PrioritizedReplayBuffer.sample`.
 
         Returns:
-            A dict with one array per field, of shape (batch_size, *shape), `indexes`, int64[batch_size], and
-            `weights`, float32[batch_size].
+            A dict with one array per field, of shape (batch_size, *shape), and two further arrays:
+            `indexes`, int64[batch_size], and the importance-sampling `weights`, float32[batch_size].
 
         Raises:
             TypeError: If batch_size is not an integer.
@@ -386,7 +390,7 @@ class EpisodeReplayBuffer(BaseBuffer):
             raise ValueError(f"Can't sample {batch_size} steps: the buffer is empty. Add some first.")
 
     def _following(self, slots: Integers) -> Integers:
-        """Return the slots after these in their rings."""
+        """Return the next slots in their rings."""
         following = slots + 1
         following[following % self._ring.places == 0] -= self._ring.places
         return following
@@ -426,14 +430,14 @@ class EpisodeReplayBuffer(BaseBuffer):
     def update_fields(self, indexes: npt.ArrayLike, /, **fields: Any) -> npt.NDArray[np.bool_]:
         """Overwrite fields of steps, for example to store new targets or recurrent states.
 
-        The `next_obs` of a step is the `obs` of the place after it, so new values of `obs` also change the
-        `next_obs` of the step before. `return` in `episodes` keeps the sum of the rewards that were added.
+        The `next_obs` of a step is the `obs` in the next slot, so new values of `obs` also change the
+        `next_obs` of the previous steps. New rewards don't change the returns that `episodes` lists.
 
         Args:
-            indexes: The `indexes` of a sample or an episode, int[n]. If an index is repeated, the last value
+            indexes: The `indexes` of a sample or an episode, int[n]. If an index is repeated, its last value
                 counts.
-            **fields: Any fields except `terminated`, `truncated`, `done` and the `next_` fields that share
-                memory, each of shape (n, *shape).
+            **fields: New values of shape (n, *shape), for any fields except `terminated`, `truncated`, `done`
+                and `next_` fields such as `next_obs`.
 
         Returns:
             Whether each step is still stored, bool[n]; steps that have been overwritten or evicted are
@@ -450,14 +454,16 @@ class EpisodeReplayBuffer(BaseBuffer):
         given = dict(flatten(fields))
         allowed = {name: spec for name, spec in self._ring.fields.env_dict.items() if name not in self._ends}
         if unknown := given.keys() - allowed.keys():
-            raise KeyError(f"can't update {sorted(unknown)}; the fields to update are {list(allowed)}")
+            raise KeyError(f"can't update {sorted(unknown)}; update_fields accepts {list(allowed)}")
         slots, stored = self._ring.find(checked)
         if not len(checked) or not given:
             return stored
         some = type(self._fields)({name: allowed[name] for name in given})
         count, columns = some.to_columns(given)
         if count != len(checked):
-            raise ValueError(f"There are {len(checked)} indexes, but the fields have {count} values.")
+            raise ValueError(
+                f"There are {len(checked)} indexes, but the fields have {count} values; pass one per index."
+            )
         rows = some.to_rows(count, columns)[stored]
         targets: list[Any] = [self._ring.rows[name] for name in given]
         values: list[Any] = [rows[name] for name in given]
@@ -467,11 +473,11 @@ class EpisodeReplayBuffer(BaseBuffer):
     def episodes(self) -> Batch:
         """List the stored episodes, in the order of their numbers. O(size).
 
-        Episodes that were overwritten or evicted are not listed. An episode whose first steps were
-        overwritten is listed with the steps that are left.
+        Overwritten and evicted episodes are not listed. A partly overwritten episode is listed with its
+        remaining steps.
 
         Returns:
-            A dict of arrays of the same length: `episode`, its number, int64, which is never reused;
+            A dict of arrays with one entry per episode: `episode`, its number, int64, which is never reused;
             `environment`, int64; `start`, the index of its first stored step, int64; `length`, its number of
             stored steps, int64; `return`, the sum of all its rewards, float64; `tag`, int64; `finished`,
             whether it has ended, bool; `whole`, whether all its steps are stored, bool.
@@ -495,20 +501,23 @@ class EpisodeReplayBuffer(BaseBuffer):
         """Return a copy of one stored episode.
 
         Args:
-            episode: Its number, from `episodes`. A running episode is returned as far as it is stored.
+            episode: The number of the episode, from `episodes`. It can be running or partly overwritten.
 
         Returns:
-            One array per field, of shape (T, *shape) for T stored steps. Observations such as `obs`, which
-            share memory with `next_obs`, have shape (T + 1, *shape), because the final observation is
-            included; the `next_` fields are left out. `indexes` are the indexes of the steps, int64[T].
+            A dict with one array per field, of shape (T, *shape) for T stored steps. Observations, such as
+            `obs`, have the shape (T + 1, *shape), because the final observation is included; their `next_`
+            fields are omitted. `indexes` are the indexes of the steps, int64[T].
 
         Raises:
-            IndexError: If the episode has not begun, or is not stored any more.
+            IndexError: If the episode has not begun, or is no longer stored.
             TypeError: If `episode` is not an integer.
         """
         found = self._look_up(np.array([checked_integer("episode", episode)]))
         if not found.stored[0]:
-            raise IndexError(f"Episode {episode} is not stored any more: it was overwritten or evicted.")
+            raise IndexError(
+                f"Episode {episode} is no longer stored: it was overwritten or evicted. `episodes` lists the "
+                "stored episodes."
+            )
         environment, first, end = int(found.environments[0]), int(found.firsts[0]), int(found.ends[0])
         positions = np.arange(first, end + 1)
         rows = self._gather.take(self._ring.arrays.rows, self._ring.slots_of(environment, positions), {})
@@ -516,11 +525,11 @@ class EpisodeReplayBuffer(BaseBuffer):
         return batch | {"indexes": positions[:-1] * self._ring.environments + environment}
 
     def tag(self, episodes: npt.ArrayLike, tag: npt.ArrayLike) -> None:
-        """Label episodes with integers, which `episodes` returns; the initial tag is 0.
+        """Tag episodes with integers, which `episodes` lists; the initial tag is 0.
 
         Args:
-            episodes: Numbers of episodes, int or int[n]; those not stored any more are ignored.
-            tag: One integer for all, or int[n].
+            episodes: Numbers of episodes, int or int[n]. Episodes that are no longer stored are ignored.
+            tag: One integer for all episodes, or int[n].
 
         Raises:
             IndexError: If an episode has not begun.
@@ -529,7 +538,9 @@ class EpisodeReplayBuffer(BaseBuffer):
         """
         found, tags = self._look_up(as_integers("episodes", episodes)), as_integers("tag", tag)
         if len(tags) not in (1, len(found.entries)):
-            raise ValueError(f"There are {len(found.entries)} episodes, but {len(tags)} tags.")
+            raise ValueError(
+                f"There are {len(found.entries)} episodes, but {len(tags)} tags; pass one for each, or one."
+            )
         entries, tags = found.entries[found.stored], np.broadcast_to(tags, found.stored.shape)[found.stored]
         self._ring.arrays.tags[entries] = tags
 
@@ -537,7 +548,7 @@ class EpisodeReplayBuffer(BaseBuffer):
         """Remove episodes. Their memory is reused when the ring of their environment reaches it.
 
         Args:
-            episodes: Numbers of episodes, int or int[n]; those not stored any more are ignored.
+            episodes: Numbers of episodes, int or int[n]. Episodes that are no longer stored are ignored.
 
         Raises:
             IndexError: If an episode has not begun.
@@ -549,19 +560,19 @@ class EpisodeReplayBuffer(BaseBuffer):
         if (found.stored & found.running).any():
             raise ValueError(
                 f"Episode {numbers[found.stored & found.running][0]} is running and can't be evicted. Wait "
-                "for its end, or call on_episode_end(environment)."
+                "until it ends, or call on_episode_end(environment)."
             )
         gone = numbers[found.stored]
         evict_episodes(self._ring.plain, gone % self._ring.environments, gone // self._ring.environments)
 
     def keep_best(self, n: int, by: str = "return") -> None:
-        """Evict all finished episodes except the best n. Running episodes are kept and don't count.
+        """Evict all finished episodes except the best n. Running episodes are kept, in addition to these.
 
         Args:
-            n: Number of episodes to keep, at least 0. Of equal episodes, the newest of each environment are
-                kept.
-            by: The array of `episodes` whose largest values are best, such as "return", "length" or "tag".
-                NaN is the worst.
+            n: Number of finished episodes to keep, at least 0. Of equally good episodes of an environment,
+                the newest are kept.
+            by: The array of `episodes` by which episodes are compared, such as "return", "length" or "tag".
+                The largest values are the best, and NaN is the worst.
 
         Raises:
             KeyError: If `episodes` has no array `by`.
@@ -571,12 +582,14 @@ class EpisodeReplayBuffer(BaseBuffer):
         if checked_integer("n", n) < 0:
             raise ValueError(f"n must be at least 0, not {n}.")
         table = self.episodes()
+        if by not in table:
+            raise KeyError(f"by is {by!r}, which `episodes` doesn't list; it lists {list(table)}")
         finished, score = table["episode"][table["finished"]], table[by][table["finished"]]
         best_last = finished[np.argsort(np.where(np.isnan(score), -np.inf, score), kind="stable")]
         self.evict(best_last[: max(0, len(best_last) - n)])
 
     def clear(self) -> None:
-        """Remove all episodes and priorities; indexes and the numbers of episodes continue to count."""
+        """Remove all episodes and priorities. Indexes and episode numbers continue to increase."""
         self.__dict__.update(self._cleared())  # atomic: Ctrl-C can only interrupt before or after
 
     def _cleared(self) -> dict[str, Any]:
@@ -605,7 +618,7 @@ class EpisodeReplayBuffer(BaseBuffer):
         unknown = (numbers < 0) | (numbers // self._ring.environments >= begun)
         if unknown.any():
             raise IndexError(
-                f"There has been no episode {numbers[unknown][0]}; `episodes` lists the stored ones."
+                f"There is no episode {numbers[unknown][0]}; `episodes` lists the stored episodes."
             )
         return self._ring.look_up(numbers)
 
@@ -637,7 +650,8 @@ class EpisodeReplayBuffer(BaseBuffer):
             environment: Number of the environment.
 
         Returns:
-            The index. It can change until the step is added: the end of an episode takes one more place.
+            The index. If the running episode ends before the step is added, the index increases, because
+            the final observation occupies one more slot.
 
         Raises:
             IndexError: If the environment does not exist.

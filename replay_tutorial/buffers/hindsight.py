@@ -1,12 +1,14 @@
 """Hindsight experience replay: sampled steps are relabelled with goals that the agent has achieved.
 
-A step (s, a, s', g) of an episode that missed its goal g shows how to reach every state that came after it.
-Each sampled step keeps its goal or, with the probability `relabel`, receives a goal g* achieved later:
+A step (s, a, s', g) of an episode that missed its goal g shows how to reach each of the following states.
+With probability `relabel`, a sampled step receives a new goal g* that was achieved later; otherwise, it keeps
+its goal:
 
     draw steps ──▶ draw a goal g* for each ──▶ reward and terminated of its n steps for g* ──▶ n-step return
 
-The goal is drawn first, and the return is summed afterwards. Goals are drawn anew in every sample, so that
-they take no memory. The achieved goal of a step is the one after its action, part of the next observation.
+The goal is drawn first, and the return is summed afterwards. Every sample draws new goals, which therefore
+take no memory. The achieved goal of a step is the goal achieved after its action, a part of the next
+observation.
 
 Source: Andrychowicz et al. 2017, "Hindsight Experience Replay", algorithm 1 and section 4.5.
 """
@@ -121,11 +123,11 @@ def sum_windows(
 
 
 class HindsightReplayBuffer(EpisodeReplayBuffer):
-    """An episode buffer that replaces goals by achieved goals in its samples (HER).
+    """An episode buffer that relabels sampled steps with achieved goals (HER).
 
-    Nothing that is stored changes. For relabelled rows, a sample has the new goal, and the reward and
-    `terminated` for it; `truncated` and all other fields are as stored. A goal is never taken from a step
-    that has been overwritten or evicted. What is left of a partly overwritten episode still gives goals.
+    The stored steps don't change. In a sample, a relabelled row contains the new goal, and the reward and
+    `terminated` for this goal; `truncated` and all other fields are as stored. Goals are drawn only from
+    stored steps, including the remaining steps of a partly overwritten episode.
 
     Example:
         >>> def reached(achieved, goals, rows):
@@ -170,24 +172,24 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
             size: As for `EpisodeReplayBuffer`.
             env_dict: As for `EpisodeReplayBuffer`. The fields `achieved_goal` and `next_` + `achieved_goal`
                 must be declared, with the dtype and shape of the field `goal`.
-            compute_reward: Called with achieved goals, goals, each of shape (n, *shape), and the stored
-                fields of n steps, including the `next_` fields: a dict of arrays of shape (n, *shape).
-                Returns the reward of each step, n finite numbers. The achieved goals are those after the
-                actions. A sample calls it once, for all steps of relabelled rows.
-            compute_terminated: Called with the same arguments; returns bool[n], whether each step terminates
-                the episode. If an episode can also terminate for other reasons than its goal, include
-                `rows["terminated"]`.
-            strategy: The step after which a goal was achieved. "future": this step or a later one of its
-                episode. "final": the last step; rows of running episodes are not relabelled. "episode": any
-                stored step of the episode. "random": any stored step of any environment.
-            relabel: The probability that a row is relabelled, in [0, 1]. k relabelled rows per original row
-                (Andrychowicz et al. 2017) correspond to k / (k + 1).
-            goal: Name of the field that contains the goal. If `next_` + `goal` is declared, it is replaced,
-                too. The default names are those of gymnasium's GoalEnv, see `fields_from_spaces`.
+            compute_reward: A function that returns the rewards of n steps, n finite numbers. Its arguments
+                are the goals achieved after the actions, shape (n, *shape); the goals, shape (n, *shape); and
+                a dict of the steps' stored fields, including the `next_` fields, of shape (n, *shape).
+                `sample` calls it once, with all steps of all relabelled rows.
+            compute_terminated: A function of the same arguments that returns whether each step terminates the
+                episode, bool[n]. If an episode can also terminate for another reason than its goal, include
+                `rows["terminated"]`, where `rows` is the third argument.
+            strategy: The step after which a new goal was achieved. "future": this step or a later step of its
+                episode. "final": the last step of the episode; rows of running episodes are not relabelled.
+                "episode": any stored step of the episode. "random": any stored step of any episode.
+            relabel: The probability that a row is relabelled, in [0, 1]. For k relabelled rows per original
+                row (Andrychowicz et al. 2017), pass k / (k + 1).
+            goal: Name of the field that contains the goal. If a field `next_` + `goal` is declared, it is
+                relabelled, too. The default names are those of gymnasium's GoalEnv; see `fields_from_spaces`.
             achieved_goal: Name of the field that contains the achieved goal.
             Nstep: None, or a dict with `size`, the number n of rewards in a return, and `gamma`, by default
-                0.99. In a sample, `rew` is then the n-step return, the `next_` fields and the flags are those
-                of the last step, and `discount` is γ^k for k rewards, or 0 if that step terminated.
+                0.99. In a sample, `rew` is then the n-step return, and the `next_` fields and the flags are
+                those of the last step. `discount` is γ^k for k rewards, or 0 if the last step terminated.
             environments: As for `EpisodeReplayBuffer`.
             rew: Name of the field that contains the reward, which must be declared.
             default_dtype: As for `ReplayBuffer`.
@@ -221,7 +223,10 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
             raise ValueError(f"strategy must be one of {list(STRATEGIES)}, not {strategy!r}.")
         self._relabel = checked_number("relabel", relabel)
         if not 0.0 <= self._relabel <= 1.0:
-            raise ValueError(f"relabel is a probability and must be in [0, 1], not {relabel}.")
+            raise ValueError(
+                f"relabel must be in [0, 1], not {relabel}. For k relabelled rows per original row, pass "
+                "k / (k + 1)."
+            )
         declared = self._fields.fields
         needed = {
             "goal": goal,
@@ -234,8 +239,11 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
                     f"{argument} is {name!r}, which is not declared; the fields are {list(declared)}. "
                     "Declare it, or pass the names of your fields as goal=, achieved_goal= and rew=."
                 )
-        if any(declared[name][1:3] != declared[goal][1:3] for name in needed.values()):
-            raise ValueError(f"{list(needed.values())} must have the same dtype and shape.")
+        specs = {name: (str(declared[name].dtype), declared[name].shape) for name in needed.values()}
+        if len(set(specs.values())) > 1:
+            raise ValueError(
+                f"The goal and the achieved goals must have the same dtype and shape, not {specs}."
+            )
         if {"terminated", "done"} <= declared.keys():
             raise ValueError("Declare 'terminated' or 'done', not both: only one of them is recomputed.")
         self._compute_reward, self._compute_terminated = compute_reward, compute_terminated
@@ -247,7 +255,9 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
         """Parse `Nstep`; all `next_` fields are those of a row's last step."""
         if isinstance(settings, Mapping):
             if "next" in settings:
-                raise ValueError("Nstep doesn't accept 'next' here: all next_ fields are of the last step.")
+                raise ValueError(
+                    "Nstep must not contain 'next': all next_ fields are those of the last step."
+                )
             settings = {"rew": rew, **settings, "next": tuple(self._nexts.values())}
         parsed = parse_settings(settings, self._fields)
         if parsed.rewards != (rew,):
@@ -260,10 +270,10 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
     def sample(self, batch_size: int, beta: float = 0.4, *, normalize: str = "buffer") -> Batch:
         """Sample steps as `EpisodeReplayBuffer.sample` does, and relabel some of them.
 
-        The weights correct only the probabilities of the steps, because the goals belong to the distribution
-        that is to be learned. A priority, however, is one number per step. If you pass |TD error| of every
-        row to `update_priorities`, it mixes errors for different goals. To update only with errors for the
-        original goals, select `sample["indexes"][~sample["relabelled"]]` and their errors.
+        The weights correct only for the probabilities of the steps, because the relabelled goals are part of
+        the distribution to learn from. Each step has a single priority, so if you pass the |TD error| of
+        every row to `update_priorities`, the priorities mix errors for different goals. To use only errors
+        for the original goals, select `sample["indexes"][~sample["relabelled"]]` and their errors.
 
         Args:
             batch_size: Number of rows.
@@ -271,8 +281,8 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
             normalize: As for `PrioritizedReplayBuffer.sample`.
 
         Returns:
-            As `EpisodeReplayBuffer.sample`; also `relabelled`, bool[batch_size], and with `Nstep`, `discount`
-            with the dtype and shape of the reward.
+            The dict that `EpisodeReplayBuffer.sample` returns, and `relabelled`, bool[batch_size]. With
+            `Nstep`, there is also `discount`, with the dtype and shape of the reward.
 
         Raises:
             TypeError: If batch_size is not an integer, or a function returns the wrong dtype.

@@ -1,15 +1,15 @@
 """The sequence buffer: samples windows of consecutive steps of one episode, for recurrent networks.
 
 The learner unrolls its network over the burn-in, without a gradient, to obtain a recurrent state, and learns
-from the steps after it. Padding and masks give all windows the same shape:
+from the steps after it. Padding gives all windows the same shape, and two masks distinguish their entries:
 
-    time     0   1   2 | 3   4   5   6   7   8      burn_in = 3, length = 5: the window from step 2 on,
-    obs      -   s0  s1  s2  s3  s4  s5  s6  -      in an episode of 6 steps; s6 is its final observation
-    valid    0   1   1 | 1   1   1   1   0          a real step
-    learn    0   0   0 | 1   1   1   1   0          a step to learn from
+    time     0   1   2 | 3   4   5   6   7   8      burn_in = 3, length = 5: the window that starts at step 2
+    obs      -   s0  s1  s2  s3  s4  s5  s6  -      of an episode of 6 steps; s6 is its final observation
+    valid    0   1   1 | 1   1   1   1   0          real steps, as opposed to padding
+    learn    0   0   0 | 1   1   1   1   0          steps to learn from
 
-A window has the mass of its first learned step, so that windows are drawn, prioritized and overwritten like
-single steps.
+A window *starts* at its first learned step. The leaf of this step contains the mass of the window, so that
+windows are drawn, prioritized and overwritten like single steps.
 
 Sources: Kapturowski et al. 2019, "Recurrent Experience Replay in Distributed Reinforcement Learning" (R2D2),
 sections 2.3 and 3; for `online` Hafner et al. 2023, "Mastering Diverse Domains through World Models".
@@ -58,11 +58,11 @@ def locate_windows(
     first_slots: Integers,
     indexes: Integers,
 ) -> None:
-    """Write the slots of the windows that start in the slots `starts`, one after the other, and their masks.
+    """Write the slots of the windows that start in the slots `starts`, one after another, and their masks.
 
-    Times that are padding have the slot of the last row, which is zero. `valid` and `learn` must be false.
-    `bootstraps`, which may be empty, are the times of the observations n steps later, or of the last one of
-    the episode. `first_slots` are those of the first steps to unroll, `indexes` those of the first learned
+    Padding has the slot of the last row, which is zero. `valid` and `learn` must be false. `bootstraps` are
+    the times of the observations n steps later, or of the last observation of the episode; it may be empty.
+    `first_slots` are the slots of the first steps to unroll, and `indexes` the indexes of the first learned
     steps.
     """
     places = Places(*plain)
@@ -152,7 +152,7 @@ def next_window(places: Any, environment: int, position: int, length: int) -> in
 def serve_new_windows(plain: Plain, length: int, served: Integers, slots: Integers) -> int:
     """Write the slots of new windows, in the order of their indexes, and return their number.
 
-    `served`, int64[environments], are the positions before which every window has been served.
+    `served`, int64[environments], are the positions before which every window has already been sampled.
     """
     places = Places(*plain)
     environments = served.shape[0]
@@ -176,17 +176,20 @@ def serve_new_windows(plain: Plain, length: int, served: Integers, slots: Intege
 class SequenceReplayBuffer(EpisodeReplayBuffer):
     """An episode buffer that samples windows of consecutive steps.
 
-    A window never crosses the end of an episode. Episodes have windows that start at their steps 0, period,
-    2·period and so on. A window is available when its last step has been added. At the end of an episode,
-    `boundary` determines the windows that would extend beyond it:
+    A window consists of up to `burn_in` steps to unroll and up to `length` steps to learn from, and never
+    crosses the end of an episode. In every episode, a window starts at step 0, period, 2·period and so on,
+    which is its first step to learn from. It is available as soon as its last step has been added.
+    `boundary` determines what happens to windows that would extend beyond the end of the episode:
 
-    - "pad": they are available too, and padded, so that every step is learned if period ≤ length;
-    - "shift": one window ends with the last step, and is padded only if the episode is shorter than it;
+    - "pad": they are padded and available, so that every step is learned if period ≤ length;
+    - "shift": one window that ends with the last step replaces them; it is padded only if the episode is
+      shorter than `length`;
     - "drop": they are not available.
 
     A window is removed when its first learned step is overwritten; before that, its burn-in becomes shorter.
-    `add(priorities=…)` sets the priority of the window that the step completes. Priorities are those of
-    windows: `update_priorities` takes the `indexes` of a sample and `sequence_priorities`.
+    Each priority belongs to a window: `add(priorities=…)` sets the priority of the window that the step
+    completes, and `update_priorities` takes the `indexes` of a sample and the result of
+    `sequence_priorities`.
 
     Example:
         >>> number, flag = {"shape": ()}, {"shape": (), "dtype": bool}
@@ -194,7 +197,7 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
         >>> buffer = SequenceReplayBuffer(1000, fields, 4, burn_in=2, period=2, seed=0)
         >>> for step in range(5):
         ...     index = buffer.add(obs=step, rew=1, next_obs=step + 1, terminated=step == 4)
-        >>> sample = buffer.sample(3)  # of the windows that start at steps 0, 2 and 4
+        >>> sample = buffer.sample(3)  # the windows that start at steps 0, 2 and 4
         >>> sample["obs"].astype(int).tolist()  # 5 is the final observation
         [[0, 0, 0, 1, 2, 3, 4], [0, 1, 2, 3, 4, 5, 0], [2, 3, 4, 5, 0, 0, 0]]
         >>> sample["learn"].astype(int).tolist()
@@ -224,23 +227,25 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
         """Create an empty buffer.
 
         Args:
-            size: Number of steps and final observations of all environments; each environment has
-                size // environments places, at least length + 2.
+            size: Number of steps and final observations of all environments. Each environment has
+                size // environments slots, at least length + 2.
             env_dict: As for `EpisodeReplayBuffer`.
             length: Number of steps to learn from, at least 1.
-            burn_in: Number of steps before them to unroll, at least 0; fewer at the start of an episode.
+            burn_in: Number of steps to unroll before them, at least 0. There are fewer at the start of an
+                episode.
             period: Number of steps between the starts of consecutive windows. R2D2 uses length / 2.
-            boundary: See above.
+            boundary: What happens to windows that would extend beyond the end of the episode; see above.
             first_of: Fields that a sample contains only for the first step to unroll, such as the recurrent
-                state before it.
-            Nstep: A dict such as `{"size": 5, "gamma": 0.997}` adds n-step returns to a sample. `"rew"`
-                defaults to the argument `rew`.
-            online: Whether a sample contains each new window once, before it contains random ones. If
-                period = length, all steps are then learned at least once, in order. Requires alpha = 0.
+                state before this step.
+            Nstep: None, or a dict such as `{"size": 5, "gamma": 0.997}`, which adds n-step returns to a
+                sample. `"rew"` defaults to the argument `rew`.
+            online: Whether `sample` returns each new window once before it draws random windows. With
+                period = length and boundary = "pad", every step is then learned at least once, in order.
+                Requires alpha = 0.
             environments: Number of environments.
             rew: Name of the reward field.
             default_dtype: dtype of fields that don't declare one.
-            seed: Seed of the draws.
+            seed: As for `ReplayBuffer`.
             check_finite: Whether to reject NaN and infinite values.
             alpha: Exponent of the priorities, in [0, 1]; 0 samples windows uniformly.
             eps: Added to each priority.
@@ -256,7 +261,7 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
         if boundary not in BOUNDARIES:
             raise ValueError(f'boundary must be "pad", "shift" or "drop", not {boundary!r}.')
         if online and alpha != 0.0:
-            raise ValueError(f"online=True requires alpha=0, not {alpha}: new windows have no weights.")
+            raise ValueError(f"online=True requires alpha=0, not {alpha}: it ignores priorities.")
         firsts = field_names(first_of)
         if isinstance(env_dict, Mapping):  # at the end of a row, because they aren't copied with the others
             env_dict = dict(sorted(env_dict.items(), key=lambda item: item[0] in firsts))
@@ -279,7 +284,7 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
                 f"length + 2 for each environment, not {size}."
             )
         if unknown := set(firsts) - fields.fields.keys():
-            raise KeyError(f"first_of contains {sorted(unknown)}; the fields are {list(fields.fields)}.")
+            raise KeyError(f"first_of can't contain {sorted(unknown)}; it accepts {list(fields.fields)}")
         self._gather_windows = Gather(
             selected(fields, [name for name in fields.fields if name not in firsts])
         )
@@ -287,7 +292,7 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
         self._n_step = None if Nstep is None else parse_returns(Nstep, rew, fields)
         returns = (*self._n_step.rewards, *self._terminates) if self._n_step else ()
         if wrong := set(firsts) & {*self._nexts, *returns}:
-            raise ValueError(f"first_of contains {sorted(wrong)}, which a sample needs for every step.")
+            raise ValueError(f"first_of can't contain {sorted(wrong)}, which a sample needs for every step.")
         self._lengths: Lengths = (burn_in, length, self._n_step.size if self._n_step else 1)
         self._windows = (length, period, BOUNDARIES[boundary])
         self._served = np.zeros(environments, np.int64)
@@ -320,27 +325,31 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
             batch_size: Number of windows, n.
             beta: Exponent of the importance-sampling weights, as for `PrioritizedReplayBuffer.sample`.
             normalize: As for `PrioritizedReplayBuffer.sample`.
-            by: "window" draws windows in proportion to their masses; each is equally likely if alpha is 0.
-                "episode" draws an episode uniformly, then one of its windows, so that short episodes are
-                drawn equally often; requires alpha = 0.
-            time_major: Whether the first axis is time. Otherwise, it is the window.
+            by: "window" draws windows in proportion to their masses, or uniformly if alpha is 0. "episode"
+                draws an episode uniformly, then one of its windows, so that short and long episodes are drawn
+                equally often; this requires alpha = 0.
+            time_major: Whether time is the first axis, before the window. By default, it is the second axis.
 
         Returns:
-            A dict of arrays; T is burn_in + length, and N the size of `Nstep`, or 1. Padding is zero.
+            A dict of arrays, where T is burn_in + length, and N is the `size` in `Nstep`, or 1 without
+            `Nstep`. Padding is zero.
 
-            - Fields with a next observation, such as `obs`, have the shape (n, T + N, *shape): those of the
-              steps, of the N steps after them, and the final observation. `next_obs` is left out.
+            - Fields with a next observation, such as `obs`, have the shape (n, T + N, *shape), because they
+              continue for N entries after the last step. The final observation of an episode is included.
+              Their `next_` fields are omitted.
             - `first_of` fields have the shape (n, *shape).
             - All other fields have the shape (n, T, *shape).
-            - `valid`, bool[n, T], is true for steps of the episode, and `learn`, bool[n, T], for those to
-              learn from: the first is always at time `burn_in`.
-            - With `Nstep`: `n_step_return`, the discounted sum of the next N rewards; `discount`, γ to the
-              power of their number, or 0 if the last of these steps terminated; and `bootstrap`,
-              int64[n, T], the time of the observation after them. There are fewer than N at the end of an
-              episode, and after the newest step of a running one. The first two have the reward's dtype.
-            - `indexes`, int64[n], of the first learned steps. The step at time t has the index
-              `indexes + (t - burn_in) * environments`.
-            - `weights`, float32[n].
+            - `valid`, bool[n, T], is true for real steps, and false for padding.
+            - `learn`, bool[n, T], is true for the steps to learn from. The first of them is always at time
+              `burn_in`.
+            - With `Nstep`, there are `n_step_return`, the discounted sum of the next N rewards; `discount`, γ
+              to the power of their number, or 0 if the last of these steps terminated; and `bootstrap`,
+              int64[n, T], the time of the observation after these steps. Fewer than N rewards are summed at
+              the end of an episode and at the newest steps of a running episode. The first two arrays have
+              the dtype of the reward.
+            - `indexes`, int64[n], are the indexes of the first learned steps. The step at time t has the
+              index `indexes + (t - burn_in) * environments`.
+            - `weights`, float32[n], are importance-sampling weights.
 
         Raises:
             TypeError: If batch_size is not an integer.
@@ -351,7 +360,8 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
         if by not in ("window", "episode"):
             raise ValueError(f'by must be "window" or "episode", not {by!r}.')
         if by == "episode" and self._prioritization.alpha != 0.0:
-            raise ValueError('by="episode" ignores priorities; construct the buffer with alpha=0.')
+            alpha = self._prioritization.alpha
+            raise ValueError(f'by="episode" requires alpha=0, not {alpha}: it ignores priorities.')
         if by == "window" and not self._online:
             starts, weights = self._draw(batch_size, beta, normalize)
             return self._take_windows(starts, time_major) | {"weights": weights}
@@ -431,7 +441,7 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
         steps = len(valid)
         powers = gamma ** np.arange(n + 1)
         total = np.zeros(valid.shape)
-        for k in range(n):  # rewards after the last step are padding and so zero
+        for k in range(n):  # rewards after the last step are padding, and therefore 0
             total += powers[k] * values[k : k + steps]
         rewarded = np.where(valid, bootstraps - np.arange(steps)[:, None], 0)
         ended = np.take_along_axis(terminated, bootstraps - 1, 0).astype(np.bool_)
@@ -469,7 +479,7 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
 
 
 def parse_returns(settings: Mapping[str, Any], rew: str, fields: Fields) -> NStepSettings:
-    """Parse and check the argument `Nstep`; its key `next` is not needed."""
+    """Parse and check the argument `Nstep`, which needs no key `next`."""
     if isinstance(settings, Mapping):
         settings = {"rew": rew, **settings, "next": ()}
     parsed = parse_settings(settings, fields)
@@ -497,13 +507,13 @@ def sequence_priorities(
         [2.9]
 
     Args:
-        td_errors: TD errors δ, float[n, T]; ignored where `learn` is false, even NaN.
-        learn: The mask of a sample, bool[n, T], or the same times of it.
-        eta: Share of the maximum, in [0, 1]; R2D2 uses 0.9.
+        td_errors: TD errors δ, float[n, T]. Values where `learn` is false are ignored, even NaN.
+        learn: The mask `learn` of the sample, bool[n, T].
+        eta: Weight of the maximum, in [0, 1]; R2D2 uses 0.9.
         time_major: Whether both arrays have the shape [T, n].
 
     Returns:
-        float64[n], to be passed to `update_priorities`.
+        float64[n], the priorities to pass to `update_priorities`.
 
     Raises:
         ValueError: If the shapes differ, eta is out of range, or a window has no learned step.
@@ -511,13 +521,17 @@ def sequence_priorities(
     errors, mask = np.asarray(td_errors, np.float64), np.asarray(learn, np.bool_)
     if errors.ndim != 2 or errors.shape != mask.shape:
         raise ValueError(
-            f"td_errors and learn must have the same shape (n, T), not {errors.shape} and {mask.shape}."
+            "td_errors and learn must have the same shape (n, T), or (T, n) if time_major, not "
+            f"{errors.shape} and {mask.shape}."
         )
     if not 0.0 <= eta <= 1.0:
         raise ValueError(f"eta must be in [0, 1], not {eta}.")
     axis = 0 if time_major else 1
     counts = mask.sum(axis)
     if not counts.all():
-        raise ValueError(f"The windows {np.flatnonzero(counts == 0).tolist()} have no learned step.")
+        raise ValueError(
+            f"The windows {np.flatnonzero(counts == 0).tolist()} have no learned step: `learn` must be true "
+            "for at least one step of each window."
+        )
     magnitudes = np.where(mask, np.abs(errors), 0.0)
     return eta * magnitudes.max(axis) + (1.0 - eta) * magnitudes.sum(axis) / counts

@@ -537,7 +537,7 @@ def test_episode_that_is_gone_is_not_returned_and_otherwise_ignored():
     buffer.evict([8, 8])
     before = seen(buffer)
     for episode in (0, 8):
-        with pytest.raises(IndexError, match=f"Episode {episode} is not stored any more"):
+        with pytest.raises(IndexError, match=f"Episode {episode} is no longer stored"):
             buffer.get_episode(episode)
         buffer.evict(episode)
         buffer.tag(episode, 5)

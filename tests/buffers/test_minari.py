@@ -110,7 +110,7 @@ def test_only_whole_episodes_are_exported():
     for number in table["episode"][[0, -1]]:
         with pytest.raises(ValueError, match=f"Episode {number} is running or partly overwritten"):
             to_minari(buffer, number)
-    with pytest.raises(IndexError, match="Episode 0 is not stored"):
+    with pytest.raises(IndexError, match="Episode 0 is no longer stored"):
         to_minari(buffer, [0])
     buffer.clear()
     with pytest.raises(ValueError, match="no whole finished episode"):

@@ -235,7 +235,8 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             beta: Exponent of the importance-sampling weights, in [0, 1]; 1 corrects the bias fully.
             normalize: "buffer" divides the weights by the largest weight in the buffer, "batch" by the
                 largest weight in the batch.
-            scheme: How to choose the transitions; see `buffers.schemes`. None is in proportion to the masses.
+            scheme: A scheme that chooses the transitions; see `buffers.schemes`. None samples in proportion
+                to the masses.
             out: As for `ReplayBuffer.sample`; may also contain `indexes`, `weights` and the arrays that a
                 scheme or `count_samples` adds.
             threads: As for `ReplayBuffer.sample`.
@@ -244,8 +245,8 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             A dict of the fields, as for `ReplayBuffer.sample`, and two further arrays: `indexes`,
             int64[batch_size], the argument of `update_priorities`, and `weights`, float32[batch_size] in
             (0, 1], importance-sampling weights by which the losses must be multiplied. Rows are in ascending
-            order of their slots. With a scheme, the weights are those of its probabilities, and a third
-            array, `probabilities`, float64[batch_size], contains them.
+            order of their slots. With a scheme, there is a third array, `probabilities`,
+            float64[batch_size], and the weights are computed from it.
 
         Raises:
             KeyError: If `out` contains an unknown field.

@@ -92,9 +92,9 @@ class ReplayBuffer(BaseBuffer):
                 several environments, use `NStep`.
             seed: Seed for sampling; None uses entropy from the operating system.
             check_finite: Whether `add` raises ValueError for NaN and infinity in float fields.
-            count_samples: Whether a sample contains `times_sampled`, how many times each row has been
-                sampled. The counts take 16 bytes per transition, and are saved. If Ctrl-C interrupts
-                `sample`, the rows may remain uncounted.
+            count_samples: Whether a sample contains `times_sampled`, the number of times that each row has
+                been sampled. The counts take 16 bytes per transition, and are saved. If Ctrl-C interrupts
+                `sample`, its rows may not be counted.
             **cpprb_kwargs: `backend`, `check_for_update` and `ctx` are accepted for compatibility with cpprb,
                 and ignored.
 
@@ -180,13 +180,14 @@ class ReplayBuffer(BaseBuffer):
     def sample(
         self, batch_size: int, *, scheme: Scheme | None = None, out: Out | None = None, threads: int = 1
     ) -> Batch:
-        """Sample transitions uniformly with replacement, or by another scheme.
+        """Sample transitions uniformly with replacement, or by a scheme.
 
         O(batch_size); allocates the batch.
 
         Args:
             batch_size: Number of transitions.
-            scheme: How to choose the transitions; see `buffers.schemes`. None is uniform.
+            scheme: A scheme that chooses the transitions, such as `Geometric(...)`; see `buffers.schemes`.
+                None samples uniformly.
             out: Maps field names to output arrays, which are used instead of new ones. They must be
                 C-contiguous and have the dtype of the field and the shape (batch_size, *shape).
             threads: Number of threads that copy the rows; the result is the same.
@@ -197,8 +198,8 @@ class ReplayBuffer(BaseBuffer):
             4 KiB per transition are contiguous. Smaller fields are strided views of a common block, which
             doesn't include the large fields. With a scheme, there are two further arrays: `indexes`,
             int64[batch_size], and `probabilities`, float64[batch_size], with which the rows were drawn. With
-            `count_samples`, `times_sampled`, int64[batch_size], counts the draws of each row, including all
-            draws of this sample.
+            `count_samples`, there is `times_sampled`, int64[batch_size], the number of times that each row
+            has been sampled, including all its draws in this sample.
 
         Raises:
             KeyError: If `out` contains an unknown field.

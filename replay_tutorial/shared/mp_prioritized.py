@@ -172,15 +172,16 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             batch_size: Number of transitions.
             beta: Importance-sampling exponent in [0, 1]; 0 corrects none of the bias, 1 all of it.
             normalize: Divide the weights by the largest weight in the "buffer" or in the "batch".
-            scheme: How to choose the transitions; see `buffers.schemes`. None is in proportion to the masses.
-                The object is used only in this process.
+            scheme: A scheme that chooses the transitions; see `buffers.schemes`. None samples in proportion
+                to the masses. The object is used only in this process.
             out: Arrays to write into; see `PrioritizedReplayBuffer.sample`.
 
         Returns:
             The dict that `MPReplayBuffer.sample` returns, with two more arrays. `indexes`, int64[batch_size],
             are the serial numbers that `add` returns; pass them to `update_priorities`. (The position in an
             array of the buffer's size is `index % size`.) `weights`, float32[batch_size] in (0, 1], scale the
-            losses. With a scheme, the weights are those of its `probabilities`, a third array.
+            losses. With a scheme, there is a third array, `probabilities`, and the weights are computed from
+            it.
 
         Raises:
             KeyError: If `out` contains a name that is not in the result.

@@ -101,7 +101,7 @@ class MPReplayBuffer(Handle):
             Nstep: Not supported: must be None or False. Use `NStep` in each actor instead.
             seed: Seed for sampling; None draws fresh entropy from the operating system.
             check_finite: See `ReplayBuffer`; applies in every process that adds.
-            count_samples: See `ReplayBuffer`. The counts are in shared memory, and so survive the sampler.
+            count_samples: See `ReplayBuffer`. The counts are in shared memory and survive the sampler.
             path: File on disk that holds the buffer, so that its contents outlive the processes. An existing
                 file is opened with all its published rows and their priorities. None keeps the buffer in
                 memory.
@@ -208,12 +208,12 @@ class MPReplayBuffer(Handle):
         return statistics._replace(frames_added=frames.added) if frames else statistics
 
     def sample(self, batch_size: int, *, scheme: Scheme | None = None, out: Out | None = None) -> Batch:
-        """Sample transitions uniformly, with replacement, or by another scheme.
+        """Sample transitions uniformly, with replacement, or by a scheme.
 
         Args:
             batch_size: Number of transitions.
-            scheme: How to choose the transitions; see `buffers.schemes`. None is uniform. The object is used
-                only in this process.
+            scheme: A scheme that chooses the transitions; see `buffers.schemes`. None samples uniformly. The
+                object is used only in this process.
             out: Arrays to write fields into; see `ReplayBuffer.sample`.
 
         Returns:

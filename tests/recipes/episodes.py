@@ -34,7 +34,7 @@ def collect(envs, buffer, steps):
 
 # --8<-- [start:best]
 def best_episode(buffer, n=10):
-    """Evict all finished episodes but the best n; return the best one."""
+    """Evict all finished episodes except the best n; return the best episode."""
     buffer.keep_best(n)
     table = buffer.episodes()
     finished = table["episode"][table["finished"]]

@@ -1,4 +1,4 @@
-"""The arguments of cpprb's HindsightReplayBuffer, and where they go."""
+"""The arguments of cpprb's HindsightReplayBuffer, and their equivalents."""
 
 # --8<-- [start:buffer]
 import numpy as np
@@ -18,7 +18,7 @@ def compute_reward(achieved, goal, rows):
     return reward_func(rows["next_obs"], rows["act"], goal)
 
 
-def compute_terminated(achieved, goal, rows):  # cpprb leaves `done` as it was for the old goal
+def compute_terminated(achieved, goal, rows):  # cpprb keeps the `done` of the original goal
     return rows["done"] | (achieved == goal).all(axis=1)
 
 

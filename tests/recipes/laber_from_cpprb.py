@@ -1,4 +1,4 @@
-"""LaBER: a batch from a larger one, by priorities of the current estimates."""
+"""LaBER: draw a batch from a larger one, by priorities of the current estimate."""
 
 # --8<-- [start:main]
 import numpy as np

@@ -1,4 +1,4 @@
-"""A recurrent DQN with stored states, burn-in, masks and priorities of sequences, on a task of memory."""
+"""A recurrent DQN with stored states, burn-in, masks and priorities, on a task that requires memory."""
 
 # --8<-- [start:buffer]
 import copy
@@ -52,7 +52,7 @@ class Corridors:
 
     def reset(self, which):
         self.cues[which] = self.rng.choice([-1, 1], which.sum())
-        self.left[which] = self.rng.integers(8, 12, which.sum())  # steps before that at the exit
+        self.left[which] = self.rng.integers(8, 12, which.sum())  # steps before the step at the exit
         self.obs[which, 0], self.obs[which, 1] = self.cues[which], 0
 
     def step(self, act):
@@ -90,7 +90,7 @@ def unroll(network, batch, burn_in=4):
             state = state.detach()  # no gradient flows into the burn-in
         q, new = network(obs, state)
         values.append(q)
-        # A padded step doesn't change the state. The last N times have only observations, to bootstrap from.
+        # Padding doesn't change the state. The last N times have only observations, to bootstrap from.
         state = torch.where(valid[time, :, None], new, state) if time < len(valid) else new
     return torch.stack(values)
 
@@ -125,7 +125,7 @@ def update(network, target, optimizer, buffer, batch_size=32):
 
 # --8<-- [start:main]
 def play(network, corridors, steps, epsilon, buffer=None, after_step=lambda: None):
-    """Act in all corridors; return the returns of the episodes that ended."""
+    """Act in all corridors; return the returns of the finished episodes."""
     state, returns = torch.zeros(CORRIDORS, HIDDEN), []
     for _ in range(steps):
         obs = corridors.obs.copy()

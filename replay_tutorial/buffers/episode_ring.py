@@ -313,16 +313,6 @@ class EpisodeRing:
         """The oldest position of each environment that has not been overwritten or cleared."""
         return np.maximum(self.arrays.floors, self.arrays.heads - self.places + 1)
 
-    def oldest(self, environment: int) -> int:
-        """Return the oldest position of an environment that has not been overwritten or cleared."""
-        return int(self.oldest_positions[environment])
-
-    def locate(self, slots: Integers) -> tuple[Integers, Integers, Integers]:
-        """Return the position of each slot's step, and where its stored episode starts and ends: int64[n]."""
-        positions, starts, ends = (np.empty(len(slots), np.int64) for _ in range(3))
-        locate(self.plain, slots, positions, starts, ends)
-        return positions, starts, ends
-
     def all_episodes(self) -> Integers:
         """Return the numbers of the episodes in the table, in ascending order."""
         newest = self.arrays.episodes[:, None] - 1
@@ -349,7 +339,6 @@ class EpisodeRing:
     def find(self, indexes: Integers) -> tuple[Integers, npt.NDArray[np.bool_]]:
         """Return the slot of each index, and whether its step is still stored."""
         environments, positions = indexes % self.environments, indexes // self.environments
-        slots = self.slots_of(environments, positions)
-        heads, count = self.arrays.heads[environments], self.places
-        newest = heads - (heads - positions) % count
-        return slots, (newest == positions) & (self.arrays.kinds[slots] != NO_STEP)
+        slots, heads = self.slots_of(environments, positions), self.arrays.heads[environments]
+        overwritten = positions <= heads - self.places
+        return slots, ~overwritten & (self.arrays.kinds[slots] != NO_STEP)

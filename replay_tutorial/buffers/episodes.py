@@ -9,7 +9,7 @@ The rings, the table of episodes and the masses are in `episode_ring`. There are
 
 import copy
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import repeat
 from operator import setitem
 from typing import Any, Self
@@ -187,9 +187,7 @@ class EpisodeReplayBuffer(BaseBuffer):
             {name: spec for name, spec in self._fields.env_dict.items() if name not in self._nexts.values()}
         )
         self._ring = EpisodeRing(capacity // environments, environments, stored)
-        self._gather, following = Gather(stored), copy.copy(stored)
-        following.fields = {name: stored.fields[name] for name in self._nexts}
-        self._gather_nexts = Gather(following)
+        self._gather, self._gather_nexts = Gather(stored), Gather(selected(stored, self._nexts))
         self._prioritization = Prioritization(self._ring.capacity, np.full(1, NO_PRIORITY), alpha, eps)
         self._stale_updates = np.zeros(1, np.int64)
         self._rng = np.random.default_rng(seed)
@@ -669,6 +667,13 @@ class EpisodeReplayBuffer(BaseBuffer):
             raise IndexError(
                 f"environment must be between 0 and {self._ring.environments - 1}, not {environment}."
             )
+
+
+def selected(fields: Fields, names: Iterable[str]) -> Fields:
+    """Return some of the fields, with their places in the whole record."""
+    some = copy.copy(fields)
+    some.fields = {name: fields.fields[name] for name in names}
+    return some
 
 
 def as_integers(name: str, values: npt.ArrayLike) -> Integers:

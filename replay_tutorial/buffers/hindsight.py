@@ -21,11 +21,12 @@ import numpy.typing as npt
 
 from replay_tutorial.buffers.cast import cast
 from replay_tutorial.buffers.episode_ring import NO_STEP, RUNNING, Places, Plain, locate
-from replay_tutorial.buffers.episodes import EpisodeReplayBuffer
+from replay_tutorial.buffers.episodes import EpisodeReplayBuffer, selected
 from replay_tutorial.buffers.fields import Batch, EnvDict
+from replay_tutorial.buffers.gather import Gather
 from replay_tutorial.buffers.jit import Flags, Floats, Integers, int64, kernel
 from replay_tutorial.buffers.n_step import NStepSettings, parse_settings
-from replay_tutorial.buffers.rows import checked_number, random_below, take_parts
+from replay_tutorial.buffers.rows import checked_number, random_below
 
 STRATEGIES = ("future", "final", "episode", "random")
 FUTURE, FINAL, EPISODE, RANDOM = range(4)
@@ -213,12 +214,11 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
             alpha=alpha,
             eps=eps,
         )
-        for name, compute in {
-            "compute_reward": compute_reward,
-            "compute_terminated": compute_terminated,
-        }.items():
+        for compute in (compute_reward, compute_terminated):
             if not callable(compute):
-                raise TypeError(f"{name} must be a function, not {compute!r:.60}.")
+                raise TypeError(
+                    f"compute_reward and compute_terminated must be functions, not {compute!r:.60}."
+                )
         if strategy not in STRATEGIES:
             raise ValueError(f"strategy must be one of {list(STRATEGIES)}, not {strategy!r}.")
         self._relabel = checked_number("relabel", relabel)
@@ -249,6 +249,7 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
         self._compute_reward, self._compute_terminated = compute_reward, compute_terminated
         self._strategy = STRATEGIES.index(strategy)
         self._goal, self._achieved = goal, achieved_goal
+        self._gather_goals = Gather(selected(self._ring.fields, [achieved_goal]))
         self._n_step = None if Nstep is None else self._parse(Nstep, rew)
 
     def _parse(self, settings: Mapping[str, Any], rew: str) -> NStepSettings:
@@ -300,7 +301,7 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
             *(indexes, relabelled, goal_slots, firsts, counts, window, owners),
         )
         window = window[:total]
-        goals = self._goals_at(goal_slots)
+        goals = self._gather_goals.take(self._ring.arrays.rows, goal_slots, {})[self._achieved]
         steps = self._transitions(window, window)
         rewards, terminated = self._outcomes(steps, goals.take(owners[:changed], 0))
         returns, discounts = np.empty((2, batch_size))
@@ -321,20 +322,10 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
             np.copyto(batch[name], goals, where=by_row)
         return batch | {"indexes": indexes, "weights": weights, "relabelled": relabelled}
 
-    def _goals_at(self, slots: Integers) -> npt.NDArray[Any]:
-        """Return the achieved goals in slots."""
-        field = self._fields.fields[self._achieved]
-        places: Any = self._ring.fields.dtype.fields  # name → dtype and offset
-        goals = np.empty((len(slots), *field.shape), field.dtype)
-        parts = goals.reshape(len(slots), -1).view(np.uint8)
-        take_parts(self._ring.arrays.rows, slots, places[field.name][1], parts, field.nbytes)
-        return goals
-
     def _random_steps(self, count: int) -> Integers:
         """Draw stored steps uniformly, from all environments; return their slots, int64[count]."""
         ring, arrays = self._ring, self._ring.arrays
-        oldest = np.maximum(arrays.floors, arrays.heads - ring.places + 1)
-        limits = np.cumsum(arrays.heads - oldest)
+        limits = np.cumsum(arrays.heads - ring.oldest_positions)
         if ring.stored * 8 < limits[-1]:  # most steps have been evicted: rejection would be slow
             stored = np.flatnonzero(arrays.kinds != NO_STEP)
             return stored[random_below(len(stored), count, self._rng)]

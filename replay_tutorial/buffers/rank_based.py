@@ -60,9 +60,9 @@ class RankBased(Distribution):
     def draw(self, stored: StoredRows, batch_size: int, rng: np.random.Generator) -> Drawn:
         """Draw one row from each of `batch_size` equal segments of the total probability."""
         groups, uniforms = self._groups(stored), rng.random(2 * batch_size)
-        indexes, probabilities = np.empty(batch_size, np.int64), np.empty(batch_size)
-        least = draw_by_rank(groups, self._cumulative, uniforms, stored.next_index, indexes, probabilities)
-        return Drawn(indexes, probabilities, least)
+        slots, probabilities = np.empty(batch_size, np.int64), np.empty(batch_size)
+        least = draw_by_rank(groups, self._cumulative, uniforms, slots, probabilities)
+        return Drawn(stored.indexes_of(slots), probabilities, least)
 
     def probabilities(self, stored: StoredRows, indexes: Integers) -> Floats:
         """Return P(row) of stored rows, float64[n]; 0 for rows of mass 0. O(n + number of groups)."""

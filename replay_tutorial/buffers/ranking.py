@@ -108,20 +108,15 @@ def regroup(bits: Integers, slots: Integers, plain: Plain) -> bool:
 
 @kernel
 def draw_by_rank(
-    plain: Plain,
-    cumulative: Floats,
-    uniforms: Floats,
-    next_index: int,
-    indexes: Integers,
-    probabilities: Floats,
+    plain: Plain, cumulative: Floats, uniforms: Floats, slots: Integers, probabilities: Floats
 ) -> float:
-    """Draw a row from each of n equal segments of the total, in random order; write the indexes and P(row).
+    """Draw a row from each of n equal segments of the total, in random order; write the slots and P(row).
 
     `uniforms` are 2 n random numbers in [0, 1): n for the segments, and n for the order. Return the smallest
     P(row) of all rows.
     """
-    places, members, starts, counts, _, octaves, _ = plain
-    capacity, n = places.shape[0], indexes.shape[0]
+    _, members, starts, counts, _, octaves, _ = plain
+    n = slots.shape[0]
     row_count = octaves.sum()
     total = cumulative[row_count]
     drawn, rank, low, probability = 0, 0, 0.0, 0.0
@@ -139,20 +134,16 @@ def draw_by_rank(
             # Because of rounding, the last query may be the total.
             while drawn < n and (query < high or rank == row_count):
                 position = min(int((query - low) / (high - low) * count), count - 1)
-                indexes[drawn] = starts[group] + position
+                slots[drawn] = starts[group] + position
                 probabilities[drawn] = probability
                 drawn += 1
                 query = (drawn + uniforms[drawn]) / n * total
             low = high
-    next_slot = next_index % capacity
     for i in range(n):  # in a separate loop, so that the accesses to `members` overlap
-        slot = members[indexes[i]]
-        indexes[i] = slot + next_index - next_slot
-        if slot >= next_slot:
-            indexes[i] -= capacity  # slots from next_slot on hold rows of the previous lap
+        slots[i] = members[slots[i]]
     for i in range(n - 1, 0, -1):  # shuffle: the rows are in the order of their ranks
         j = int(uniforms[n + i] * (i + 1))
-        indexes[i], indexes[j] = indexes[j], indexes[i]
+        slots[i], slots[j] = slots[j], slots[i]
         probabilities[i], probabilities[j] = probabilities[j], probabilities[i]
     return probability
 

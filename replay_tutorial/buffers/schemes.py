@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from replay_tutorial.buffers.gather import ArraySpec
-from replay_tutorial.buffers.jit import Floats, Integers, kernel
+from replay_tutorial.buffers.jit import Floats, Integers
 from replay_tutorial.buffers.rows import checked_integer, checked_number, random_below
 from replay_tutorial.buffers.sum_tree import ROOT, SumTree, find_stratified
 
@@ -54,6 +54,11 @@ class StoredRows(NamedTuple):
     def row_count(self) -> int:
         """Number of stored rows."""
         return self.next_index - self.oldest_index
+
+    def indexes_of(self, slots: Integers) -> Integers:
+        """Return the indexes of the rows in slots, int64[n]."""
+        newest = self.next_index - 1
+        return newest - (newest - slots) % self.capacity
 
 
 class Drawn(NamedTuple):
@@ -160,20 +165,6 @@ class Uniform(Distribution):
         return np.full(len(indexes), 1.0 / stored.row_count)
 
 
-@kernel
-def draw_by_mass(
-    sums: Floats, uniforms: Floats, next_index: int, capacity: int, indexes: Integers, probabilities: Floats
-) -> None:
-    """Draw a row for each uniform random number; write the rows' indexes and probabilities."""
-    slots, masses = find_stratified(sums, uniforms)
-    next_slot = next_index % capacity
-    for i in range(slots.shape[0]):
-        indexes[i] = slots[i] + next_index - next_slot
-        if slots[i] >= next_slot:
-            indexes[i] -= capacity  # slots from next_slot on hold rows of the previous lap
-        probabilities[i] = masses[i] / sums[ROOT]
-
-
 class Proportional(Distribution):
     """A row's probability is proportional to its mass: P(row) = m / Σ m, with m = (priority + eps) ** alpha.
 
@@ -183,10 +174,8 @@ class Proportional(Distribution):
     def draw(self, stored: StoredRows, batch_size: int, rng: np.random.Generator) -> Drawn:
         """Draw one row from each of `batch_size` equal segments of the total mass."""
         tree = tree_of(stored, self)
-        uniforms = rng.random(batch_size)
-        indexes, probabilities = np.empty(batch_size, np.int64), np.empty(batch_size)
-        draw_by_mass(tree.sums, uniforms, stored.next_index, stored.capacity, indexes, probabilities)
-        return Drawn(indexes, probabilities, float(tree.minima[ROOT]) / tree.total)
+        slots, masses = find_stratified(tree.sums, rng.random(batch_size))
+        return Drawn(stored.indexes_of(slots), masses / tree.total, float(tree.minima[ROOT]) / tree.total)
 
     def probabilities(self, stored: StoredRows, indexes: Integers) -> Floats:
         """Return the share of each row's mass in the total."""

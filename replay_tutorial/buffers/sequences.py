@@ -15,7 +15,6 @@ Sources: Kapturowski et al. 2019, "Recurrent Experience Replay in Distributed Re
 sections 2.3 and 3; for `online` Hafner et al. 2023, "Mastering Diverse Domains through World Models".
 """
 
-import copy
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Self
 
@@ -28,19 +27,19 @@ from replay_tutorial.buffers.episode_ring import (
     PAD,
     SHIFT,
     START,
+    Episodes,
     Places,
     Plain,
     locate,
     oldest_position,
 )
-from replay_tutorial.buffers.episodes import EpisodeReplayBuffer
+from replay_tutorial.buffers.episodes import EpisodeReplayBuffer, selected
 from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, field_names
 from replay_tutorial.buffers.gather import Gather
-from replay_tutorial.buffers.jit import Flags, Floats, Integers, int64, jitable, kernel, uint64
+from replay_tutorial.buffers.jit import Flags, Floats, Integers, jitable, kernel
 from replay_tutorial.buffers.n_step import NStepSettings, parse_settings
 from replay_tutorial.buffers.priorities import check_weight_options
 from replay_tutorial.buffers.rows import check_batch_size, checked_integer, random_below
-from replay_tutorial.buffers.sum_tree import ROOT, first_leaf, parent
 
 BOUNDARIES = {"pad": PAD, "shift": SHIFT, "drop": DROP}
 Lengths = tuple[int, int, int]  # burn_in, length, n
@@ -75,10 +74,7 @@ def locate_windows(
         environment = starts[i] // count
         position, start, end = positions[i], firsts[i], ends[i]
         zero = position - burn_in  # the position of time 0
-        first, stop = (
-            max(start - zero, 0),
-            end - zero,
-        )  # the times of the first step and of the last observation
+        first, stop = max(start - zero, 0), end - zero  # times of the first step and the last observation
         first_slots[i] = environment * count + (zero + first) % count
         indexes[i] = position * environments + environment
         window = slots[i * total : (i + 1) * total]
@@ -94,44 +90,6 @@ def locate_windows(
             window = bootstraps[i * total : (i + 1) * total]
             for time in range(total):
                 window[time] = min(max(time, first) + n, stop)
-
-
-@jitable
-def mass_before(sums: Any, slot: int) -> float:
-    """Return the sum of the masses before a slot, which is exact if they are 1."""
-    node, mass = uint64(first_leaf(sums) + uint64(slot)), 0.0
-    while node > uint64(ROOT):
-        for sibling in range(node - node % uint64(8), node):
-            mass += sums[uint64(sibling)]
-        node = parent(node)
-    return mass
-
-
-@kernel
-def find_in_episodes(
-    sums: Floats, places: int, firsts: Integers, stops: Integers, uniforms: Floats, queries: Floats
-) -> None:
-    """Write a query of the sum tree for a uniformly drawn window of each episode, or -1 if it has none.
-
-    Episodes have the slots from `firsts` up to, but not including, `stops`, in rings of `places` slots. All
-    masses must be 1.
-    """
-    for i in range(firsts.shape[0]):
-        ring_start = firsts[i] // places * places
-        before, through = mass_before(sums, firsts[i]), mass_before(sums, stops[i])
-        if firsts[i] < stops[i]:
-            to_wrap = windows = through - before
-        else:
-            last = ring_start + places - 1
-            to_wrap = mass_before(sums, last) + sums[int64(first_leaf(sums)) + last] - before
-            windows = to_wrap + through - mass_before(sums, ring_start)
-        drawn = np.floor(uniforms[i] * windows)
-        if windows == 0.0:
-            queries[i] = -1.0
-        elif drawn < to_wrap:
-            queries[i] = before + drawn + 0.5
-        else:
-            queries[i] = mass_before(sums, ring_start) + drawn - to_wrap + 0.5
 
 
 @jitable
@@ -383,18 +341,30 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
         oldest = ring.oldest_positions
         first = ring.arrays.serials[ring.slots_of(np.arange(ring.environments), oldest)]
         ends = np.cumsum(np.where(oldest < ring.arrays.heads, ring.arrays.episodes - first, 0))
-        queries, tries = np.empty(0), count
-        while len(queries) < count:  # reject episodes without a window
+        slots, tries = np.empty(0, np.int64), count
+        while len(slots) < count:  # reject episodes without a window
             drawn = random_below(int(ends[-1]), tries, self._rng)
             environments = np.searchsorted(ends, drawn, "right")
             serials = drawn + (ring.arrays.episodes - ends)[environments]
             found = ring.look_up(serials * ring.environments + environments)
-            firsts = ring.slots_of(found.environments, found.firsts)[found.stored]
-            stops = ring.slots_of(found.environments, found.ends)[found.stored]
-            some = np.empty(len(firsts))
-            find_in_episodes(ring.tree.sums, ring.places, firsts, stops, self._rng.random(len(firsts)), some)
-            queries, tries = np.concatenate([queries, some[some >= 0.0]]), 2 * tries
-        return ring.tree.find(queries[:count])[0]
+            slots, tries = np.concatenate([slots, self._draw_windows(found)]), 2 * tries
+        return slots[:count]
+
+    def _draw_windows(self, found: Episodes) -> Integers:
+        """Draw a window uniformly in each episode that has one; return their slots."""
+        length, period, boundary = self._windows
+        starts = self._ring.arrays.starts[found.entries]
+        steps, first = found.ends - starts, found.firsts - starts
+        stop = (steps - length) // period + 1  # window k starts at step k · period, for all k below this
+        if boundary == PAD:
+            stop = np.where(found.running, stop, (steps - 1) // period + 1)
+        oldest = (first + period - 1) // period
+        windows, last = np.maximum(stop - oldest, 0), np.maximum(steps - length, 0)
+        if boundary == SHIFT:  # one more window ends with the last step
+            windows += ~found.running & ((steps < length) | (last % period > 0)) & (last >= first)
+        chosen = oldest + (self._rng.random(len(windows)) * windows).astype(np.int64)
+        begins = np.where(chosen < stop, chosen * period, last) if boundary == SHIFT else chosen * period
+        return self._ring.slots_of(found.environments, starts + begins)[found.stored & (windows > 0)]
 
     def _take_windows(self, starts: Integers, time_major: bool) -> Batch:
         """Copy the windows that start in these slots."""
@@ -488,13 +458,6 @@ def parse_returns(settings: Mapping[str, Any], rew: str, fields: Fields) -> NSte
             f"Nstep['rew'] must be one field of the shape () or (1,), not {list(parsed.rewards)}."
         )
     return parsed
-
-
-def selected(fields: Fields, names: Sequence[str]) -> Fields:
-    """Return some of the fields, with their places in the whole record."""
-    some = copy.copy(fields)
-    some.fields = {name: fields.fields[name] for name in names}
-    return some
 
 
 def sequence_priorities(

@@ -18,6 +18,7 @@ from forger import trial
 from scipy.stats import chisquare
 
 from replay_tutorial import EpisodeReplayBuffer
+from replay_tutorial.buffers.episode_ring import locate
 
 LEAST = 1e-6
 EPS = 1e-4
@@ -283,7 +284,8 @@ class Life:
             )
             masses[slot], first = step["mass"], entry["start"] // self.environments
             places[slot] = [position, first, first + entry["length"]]
-        located = buffer._ring.locate(np.array([*places], np.int64))
+        located = np.zeros((3, len(places)), np.int64)
+        locate(buffer._ring.plain, np.array([*places], np.int64), *located)
         assert np.transpose(located).tolist() == [*places.values()]
         check_tree(buffer._ring.tree, masses)
         if live:

@@ -364,7 +364,7 @@ def nothing(achieved: Any, goals: Any, rows: Any) -> Any:
         ({"relabel": 4}, ValueError, r"must be in \[0, 1\], not 4"),
         ({"relabel": float("nan")}, ValueError, r"must be in \[0, 1\], not nan"),
         ({"relabel": "0.8"}, TypeError, "relabel must be a number"),
-        ({"compute_reward": 1.0}, TypeError, "compute_reward must be a function"),
+        ({"compute_reward": 1.0}, TypeError, "must be functions, not 1.0"),
         ({"Nstep": {"size": 2, "next": "next_obs"}}, ValueError, "must not contain 'next'"),
         ({"Nstep": {"size": 2, "rew": "other"}}, ValueError, "must be 'rew', the argument rew, not 'other'"),
         ({"Nstep": 3}, TypeError, "Nstep must be a dict"),

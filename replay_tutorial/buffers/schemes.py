@@ -315,8 +315,9 @@ class Combined(Scheme):
         probabilities *= others
         probabilities += indexes >= first_new
         probabilities /= batch_size
-        least = others * drawn.least + (newest == stored.row_count)
-        return Drawn(indexes, probabilities, least / batch_size)
+        least = (others * drawn.least + (newest == stored.row_count)) / batch_size
+        # A new row is in the batch even if the other scheme never draws it.
+        return Drawn(indexes, probabilities, min(least, float(probabilities[:newest].min())))
 
     def replace(
         self, stored: StoredRows, drawn: Drawn, positions: Integers, rng: np.random.Generator
@@ -369,7 +370,8 @@ class Reverse(Scheme):
         steps = np.arange(batch_size) % rows
         # Walks of this length end where they began; the next one begins a row earlier, so that all differ.
         cycle = rows // math.gcd(rows, self.stride)
-        ages = (newest - start + steps * self.stride + steps // cycle) % rows
+        stride = self.stride % rows  # the same walk, and the product can't overflow
+        ages = (newest - start + steps * stride + steps // cycle) % rows
         times = batch_size // rows + (steps < batch_size % rows)  # of each row in the batch
         self.position = start - 1
         return Drawn(newest - ages, times / batch_size, max(batch_size // rows, 1) / batch_size)

@@ -256,6 +256,14 @@ def test_weights_of_a_scheme_are_the_least_probability_divided_by_that_of_the_ro
         np.testing.assert_allclose(sample["weights"], ratio**0.5, rtol=1e-5)
 
 
+def test_new_row_that_the_other_scheme_never_draws_has_the_largest_weight():
+    buffer = filled(PrioritizedReplayBuffer, 4, 4, alpha=1.0, eps=0.0)
+    buffer.update_priorities([0, 1, 2, 3], [1, 1, 1, 0])
+    sample = buffer.sample(32, beta=1.0, scheme=Combined(1, Proportional()))
+    assert sample["weights"][0] == 1.0
+    np.testing.assert_allclose(sample["weights"] * sample["probabilities"], 1 / 32, rtol=1e-6)
+
+
 def walked(starts: int, stride: int, stored: range, batch_size: int) -> list[int]:
     """A batch of `Reverse`, step by step: a row that the walk has visited is left out for the row before."""
     batch: list[int] = []
@@ -304,6 +312,12 @@ def test_reverse_scheme_walks_as_the_published_example():
     buffer, scheme = filled(ReplayBuffer, 20, 20), Reverse(4)
     batches = [buffer.sample(4, scheme=scheme)["indexes"].tolist() for _ in range(9)]
     assert batches == [[first, first - 4, first - 8, first - 12] for first in [*range(19, 11, -1), 19]]
+
+
+def test_reverse_scheme_accepts_any_stride():
+    for stride in (2**40 + 1, 2**62 + 1, 10**30 + 1):
+        rows = filled(ReplayBuffer, 10, 27).sample(10, scheme=Reverse(stride))["indexes"].tolist()
+        assert rows == walked(26, stride % 10, range(17, 27), 10)
 
 
 def test_reverse_scheme_resumes_from_its_pickle_or_its_position(tmp_path):

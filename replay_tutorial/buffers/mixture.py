@@ -97,6 +97,8 @@ class Mixture:
             ValueError: If there is no component, the shares are out of range, the fields of two buffers
                 differ, a buffer is in two components, or a field has a reserved name.
         """
+        if not isinstance(components, Mapping):
+            raise TypeError(f"components must be a dict of names and tuples, not {components!r:.60}.")
         self._components = [checked_component(name, given) for name, given in components.items()]
         buffers: list[Any] = [component.buffer for component in self._components]
         if not buffers:
@@ -192,7 +194,7 @@ class Mixture:
             ValueError: If the lengths differ, or a priority is negative, infinite or NaN. All buffers are
                 then unchanged.
         """
-        source, indexes = batch["source"], batch["indexes"]
+        source, indexes = np.asarray(batch["source"]), np.asarray(batch["indexes"])
         given = np.asarray(priorities).reshape(-1)
         if given.size not in (1, len(source)):
             raise ValueError(

@@ -280,6 +280,7 @@ def test_a_seed_makes_batches_reproducible_and_a_generator_can_be_saved():
     ("components", "error", "message"),
     [
         (lambda b: {}, ValueError, "at least one component"),
+        (lambda b: [(b["online"], 1.0)], TypeError, "components must be a dict"),
         (lambda b: {"a": (b["online"], 0.5), "b": (b["offline"], 0.4)}, ValueError, r"add up to 1, not 0\.9"),
         (
             lambda b: {"a": (b["online"], 1.5), "b": (b["offline"], -0.5)},

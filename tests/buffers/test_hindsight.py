@@ -292,7 +292,9 @@ def test_functions_are_called_once_with_stored_rows_and_may_change_them():
 
     def remember(kind: Any) -> Any:
         def compute(achieved: Any, goals: Any, rows: Any) -> Any:
-            calls.append({name: array.copy() for name, array in {**rows, "goals": goals}.items()})
+            calls.append(
+                {name: array.copy() for name, array in {**rows, "goals": goals, "from": achieved}.items()}
+            )
             np.testing.assert_array_equal(achieved, rows["next_at"])
             for array in (achieved, goals, *rows.values()):
                 array[...] = 0
@@ -304,6 +306,8 @@ def test_functions_are_called_once_with_stored_rows_and_may_change_them():
     world.buffer._compute_reward, world.buffer._compute_terminated = remember(float), remember(bool)
     rows = world.buffer.sample(50)
     assert len(calls) == 2
+    for name, array in calls[0].items():
+        np.testing.assert_array_equal(array, calls[1][name], "changed by the other function")
     for name in FIELDS:
         expected = [world.log[step][name] for step in triples(calls[0]["obs"])]
         np.testing.assert_array_equal(calls[0][name], expected)

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.base import BaseBuffer
+from replay_tutorial.buffers.cast import cast
 from replay_tutorial.buffers.episode_archive import ring_from_state, state_of
 from replay_tutorial.buffers.episode_ring import (
     DROP,
@@ -148,7 +149,8 @@ class EpisodeReplayBuffer(BaseBuffer):
             ValueError: If a value is out of range, or a field that is required is not declared.
         """
         capacity = checked_size(size)
-        if checked_integer("environments", environments) < 1:
+        environments = checked_integer("environments", environments)
+        if environments < 1:
             raise ValueError(f"environments must be at least 1, not {environments}.")
         if capacity // environments < 3:
             raise ValueError(
@@ -160,7 +162,9 @@ class EpisodeReplayBuffer(BaseBuffer):
         self._nexts = {
             name: f"next_{name}"
             for name in declared
-            if f"next_{name}" in declared and declared[name][1:3] == declared[f"next_{name}"][1:3]
+            if f"next_{name}" in declared
+            and declared[name][1:3] == declared[f"next_{name}"][1:3]
+            and name.removeprefix("next_") not in declared.keys() - {name}
         }
         if not self._nexts:
             raise ValueError(
@@ -272,7 +276,7 @@ class EpisodeReplayBuffer(BaseBuffer):
             if count > 1:
                 columns = [column[added] for column in columns]
             if np.ndim(priorities) and np.size(priorities) == environments:
-                priorities = np.asarray(priorities)[added]
+                priorities = np.asarray(priorities).reshape(-1)[added]
             if count > 1 and len(added) == 1:
                 columns = [column[0] for column in columns]
         return self._append(added, len(added), columns, priorities)
@@ -681,4 +685,4 @@ def as_integers(name: str, values: npt.ArrayLike) -> Integers:
     array = np.asarray(values)
     if array.dtype.kind not in "iu" and array.size:
         raise TypeError(f"{name} must be integers, not {array.dtype} ({values!r:.60}).")
-    return writable(np.ascontiguousarray(array, np.int64).reshape(-1))
+    return writable(np.ascontiguousarray(cast(name, array, np.dtype(np.int64))).reshape(-1))

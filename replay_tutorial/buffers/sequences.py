@@ -216,6 +216,7 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
         for name, value, least in (("length", length, 1), ("burn_in", burn_in, 0), ("period", period, 1)):
             if checked_integer(name, value) < least:
                 raise ValueError(f"{name} must be at least {least}, not {value}.")
+        length, burn_in, period = int(length), int(burn_in), int(period)
         if boundary not in BOUNDARIES:
             raise ValueError(f'boundary must be "pad", "shift" or "drop", not {boundary!r}.')
         if online and alpha != 0.0:
@@ -253,7 +254,7 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
             raise ValueError(f"first_of can't contain {sorted(wrong)}, which a sample needs for every step.")
         self._lengths: Lengths = (burn_in, length, self._n_step.size if self._n_step else 1)
         self._windows = (length, period, BOUNDARIES[boundary])
-        self._served = np.zeros(environments, np.int64)
+        self._served = np.zeros(self._ring.environments, np.int64)
         self._online = bool(online)
         self._layout |= {
             "lengths": list(self._lengths),
@@ -323,15 +324,16 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
         if by == "window" and not self._online:
             starts, weights = self._draw(batch_size, beta, normalize)
             return self._take_windows(starts, time_major) | {"weights": weights}
-        starts, new = np.empty(batch_size, np.int64), 0
+        starts, new, served = np.empty(batch_size, np.int64), 0, self._served.copy()
         if self._online:
-            new = serve_new_windows(self._ring.plain, self._windows[0], self._served, starts)
+            new = serve_new_windows(self._ring.plain, self._windows[0], served, starts)
         if new < batch_size and by == "window":
             starts[new:] = self._draw(batch_size - new, beta, normalize)[0]
         elif new < batch_size:
             starts[new:] = self._draw_by_episode(batch_size - new)
-        weights = np.ones(batch_size, np.float32)
-        return self._take_windows(starts, time_major) | {"weights": weights}
+        batch = self._take_windows(starts, time_major) | {"weights": np.ones(batch_size, np.float32)}
+        self._served = served  # last: an interrupted or failed call has served no window
+        return batch
 
     def _draw_by_episode(self, count: int) -> Integers:
         """Draw episodes uniformly among those with a window, and a window uniformly in each; return slots."""
@@ -343,9 +345,14 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
         ends = np.cumsum(np.where(oldest < ring.arrays.heads, ring.arrays.episodes - first, 0))
         slots, tries = np.empty(0, np.int64), count
         while len(slots) < count:  # reject episodes without a window
-            drawn = random_below(int(ends[-1]), tries, self._rng)
-            environments = np.searchsorted(ends, drawn, "right")
-            serials = drawn + (ring.arrays.episodes - ends)[environments]
+            if tries < 8 * count:
+                drawn = random_below(int(ends[-1]), tries, self._rng)
+                environments = np.searchsorted(ends, drawn, "right")
+                serials = drawn + (ring.arrays.episodes - ends)[environments]
+            else:  # few episodes have a window: rejection would be slow
+                one_of_each = self._draw_windows(ring.look_up(ring.all_episodes()))
+                chosen = one_of_each[random_below(len(one_of_each), count, self._rng)]
+                environments, serials = chosen // ring.places, ring.arrays.serials[chosen]
             found = ring.look_up(serials * ring.environments + environments)
             slots, tries = np.concatenate([slots, self._draw_windows(found)]), 2 * tries
         return slots[:count]

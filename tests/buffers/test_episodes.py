@@ -508,6 +508,7 @@ def test_updated_observation_is_seen_from_both_sides():
         (TypeError, "episodes must be integers", lambda b: b.evict(1.0)),
         (ValueError, "2 episodes, but 3 tags", lambda b: b.tag([0, 2], [1, 2, 3])),
         (TypeError, "tag must be integers", lambda b: b.tag(0, "good")),
+        (ValueError, "tag.*can't hold 9223372036854775808", lambda b: b.tag(0, 2**63)),
         (ValueError, "at least 0", lambda b: b.keep_best(-1)),
         (KeyError, "fame", lambda b: b.keep_best(1, by="fame")),
         (IndexError, "environment must be between 0 and 1", lambda b: b.add(2, **line(1))),
@@ -530,6 +531,35 @@ def test_wrong_argument_is_refused_and_changes_nothing(error, text, call):
     with pytest.raises(error, match=text):
         call(buffer)
     assert seen(buffer) == before
+
+
+def test_priorities_of_any_shape_can_be_skipped():
+    for shape in ((3,), (3, 1), (1, 3)):
+        buffer = EpisodeReplayBuffer(30, SMALL, environments=3, alpha=1.0, eps=0.0, seed=0)
+        steps, skip = line(3, end=False), np.array([True, False, True])
+        buffer.add_step(skip, priorities=np.reshape([7, 5, 7], shape), **steps)
+        buffer.add_step(~skip, priorities=np.reshape([1, 5, 3], shape), **steps)
+        masses = {i: s / 9 for i, s in zip([0, 1, 2], [1, 5, 3], strict=True)}
+        sample = buffer.sample(90, beta=1.0)
+        expected = [min(masses.values()) / masses[i] for i in sample["indexes"].tolist()]
+        np.testing.assert_allclose(sample["weights"], expected, rtol=1e-6)
+
+
+def test_observation_after_two_steps_is_a_field_of_its_own():
+    buffer = EpisodeReplayBuffer(20, {**SMALL, "next_next_obs": NUMBER}, seed=0)
+    buffer.add(**line(4), next_next_obs=[2, 3, 4, 4])
+    sample = buffer.sample(20)
+    assert (sample["next_obs"] == sample["obs"] + 1).all()
+    assert (sample["next_next_obs"] == np.minimum(sample["obs"] + 2, 4)).all()
+
+
+def test_buffer_constructed_with_numpy_integers_can_be_saved(tmp_path):
+    buffer = EpisodeReplayBuffer(np.int64(40), SMALL, environments=np.int64(2))
+    buffer.add(**line(4))
+    buffer.save(tmp_path / "file")
+    loaded = EpisodeReplayBuffer(40, SMALL, environments=2)
+    loaded.load(tmp_path / "file")
+    assert seen(loaded) != seen(EpisodeReplayBuffer(40, SMALL, environments=2)) and len(loaded) == 4
 
 
 def test_episode_that_is_gone_is_not_returned_and_otherwise_ignored():

@@ -3,7 +3,10 @@
 Each observation is (environment, episode, step), all counted from 1, so that padding is recognized: it is 0.
 """
 
+import copy
+import tracemalloc
 from collections import Counter
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -478,6 +481,39 @@ def test_saved_and_loaded_buffers_return_the_same_windows(tmp_path):
     different = SequenceReplayBuffer(40, FIELDS, 4, period=2, online=True, burn_in=1, first_of="state")
     with pytest.raises(ValueError):
         different.load(tmp_path / "sequences")
+
+
+def test_numpy_integers_neither_overflow_nor_prevent_saving(tmp_path):
+    numbers = {"burn_in": np.uint8(100), "period": np.int8(1), "environments": np.int64(1)}
+    buffer = SequenceReplayBuffer(500, FIELDS, np.uint8(200), **numbers)
+    Log(1, 500, [300]).play(buffer, 320)
+    assert buffer.sample(2)["valid"].shape == (2, 300)
+    buffer.save(tmp_path / "sequences")
+    SequenceReplayBuffer(500, FIELDS, 200, burn_in=100).load(tmp_path / "sequences")
+
+
+def test_call_that_fails_after_it_has_found_new_windows_has_served_none(monkeypatch):
+    buffer, _ = play_three("pad", online=True)
+    expected = copy.deepcopy(buffer).sample(5)["indexes"].tolist()
+    for error in (MemoryError, KeyboardInterrupt):
+        with monkeypatch.context() as patch, pytest.raises(error):
+            patch.setattr(buffer._gather_windows, "take", Mock(side_effect=error))
+            buffer.sample(5)
+    assert buffer.sample(5)["indexes"].tolist() == expected
+
+
+def test_few_episodes_with_a_window_are_drawn_uniformly_without_many_trials():
+    buffer, count = SequenceReplayBuffer(40_000, FIELDS, 2, seed=0), 20_000
+    steps = {name: np.zeros((count, *np.empty(spec["shape"]).shape), int) for name, spec in FIELDS.items()}
+    buffer.add(**steps | {"terminated": np.ones(count, bool)})  # episodes of one step
+    buffer.keep_best(3, by="start")
+    buffer.sample(100, by="episode")
+    tracemalloc.start()
+    drawn = [index for _ in range(10) for index in buffer.sample(100, by="episode")["indexes"].tolist()]
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert p_value(Counter(drawn), dict.fromkeys(buffer.episodes()["start"].tolist(), 1)) > LEAST
+    assert most < 4 << 20, "memory of rejected draws"
 
 
 def test_errors_name_the_remedy():

@@ -37,7 +37,7 @@ def run(program, *arguments, **environment):
     """What a program of its own prints, to stdout and to stderr."""
     done = subprocess.run(
         [sys.executable, "-c", program, *arguments],
-        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}", **environment},
         capture_output=True,
         text=True,
         timeout=600,

@@ -37,7 +37,7 @@ from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, FiniteFields,
 from replay_tutorial.buffers.gather import Gather
 from replay_tutorial.buffers.jit import Floats, Integers, int64, kernel, writable
 from replay_tutorial.buffers.n_step import END_FIELDS
-from replay_tutorial.buffers.n_step_windows import any_true, differ
+from replay_tutorial.buffers.n_step_windows import added_environments, any_true, differ
 from replay_tutorial.buffers.priorities import (
     BAD_PRIORITY,
     DONE,
@@ -258,19 +258,8 @@ class EpisodeReplayBuffer(BaseBuffer):
         """
         environments = self._ring.environments
         count, columns = self._fields.to_columns(fields)
-        if count != environments:
-            raise ValueError(
-                f"add_step expects {environments} steps, one of each environment, not {count}. To add "
-                "consecutive steps of one environment, use add(environment, …)."
-            )
-        added = np.arange(environments)
-        if skip is not None:
-            skipped = np.asarray(skip)
-            if skipped.dtype != np.bool_:
-                raise TypeError(f"skip must be bool[{environments}]; its dtype is {skipped.dtype}.")
-            if skipped.shape != (environments,):
-                raise ValueError(f"skip must be bool[{environments}]; its shape is {skipped.shape}.")
-            added = np.flatnonzero(~skipped)
+        added = added_environments(environments, count, skip)
+        if len(added) < count:
             if not len(added):
                 return added
             if count > 1:

@@ -379,21 +379,10 @@ class NStep:
         """
         environments = self._windows.environments
         count, columns = self._fields.to_columns(fields)
-        if count != environments:
-            raise ValueError(
-                f"add_step expects {environments} steps, one of each environment, not {count}. To add "
-                "consecutive steps of one environment, use add(environment, …)."
-            )
-        rows, stepped = self._fields.to_rows(count, columns), np.arange(count)
-        if skip is not None:
-            skipped = np.asarray(skip)
-            if skipped.dtype != np.bool_:
-                raise TypeError(f"skip must be bool[{environments}]; its dtype is {skipped.dtype}.")
-            if skipped.shape != (environments,):
-                raise ValueError(f"skip must be bool[{environments}]; its shape is {skipped.shape}.")
-            # as bytes, because NumPy doesn't copy the padding between fields
-            rows = as_bytes(rows)[~skipped].view(rows.dtype).reshape(-1)
-            stepped = stepped[~skipped]
+        stepped = added_environments(environments, count, skip)
+        rows = self._fields.to_rows(count, columns)
+        if len(stepped) < count:  # as bytes, because NumPy doesn't copy the padding between fields
+            rows = as_bytes(rows)[stepped].view(rows.dtype).reshape(-1)
         self._windows.check_consecutive_step(rows, stepped)
         return self._apply(*self._windows.push(rows, stepped))
 
@@ -460,6 +449,23 @@ class NStep:
         target, key, pending = change
         target[key] = pending
         return batch
+
+
+def added_environments(environments: int, count: int, skip: npt.ArrayLike | None) -> Integers:
+    """Return the environments of which `add_step` adds a step; raise if its arguments are wrong."""
+    if count != environments:
+        raise ValueError(
+            f"add_step expects {environments} steps, one of each environment, not {count}. To add "
+            "consecutive steps of one environment, use add(environment, …)."
+        )
+    if skip is None:
+        return np.arange(environments)
+    skipped = np.asarray(skip)
+    if skipped.dtype != np.bool_:
+        raise TypeError(f"skip must be bool[{environments}]; its dtype is {skipped.dtype}.")
+    if skipped.shape != (environments,):
+        raise ValueError(f"skip must be bool[{environments}]; its shape is {skipped.shape}.")
+    return np.flatnonzero(~skipped)
 
 
 def differ(next_obs: npt.NDArray[Any], obs: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:

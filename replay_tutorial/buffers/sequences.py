@@ -321,17 +321,15 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
         if by == "episode" and self._prioritization.alpha != 0.0:
             alpha = self._prioritization.alpha
             raise ValueError(f'by="episode" requires alpha=0, not {alpha}: it ignores priorities.')
-        if by == "window" and not self._online:
-            starts, weights = self._draw(batch_size, beta, normalize)
-            return self._take_windows(starts, time_major) | {"weights": weights}
-        starts, new, served = np.empty(batch_size, np.int64), 0, self._served.copy()
+        starts, weights = np.empty(batch_size, np.int64), np.ones(batch_size, np.float32)
+        new, served = 0, self._served.copy()
         if self._online:
             new = serve_new_windows(self._ring.plain, self._windows[0], served, starts)
-        if new < batch_size and by == "window":
-            starts[new:] = self._draw(batch_size - new, beta, normalize)[0]
-        elif new < batch_size:
+        if by == "episode":
             starts[new:] = self._draw_by_episode(batch_size - new)
-        batch = self._take_windows(starts, time_major) | {"weights": np.ones(batch_size, np.float32)}
+        elif new < batch_size:
+            starts[new:], weights[new:] = self._draw(batch_size - new, beta, normalize)
+        batch = self._take_windows(starts, time_major) | {"weights": weights}
         self._served = served  # last: an interrupted or failed call has served no window
         return batch
 

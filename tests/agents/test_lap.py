@@ -41,25 +41,6 @@ def test_expected_gradients_of_lap_and_pal_are_equal_row_by_row(alpha):
     np.testing.assert_allclose(leaf.grad.numpy(), np.array(by_hand) / scale, rtol=1e-12, atol=0)
 
 
-def test_gradients_of_a_networks_parameters_are_equal():
-    torch.manual_seed(0)
-    network = torch.nn.Linear(3, 1, dtype=torch.float64)
-    obs, targets = torch.randn(8, 3, dtype=torch.float64), 4 * torch.randn(8, dtype=torch.float64)
-
-    def gradient(loss: torch.Tensor) -> np.ndarray:
-        network.zero_grad()
-        loss.backward()
-        return torch.cat([p.grad.reshape(-1) for p in network.parameters()]).numpy().copy()
-
-    def errors() -> torch.Tensor:
-        return targets - network(obs).squeeze(1)
-
-    assert 0 < (errors().abs() > 1).sum() < 8
-    probabilities = probabilities_in_a_buffer(lap_priorities(errors()), ALPHA)
-    lap = sum(p * gradient(lap_loss(errors()[[row]])) for row, p in enumerate(probabilities))
-    np.testing.assert_allclose(gradient(pal_loss(errors())), lap, rtol=1e-6)
-
-
 def test_priorities_are_those_of_the_paper():
     priorities = lap_priorities(torch.tensor([-0.5, 1.0, -3.0], requires_grad=True))
     assert priorities.tolist() == [1.0, 1.0, 3.0]

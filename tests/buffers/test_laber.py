@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from replay_tutorial import ReplayBuffer, laber
+from replay_tutorial import laber
 
 LARGE = [0.5, 2.0, 0.0, 0.25, 4.0, 1.0, 1.0, 0.125]  # M = 8 priorities; sums of these are exact
 DRAWABLE = [i for i, p in enumerate(LARGE) if p > 0]
@@ -135,13 +135,3 @@ def test_wrong_arguments_are_refused_before_anything_is_drawn(arguments, error, 
     with pytest.raises(error, match=message):
         laber(priorities, batch_size, rng, *variant)
     assert rng.random() == np.random.default_rng(0).random()
-
-
-def test_a_batch_is_drawn_from_a_large_one_of_a_buffer():
-    buffer = ReplayBuffer(100, {"obs": {"shape": 2}, "rew": {"shape": ()}}, seed=0)
-    buffer.add(obs=np.zeros((100, 2)), rew=np.arange(100))
-    large = buffer.sample(128)
-    positions, _ = laber(large["rew"], 32, np.random.default_rng(0))
-    batch = {name: array[positions] for name, array in large.items()}
-    assert batch["obs"].shape == (32, 2)
-    assert batch["rew"].mean() > large["rew"].mean() + 5, "E p² / E p is 66, E p is 49.5"

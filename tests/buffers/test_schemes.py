@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from replay_tutorial import PrioritizedReplayBuffer, ReplayBuffer
+from replay_tutorial import MPPrioritizedReplayBuffer, MPReplayBuffer, PrioritizedReplayBuffer, ReplayBuffer
 from replay_tutorial.buffers.schemes import (
     Combined,
     Geometric,
@@ -80,12 +80,6 @@ def test_proportional_scheme_draws_what_a_prioritized_buffer_draws_by_itself():
     assert_true(other, Proportional(), dict(zip(range(27, 38), masses / masses.sum(), strict=True)), 5)
 
 
-def test_weights_of_a_scheme_in_a_prioritized_buffer_correct_its_probabilities():
-    buffer = filled(PrioritizedReplayBuffer, 11, 11)
-    buffer.update_priorities(np.arange(11), np.arange(11.0))
-    assert (buffer.sample(30, 1.0, scheme=Uniform())["weights"] == 1.0).all()
-
-
 def test_scheme_that_needs_priorities_names_the_remedy_in_a_uniform_buffer():
     with pytest.raises(ValueError, match=r"Proportional requires priorities.*Use PrioritizedReplayBuffer"):
         filled(ReplayBuffer, 4, 3).sample(2, scheme=Proportional())
@@ -106,7 +100,9 @@ def test_what_is_not_a_scheme_and_names_that_a_scheme_adds_are_refused():
         ReplayBuffer(4, ACT).sample(2, scheme=Uniform())
 
 
-@pytest.mark.parametrize("kind", [ReplayBuffer, PrioritizedReplayBuffer])
+@pytest.mark.parametrize(
+    "kind", [ReplayBuffer, PrioritizedReplayBuffer, MPReplayBuffer, MPPrioritizedReplayBuffer]
+)
 def test_arrays_of_a_scheme_are_written_to_out(kind):
     out = {"probabilities": np.zeros(5), "indexes": np.zeros(5, np.int64), "act": np.zeros(5, np.int64)}
     sample = filled(kind, 4, 3).sample(5, scheme=Uniform(), out=out)

@@ -194,13 +194,3 @@ def test_killed_writer_stops_no_scheme(shared):
                 scheme = make()
                 for _ in range(5):
                     assert_whole(buffer.sample(32, scheme=scheme))
-
-
-@pytest.mark.parametrize("make", [Uniform, Proportional])
-def test_arrays_of_a_scheme_are_written_to_out(make):
-    buffer = fill(MPPrioritizedReplayBuffer(9, ACT, seed=0), 25)
-    out: Any = {"probabilities": np.zeros(5), "indexes": np.zeros(5, np.int64), "act": np.zeros(5, np.int64)}
-    sample = buffer.sample(5, scheme=make(), out=out)
-    assert all(sample[name] is array for name, array in out.items())
-    assert (out["act"] == out["indexes"]).all()
-    np.testing.assert_allclose(out["probabilities"], 1 / 9)

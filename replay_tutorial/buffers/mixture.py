@@ -42,19 +42,12 @@ class SampledByScheme(Protocol):
 
 
 class Component(NamedTuple):
-    """One buffer of a mixture.
-
-    Attributes:
-        name: Its name in the mixture.
-        buffer: The buffer, a `SampledByScheme`.
-        share: Its share of the rows of a batch, in [0, 1].
-        scheme: Draws its rows.
-    """
+    """One buffer of a mixture."""
 
     name: str
-    buffer: Any
-    share: float
-    scheme: Distribution
+    buffer: Any  # a `SampledByScheme`
+    share: float  # of the rows of a batch, in [0, 1]
+    scheme: Distribution  # how its rows are drawn
 
 
 class Mixture:

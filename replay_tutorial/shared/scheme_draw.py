@@ -36,14 +36,7 @@ class SchemeDraw:
         rng: np.random.Generator,
         synced_tree: Callable[[], SumTree] | None = None,
     ) -> None:
-        """Draw a batch.
-
-        Args:
-            ring: Where to draw from.
-            scheme: Draws the rows.
-            batch_size: Number of rows.
-            rng: The scheme's random generator.
-            synced_tree: Returns the masses of the rows stored now; None if there are no priorities.
+        """Draw a batch; `synced_tree` returns the masses of the rows stored now, if there are priorities.
 
         Raises:
             RuntimeError: If rows are overwritten faster than they can be read.

@@ -63,12 +63,14 @@ class World:
         self.places: list[list[Triple | None]] = [[] for _ in range(ENVIRONMENTS)]  # None: end of an episode
         self.at = [(0, 0)] * ENVIRONMENTS  # episode and step
         self.planned = [5] * ENVIRONMENTS
+        self.pending: list[list[dict[str, Any]]] = [[] for _ in range(ENVIRONMENTS)]  # not added yet
         self.evicted: set[tuple[int, int]] = set()
         while min(map(len, self.places)) < laps * PLACES:
             self.step(int(self.rng.integers(ENVIRONMENTS)))
         for environment in range(ENVIRONMENTS):  # each ends with two steps of a running episode
             while self.at[environment][1] != 2:
                 self.step(environment)
+            self.add_pending(environment)
         if evict:
             self.evict([sorted({s[:2] for s in self.stored() if s[0] == e})[2 * e] for e in range(2)])
 
@@ -90,15 +92,22 @@ class World:
             "truncated": last and how == 1,
         }
         self.log[here] = row
-        self.buffer.add(environment, **row)
+        self.pending[environment].append(row)
         self.places[environment].append(here)
         self.at[environment] = (episode, step + 1)
         if last:
+            self.add_pending(environment)
             self.buffer.on_episode_end(environment)
             self.places[environment].append(None)
             self.lengths[environment, episode] = step + 1
             self.at[environment] = (episode + 1, 0)
             self.planned[environment] = int(self.rng.integers(1, 10))
+
+    def add_pending(self, environment: int) -> None:
+        """Add the steps of a part of an episode as one batch, which is faster."""
+        rows = self.pending[environment]
+        self.buffer.add(environment, **{name: [row[name] for row in rows] for name in FIELDS})
+        rows.clear()
 
     def evict(self, episodes: Any) -> None:
         self.buffer.evict([episode * ENVIRONMENTS + environment for environment, episode in episodes])
@@ -273,6 +282,8 @@ def test_no_goal_is_from_before_clear(strategy):
     world.at = [(episode + 1, 0) for episode, _ in world.at]
     for environment in (0, 0, 0, 1, 1, 0):
         world.step(environment)
+    world.add_pending(0)
+    world.add_pending(1)
     rows, stored = world.samples(1_000), set(world.stored())
     assert set(triples(rows["obs"])) == stored
     assert {(*goal[:2], goal[2] - 1) for goal in triples(rows["goal"])} == stored

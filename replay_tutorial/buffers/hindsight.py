@@ -344,7 +344,9 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
         rewards, terminated = reward.reshape(len(reward)).astype(np.float64), flag.reshape(len(flag)) != 0
         if count := len(goals):
             relabelled = {name: column[:count] for name, column in steps.items()}
-            copies = {name: column.copy() for name, column in relabelled.items()}  # it may change them
+            copies = {
+                name: column.copy() for name, column in relabelled.items()
+            }  # the function may change them
             reward = self._compute_reward(copies[f"next_{self._achieved}"], goals.copy(), copies)
             rewards[:count] = checked_result("compute_reward", reward, count, "biuf")
             flag = self._compute_terminated(relabelled[f"next_{self._achieved}"], goals, relabelled)

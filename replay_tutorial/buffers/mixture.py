@@ -91,7 +91,7 @@ class Mixture:
                 differ, a buffer is in two components, or a field has a reserved name.
         """
         if not isinstance(components, Mapping):
-            raise TypeError(f"components must be a dict of names and tuples, not {components!r:.60}.")
+            raise TypeError(f"components must be a dict of (buffer, share), not {components!r:.60}.")
         self._components = [checked_component(name, given) for name, given in components.items()]
         buffers: list[Any] = [component.buffer for component in self._components]
         if not buffers:

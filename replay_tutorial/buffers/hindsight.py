@@ -344,9 +344,8 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
         rewards, terminated = reward.reshape(len(reward)).astype(np.float64), flag.reshape(len(flag)) != 0
         if count := len(goals):
             relabelled = {name: column[:count] for name, column in steps.items()}
-            copies = {
-                name: column.copy() for name, column in relabelled.items()
-            }  # the function may change them
+            # compute_reward may change its arguments, so it gets copies.
+            copies = {name: column.copy() for name, column in relabelled.items()}
             reward = self._compute_reward(copies[f"next_{self._achieved}"], goals.copy(), copies)
             rewards[:count] = checked_result("compute_reward", reward, count, "biuf")
             flag = self._compute_terminated(relabelled[f"next_{self._achieved}"], goals, relabelled)

@@ -408,29 +408,23 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
         """Compute the n-step returns, discounts and times of the bootstrap observations."""
         assert self._n_step is not None
         n, gamma, (name,), _ = self._n_step
-        rewards, terminated = taken[name], taken[self._terminates[0]].reshape(taken[name].shape[:2])
-        shape, dtype = rewards.shape[2:], rewards.dtype
-        values = rewards.reshape(rewards.shape[:2]).astype(np.float64)
-        if not time_major:
-            values, terminated, valid, bootstraps = values.T, terminated.T, valid.T, bootstraps.T
-        steps = len(valid)
-        powers = gamma ** np.arange(n + 1)
-        total = np.zeros(valid.shape)
+        rewards, shape = taken[name], valid.shape
+        values: Any = rewards.reshape(rewards.shape[:2]).astype(np.float64)
+        terminated = taken[self._terminates[0]].reshape(values.shape)
+        axis, steps = (0, shape[0]) if time_major else (1, shape[1])
+        times: Any = np.arange(steps).reshape(-1, 1) if time_major else np.arange(steps)
+        powers, total = gamma ** np.arange(n + 1), np.zeros(shape)
         for k in range(n):  # rewards after the last step are padding, and therefore 0
-            total += powers[k] * values[k : k + steps]
-        rewarded = np.where(valid, bootstraps - np.arange(steps)[:, None], 0)
-        ended = np.take_along_axis(terminated, bootstraps - 1, 0).astype(np.bool_)
-        results = {
-            "n_step_return": np.where(valid, total, 0.0).astype(dtype),
-            "discount": np.where(valid & ~ended, powers[rewarded], 0.0).astype(dtype),
-            "bootstrap": bootstraps,
+            total += powers[k] * (values[k : k + steps] if time_major else values[:, k : k + steps])
+        rewarded = np.where(valid, bootstraps - times, 0)
+        ended = np.take_along_axis(terminated, bootstraps - 1, axis).astype(np.bool_)
+        results: dict[str, Any] = {
+            "n_step_return": np.where(valid, total, 0.0),
+            "discount": np.where(valid & ~ended, powers[rewarded], 0.0),
         }
-        if not time_major:
-            results = {name: np.ascontiguousarray(array.T) for name, array in results.items()}
-        return {
-            name: array if name == "bootstrap" else array.reshape(*array.shape, *shape)
-            for name, array in results.items()
-        }
+        inner, dtype = rewards.shape[2:], rewards.dtype
+        batch = {name: array.astype(dtype).reshape(*shape, *inner) for name, array in results.items()}
+        return batch | {"bootstrap": bootstraps}
 
     def _state(self) -> tuple[dict[str, Any], archive.Arrays]:
         counters, arrays = super()._state()

@@ -411,8 +411,9 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
         rewards, shape = taken[name], valid.shape
         values: Any = rewards.reshape(rewards.shape[:2]).astype(np.float64)
         terminated = taken[self._terminates[0]].reshape(values.shape)
-        axis, steps = (0, shape[0]) if time_major else (1, shape[1])
-        times: Any = np.arange(steps).reshape(-1, 1) if time_major else np.arange(steps)
+        axis = 0 if time_major else 1
+        steps: int = shape[axis]
+        times = np.arange(steps)[:, None] if time_major else np.arange(steps)
         powers, total = gamma ** np.arange(n + 1), np.zeros(shape)
         for k in range(n):  # rewards after the last step are padding, and therefore 0
             total += powers[k] * (values[k : k + steps] if time_major else values[:, k : k + steps])

@@ -5,8 +5,8 @@
 
 The mass m_i = (p_i + ε)^α of a row is stored in its leaf of the sum tree. Powers are computed with
 branch-free additions and multiplications, so that the compiler can vectorize loops of them; it can't
-vectorize `x ** y`, which calls the C library. Prioritization is proportional; the rank-based variant
-(section 3.3) is not implemented.
+vectorize `x ** y`, which calls the C library. Prioritization is proportional; for the rank-based variant
+(section 3.3), see `rank_based`.
 
 Source: Schaul et al. 2016, "Prioritized Experience Replay", eq. 1 and section 3.4; for powers Abramowitz and
 Stegun 1964, 4.1.27 and 4.2.1.

@@ -2,7 +2,7 @@
 
 A crash leaves either the old file or the new one. The temporary file of a killed process is overwritten or
 removed by the next write. A writer locks its temporary file, and the system releases the lock when the
-process ends, so other processes can tell whether the writer is alive. (Process IDs would not work for
+process ends, so other processes can check whether the writer is alive. (Process IDs would not work for
 containers that share a disk.) On Windows, and on file systems without locks, such files remain. For
 durability, the caller must call `os.fsync`.
 """

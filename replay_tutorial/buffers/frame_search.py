@@ -108,7 +108,7 @@ def number_frames(
 
 @jitable
 def first_place(code: np.uint64) -> int:
-    """Return the first of a hash's two places in the table; the other one is `place ^ 1`."""
+    """Return the first of a hash's two places in the table; the second is `place ^ 1`."""
     return int64(code >> uint64(64 - TABLE_BITS))
 
 

@@ -183,6 +183,8 @@ class Mixture:
             priorities: |TD error|, float[n] or one number for all rows, finite and at least 0.
 
         Raises:
+            IndexError: If an index has not been assigned to any row of its buffer. All buffers are then
+                unchanged.
             TypeError: As for `PrioritizedReplayBuffer.update_priorities`.
             ValueError: If the lengths differ, or a priority is negative, infinite or NaN. All buffers are
                 then unchanged.
@@ -198,10 +200,19 @@ class Mixture:
             raise ValueError(
                 f"A priority must be finite and at least 0, not {given[~valid][0]}. Pass |TD error|."
             )
-        for number, component in enumerate(self._components):
-            mine = source == number
-            if mine.any() and has_priorities(component.buffer):
-                component.buffer.update_priorities(indexes[mine], given[mine])
+        updates = [
+            (component.buffer, indexes[mine], given[mine])
+            for number, component in enumerate(self._components)
+            if (mine := source == number).any() and has_priorities(component.buffer)
+        ]
+        for buffer, mine, _ in updates:  # all before the first update, so that an error changes no buffer
+            if (wrong := mine[(mine < 0) | (mine >= buffer.get_next_index())]).size:
+                raise IndexError(
+                    f"No row with index {wrong[0]} has been added to its buffer. Pass the batch that "
+                    "`sample` returned."
+                )
+        for buffer, mine, errors in updates:
+            buffer.update_priorities(mine, errors)
 
 
 def random_counts(shares: Floats, batch_size: int, rng: np.random.Generator) -> Integers:

@@ -189,6 +189,19 @@ def test_priorities_go_to_the_rows_they_are_for():
     assert buffers["online"].min_mass == pytest.approx(EPS**ALPHA), "the last one counts"
 
 
+def test_unknown_index_of_the_last_buffer_changes_no_buffer():
+    buffers = three_buffers()
+    mixture = mixture_of(buffers)
+    prioritized = [name for name in mixture.names if hasattr(buffers[name], "update_priorities")]
+    before = [buffers[name].total_mass for name in prioritized]
+    source = [mixture.names.index(name) for name in prioritized]
+    known = buffers[prioritized[0]].get_next_index() - 1
+    for unknown in (-1, buffers[prioritized[-1]].get_next_index()):
+        with pytest.raises(IndexError, match=f"No row with index {unknown}"):
+            mixture.update_priorities({"source": source, "indexes": [known, unknown]}, 9.0)
+    assert [buffers[name].total_mass for name in prioritized] == before
+
+
 @pytest.mark.parametrize(
     ("priorities", "error", "message"),
     [

@@ -235,3 +235,20 @@ def test_the_page_on_methods_names_every_module_of_the_benchmarks() -> None:
     named = named_in("measurements/how.md")
     assert benchmarks <= named, f"not named: {sorted(benchmarks - named)}"
     assert named <= modules | {"__init__.py"}, f"not there: {sorted(named - modules)}"
+
+
+def test_each_detail_names_tests_and_a_chapter_or_recipe_that_are_there() -> None:
+    page = (ROOT / "docs" / "details.md").read_text(encoding="utf-8")
+    for detail in page.split("\n### ")[1:]:
+        title = detail.partition("\n")[0]
+        tests = re.findall(r"`(tests/[\w/]+\.py)::(?:(\w+)::)?(test_\w+)`", detail)
+        pages = re.findall(r"\((chapters|recipes)/(\w+)\.md(?:#([\w-]+))?\)", detail)
+        assert tests and pages, f"{title}: no test, or no chapter or recipe"
+        for path, owner, test in tests:
+            source = (ROOT / path).read_text(encoding="utf-8")
+            assert f"def {test}(" in source and (not owner or f"class {owner}:" in source), f"{title}: {test}"
+        for folder, name, anchor in pages:
+            place = ROOT / ("chapters" if folder == "chapters" else "docs/recipes") / f"{name}.md"
+            headings = re.findall(r"^#+ (.*)", place.read_text(encoding="utf-8"), re.MULTILINE)
+            slugs = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+            assert {anchor} - {""} <= slugs, f"{title}: {name}.md has no heading {anchor}"

@@ -131,8 +131,9 @@ class EpisodeReplayBuffer(BaseBuffer):
         """Create an empty buffer.
 
         Args:
-            size: Number of observations that can be stored, divided equally among the environments. An
-                episode of T steps occupies T + 1 slots.
+            size: Number of slots, divided equally among the environments. An episode of T steps occupies
+                T + 1 slots, and one slot of each environment stays free. To store n such episodes of one
+                environment, pass n · (T + 1) + 1.
             env_dict: The fields of a step, as for `ReplayBuffer`. If a field `next_x` has the same dtype and
                 shape as a field `x`, it takes no memory. At least one such pair and `terminated` or `done`
                 must be declared.

@@ -34,7 +34,7 @@ from replay_tutorial.buffers.schemes import Reverse
 
 HERE = Path(__file__).parent
 PAGES = sorted((ROOT / "docs" / "recipes").glob("[!.]*.md"))
-PROGRAMS = sorted(path.stem for path in modules_in(HERE) if path.name != Path(__file__).name)
+PROGRAMS = sorted(path.stem for path in modules_in(HERE) if not path.stem.startswith("test_"))
 NEEDS = {
     "with_pytorch": ["torch", "gymnasium"],
     "with_jax": ["jax"],

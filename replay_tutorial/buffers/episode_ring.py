@@ -24,7 +24,8 @@ import numpy.typing as npt
 
 from replay_tutorial.buffers.fields import Fields, Rows, as_bytes
 from replay_tutorial.buffers.jit import Bytes, Flags, Floats, Integers, int64, jitable, kernel, types
-from replay_tutorial.buffers.rows import copy_row
+from replay_tutorial.buffers.n_step import Spans
+from replay_tutorial.buffers.rows import bytes_differ, copy_row
 from replay_tutorial.buffers.sum_tree import SumTree, first_leaf, recompute_above
 
 Kinds = Annotated[npt.NDArray[np.uint8], types.uint8[::1]]
@@ -123,6 +124,24 @@ def end_episode(places: Any, environment: int, windows: Windows, mass: float, ch
     return changes
 
 
+@jitable
+def continue_episodes(places: Any, environments: Any, rows: Any, ends: Any, spans: Any) -> bool:
+    """Return whether the bytes `spans` of each step equal those of the row before it in its episode."""
+    count, steps = places.kinds.shape[0] // places.heads.shape[0], environments.shape[0]
+    for i in range(steps):
+        environment = environments[i]
+        if i > 0 and environments[i - 1] == environment:  # a batch of one environment
+            follows, before, last = not ends[i - 1], rows, steps + i - 1
+        else:
+            head = environment * count + places.heads[environment] % count
+            follows, before, last = places.running[environment], places.rows, head
+        for k in range(spans.shape[0] if follows else 0):
+            start, stop = spans[k]
+            if bytes_differ(rows[i, start:stop], before[last, start:stop]):
+                return False
+    return True
+
+
 @kernel
 def append_steps(
     plain: Plain,
@@ -131,18 +150,24 @@ def append_steps(
     rewards: Floats,
     ends: Flags,
     masses: Floats,
+    spans: Spans,
     max_given: Floats,
     max_priority: float,
     windows: Windows,
-    indexes: Integers,
-) -> None:
-    """Append steps in order, write their indexes, and set the maximum priority.
+) -> int:
+    """Append steps in order, set the maximum priority, and return the index of the first step.
 
     `rows` are the n steps, followed by n rows whose observations are the next observations of the steps. A
     window that becomes complete gets the mass of the step that completes it.
+
+    Return -1, and change nothing, if the bytes `spans` of a step, its observations, differ from those of the
+    row before it in its episode.
     """
     places = Places(*plain)
+    if not continue_episodes(places, environments, rows, ends, spans):
+        return -1
     length, period, _ = windows
+    index = places.heads[environments[0]] * places.heads.shape[0] + environments[0]
     table = places.starts.shape[0] // places.heads.shape[0]
     changed = np.empty(length + 5, np.int64)
     for i in range(environments.shape[0]):
@@ -164,7 +189,6 @@ def append_steps(
         places.stored[environment] += 1
         places.returns[entry] += rewards[i]
         places.heads[environment] = position + 1
-        indexes[i] = position * places.heads.shape[0] + environment
         changed[0], changed[1], changes = slot, next_slot, 2
         first = position - places.starts[entry] - length + 1  # of the window that this step completes
         if first >= 0 and first % period == 0:
@@ -174,6 +198,7 @@ def append_steps(
             changes += end_episode(places, environment, windows, masses[i], changed[changes:])
         recompute_above(places.sums, places.minima, changed[:changes])
     max_given[0] = max_priority
+    return index
 
 
 @kernel

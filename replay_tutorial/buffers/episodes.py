@@ -33,11 +33,11 @@ from replay_tutorial.buffers.episode_ring import (
     end_running_episode,
     evict_episodes,
 )
-from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, FiniteFields, Rows, as_bytes
+from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, FiniteFields
 from replay_tutorial.buffers.gather import Gather
 from replay_tutorial.buffers.jit import Floats, Integers, int64, kernel, writable
 from replay_tutorial.buffers.n_step import END_FIELDS
-from replay_tutorial.buffers.n_step_windows import added_environments, any_true, differ
+from replay_tutorial.buffers.n_step_windows import added_environments, byte_spans, differ
 from replay_tutorial.buffers.priorities import (
     BAD_PRIORITY,
     DONE,
@@ -51,6 +51,7 @@ from replay_tutorial.buffers.priorities import (
 )
 from replay_tutorial.buffers.rows import check_batch_size, checked_integer, checked_size
 from replay_tutorial.buffers.spaces import flatten
+from replay_tutorial.buffers.staged_steps import StagedSteps
 from replay_tutorial.buffers.sum_tree import ROOT, find_stratified, first_leaf, recompute_above
 
 
@@ -193,6 +194,8 @@ class EpisodeReplayBuffer(BaseBuffer):
         )
         self._ring = EpisodeRing(capacity // environments, environments, stored)
         self._gather, self._gather_nexts = Gather(stored), Gather(selected(stored, self._nexts))
+        self._staged = self._staging(1)
+        self._compared = byte_spans(stored, self._nexts)
         self._prioritization = Prioritization(self._ring.capacity, np.full(1, NO_PRIORITY), alpha, eps)
         self._stale_updates = np.zeros(1, np.int64)
         self._rng = np.random.default_rng(seed)
@@ -235,7 +238,7 @@ class EpisodeReplayBuffer(BaseBuffer):
         """
         self._check_environment(environment)
         count, columns = self._fields.to_columns(fields)
-        return int(self._append(np.full(count, environment, np.int64), count, columns, priorities)[0])
+        return self._append(environment, count, columns, priorities)
 
     def add_step(
         self, skip: npt.ArrayLike | None = None, /, *, priorities: Any = None, **fields: Any
@@ -269,42 +272,41 @@ class EpisodeReplayBuffer(BaseBuffer):
                 priorities = np.asarray(priorities).reshape(-1)[added]
             if count > 1 and len(added) == 1:
                 columns = [column[0] for column in columns]
-        return self._append(added, len(added), columns, priorities)
-
-    def _append(self, environments: Integers, count: int, columns: list[Any], priorities: Any) -> Integers:
-        """Check that steps continue their episodes, append them, and return their indexes."""
-        values = dict(zip(self._fields.fields, columns, strict=True))
-        rows = np.zeros((2, count), self._ring.fields.dtype)
-        steps, nexts = rows
-        for name in self._ring.fields.fields:
-            steps[name] = values[name]
-        for name, next_name in self._nexts.items():
-            nexts[name] = values[next_name]
-        ends = any_true(steps, self._ends)
-        self._check_consecutive(steps, nexts, environments, ends)
-        rewards = (
-            steps[self._rewards[0]].astype(np.float64).reshape(count) if self._rewards else np.zeros(count)
-        )
-        masses, max_priority = self._prioritization.initial_masses(priorities, count)
-        indexes = np.empty(count, np.int64)
-        append_steps(
-            *(self._ring.plain, environments, as_bytes(rows.reshape(-1)), rewards, ends),
-            *(np.full(count, masses) if np.ndim(masses) == 0 else masses, self._prioritization.max_given),
-            *(max_priority, self._windows, indexes),
-        )
+        indexes = self._ring.arrays.heads[added] * environments + added
+        self._append(added if len(added) > 1 else int(added[0]), len(added), columns, priorities)
         return indexes
 
-    def _check_consecutive(
-        self, steps: Rows, nexts: Rows, environments: Integers, ends: npt.NDArray[np.bool_]
-    ) -> None:
+    def _append(self, environments: Integers | int, count: int, columns: list[Any], priorities: Any) -> int:
+        """Check that steps continue their episodes, append them, and return the index of the first step."""
+        masses, max_priority = self._prioritization.initial_masses(priorities, count)
+        staged = self._staged
+        if len(staged.ends) != count:
+            staged = self._staging(count)
+            if count <= self._ring.environments:  # for the next step of each; a larger batch is freed
+                self._staged = staged
+        staged.write(environments, columns, masses)
+        changes = self._prioritization.max_given, max_priority, self._windows
+        index = append_steps(self._ring.plain, *staged.arrays, self._compared, *changes)
+        if index < 0:
+            self._check_consecutive(staged)
+            # The bytes differ, but not the values: one is NaN, or 0.0 and the other -0.0.
+            index = append_steps(self._ring.plain, *staged.arrays, self._compared[:0], *changes)
+        return index
+
+    def _staging(self, count: int) -> StagedSteps:
+        """Reserve memory for `count` steps."""
+        fields = self._fields, self._ring.fields
+        return StagedSteps(count, *fields, self._nexts, self._ends, self._rewards)
+
+    def _check_consecutive(self, staged: StagedSteps) -> None:
         """Raise ValueError if an observation differs from the next observation of the step before it."""
-        ring = self._ring
+        ring, environments, (steps, nexts) = self._ring, staged.environments, staged.rows
         is_batch = len(steps) > 1 and environments[0] == environments[1]  # consecutive, of one environment
         first = environments[:1] if is_batch else environments
         before = ring.slots_of(first, ring.arrays.heads[first])
         follows = ring.arrays.running[environments]
         if is_batch:
-            follows[1:] = ~ends[:-1]
+            follows[1:] = ~staged.ends[:-1]
         for name, next_name in self._nexts.items():
             stored = ring.rows[name][before]
             expected = np.concatenate([stored, nexts[name][:-1]]) if is_batch else stored

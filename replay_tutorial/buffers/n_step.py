@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from replay_tutorial.buffers.fields import Fields, field_names
 from replay_tutorial.buffers.jit import Bytes, Flags, Floats, Integers, jitable, kernel, types
-from replay_tutorial.buffers.rows import checked_integer, copy_part, copy_row
+from replay_tutorial.buffers.rows import bytes_differ, checked_integer, copy_part, copy_row
 
 FloatRows = Annotated[npt.NDArray[np.float64], types.float64[:, ::1]]  # [steps or rows, reward elements]
 Spans = Annotated[npt.NDArray[np.int64], types.int64[:, ::1]]  # [k, 2], byte offsets in a record: start, stop
@@ -148,14 +148,8 @@ def find_discontinuity(
             last = environment * room + (oldest[environment] + counts[environment] - 1) % room
             for k in range(len(spans)):
                 start, stop = spans[k]
-                obs, next_obs = (
-                    steps[i, start:stop],
-                    pending[last, next_starts[k] : next_starts[k] + stop - start],
-                )
-                different = np.uint8(0)
-                for byte in range(len(obs)):  # without a branch, so that the compiler vectorizes it
-                    different |= obs[byte] ^ next_obs[byte]
-                if different:
+                next_obs = pending[last, next_starts[k] : next_starts[k] + stop - start]
+                if bytes_differ(steps[i, start:stop], next_obs):
                     return i
     return -1
 

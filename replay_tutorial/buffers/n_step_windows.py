@@ -74,7 +74,7 @@ class Windows:
         shape = (1,) if not rewards or rewards[0].shape else ()
         self._discount = np.dtype((rewards[0].dtype if rewards else np.float32, shape))
         self.steps = Fields({**fields.env_dict, **extra_fields})
-        self._at_end = self._spans_of(dict.fromkeys((*self.settings.nexts, *self._ends)))
+        self._at_end = byte_spans(self.steps, dict.fromkeys((*self.settings.nexts, *self._ends)))
         # Pairs such as `next_obs` and `obs`, with the position of the second field.
         self._links: list[tuple[str, str, int]] = []
         for next_name in self.settings.nexts:
@@ -84,8 +84,10 @@ class Windows:
                 name != next_name and name in known and known[name][1:3] == known[next_name][1:3]
             ):  # same dtype and shape
                 self._links.append((next_name, name, list(known).index(name)))
-        self._link_starts = self._spans_of(next_name for next_name, _, _ in self._links)[:, 0].copy()
-        self._link_spans = self._spans_of(name for _, name, _ in self._links)
+        self._link_starts = byte_spans(self.steps, [next_name for next_name, _, _ in self._links])[
+            :, 0
+        ].copy()
+        self._link_spans = byte_spans(self.steps, [name for _, name, _ in self._links])
         ends = np.cumsum([0, *(math.prod(field.shape) for field in rewards)]).tolist()
         self._reward_slices = {  # the columns of `PendingSteps.rewards` for each reward field
             field.name: slice(*span) for field, span in zip(rewards, pairwise(ends), strict=True)
@@ -100,12 +102,6 @@ class Windows:
         """The fields of completed rows: those of a step, and `discount`."""
         discount = {"shape": self._discount.shape, "dtype": self._discount.base}
         return {**self.steps.env_dict, "discount": discount}
-
-    def _spans_of(self, names: Iterable[str]) -> Spans:
-        """Return the byte offsets of fields in a step, start and stop: int64[fields, 2]."""
-        places: Any = self.steps.dtype.fields  # name → dtype and offset
-        spans = [(places[name][1], places[name][1] + places[name][0].itemsize) for name in names]
-        return np.array(spans, np.int64).reshape(len(spans), 2)
 
     def cleared(self) -> "Windows":
         """Return equivalent windows without pending steps."""
@@ -476,6 +472,13 @@ def differ(next_obs: npt.NDArray[Any], obs: npt.NDArray[Any]) -> npt.NDArray[np.
     if next_obs.dtype.kind in "fc":
         differences &= ~(np.isnan(next_obs) & np.isnan(obs))
     return differences.any(axis=tuple(range(1, differences.ndim)))
+
+
+def byte_spans(fields: Fields, names: Iterable[str]) -> Spans:
+    """Return the byte offsets of fields in a record, start and stop: int64[fields, 2]."""
+    places: Any = fields.dtype.fields  # name → dtype and offset
+    spans = [(places[name][1], places[name][1] + places[name][0].itemsize) for name in names]
+    return np.array(spans, np.int64).reshape(len(spans), 2)
 
 
 def any_true(steps: Rows, names: Sequence[str]) -> npt.NDArray[np.bool_]:

@@ -1,4 +1,4 @@
-"""Copying and sampling the rows of a ring, and checks of integer arguments.
+"""Copying, comparing and sampling the rows of a ring, and checks of integer arguments.
 
 Rows are copied with the C library's `memcpy`, which moves up to 64 bytes per instruction. A Numba loop over
 the words of a row is two to five times slower, because the compiler can't know that the rows don't overlap.
@@ -46,6 +46,15 @@ def copy_part(
 def copy_row(target: Any, place: int, source: Any, slot: int) -> None:
     """Copy `source[slot]` to `target[place]`; the rows must have the same length."""
     copy_part(target, place, 0, source, slot, 0, source.shape[1])
+
+
+@jitable
+def bytes_differ(some: Any, others: Any) -> bool:
+    """Return whether two arrays of bytes of the same length differ."""
+    different = np.uint8(0)
+    for byte in range(len(some)):  # without a branch, so that the compiler vectorizes it
+        different |= some[byte] ^ others[byte]
+    return different != 0
 
 
 @kernel

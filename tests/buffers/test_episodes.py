@@ -8,6 +8,7 @@ tests (`LEAST`).
 
 import copy
 import pickle
+import tracemalloc
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -448,6 +449,40 @@ def test_nan_continues_nan():
         buffer.add(**{name: array[i] for name, array in nan.items()})
     buffer.add(**{name: array[2:] for name, array in nan.items()})
     np.testing.assert_array_equal(buffer.get_episode(0)["obs"], [0, 1, np.nan, 3, 4])
+
+
+def test_equal_observations_whose_bytes_differ_continue_an_episode():
+    """0.0 and -0.0, and two representations of NaN: alone, in a batch, and in a step of each environment."""
+    nans = np.array([0x7FC00000, 0x7FC00001], np.uint32).view(np.float32)
+    for one, other in ([0.0, -0.0], nans):
+        buffer = EpisodeReplayBuffer(60, SMALL, environments=2, seed=0)
+        step = {"obs": one, "rew": 1.0, "next_obs": other, "terminated": False}
+        for count in (None, None, 3, 3):
+            fields = step if count is None else {name: np.full(count, v) for name, v in step.items()}
+            buffer.add(**fields)
+        buffer.add(1, **step)
+        buffer.add_step(**{name: np.full(2, v) for name, v in step.items()})
+        assert buffer.episodes()["length"].tolist() == [9, 2]
+        obs = buffer.sample(50)["obs"]
+        assert {*obs.view(np.uint32).tolist()} == {
+            np.float32(one).view(np.uint32).item()
+        }  # as they were added
+        with pytest.raises(ValueError, match="'obs' of step 0 differs"):
+            buffer.add(**{**step, "obs": 1.0})
+
+
+def test_added_batches_are_not_kept_in_memory():
+    large = {"shape": 1000, "dtype": np.float32}
+    buffer = EpisodeReplayBuffer(3000, {**SMALL, "obs": large, "next_obs": large}, environments=3)
+    steps = line(1000)
+    steps |= {name: np.broadcast_to(steps[name][:, None], (1000, 1000)) for name in ("obs", "next_obs")}
+    buffer.add(**{name: array[:3] for name, array in steps.items()})
+    tracemalloc.start()
+    buffer.on_episode_end()
+    buffer.add(**{name: array[:900] for name, array in steps.items()})
+    kept, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 100_000 < 900 * 4000 < peak
 
 
 @pytest.mark.parametrize("name", ["terminated", "truncated", "done"])

@@ -2,7 +2,9 @@
 
 import json
 import re
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -123,12 +125,30 @@ def test_what_installs_ray_installs_the_version_that_was_tested() -> None:
         assert set(re.findall(r"(?:ray\[default\]==|/ray:)(\d+\.\d+\.\d+)", text)) == {pinned("ray")}
 
 
-def test_an_image_gets_all_that_the_package_is_built_of() -> None:
+def test_the_package_can_be_built_from_what_an_image_gets(tmp_path: Path) -> None:
+    pytest.importorskip("hatchling", reason="it builds the package: the extra `dev`")
     lines = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
-    assert "*" in lines
-    sent = {line.removeprefix("!") for line in lines if line.startswith("!")}
-    assert sent == {"replay_tutorial", "pyproject.toml", "constraints.txt", "README.md", "LICENSE"}
-    assert all((ROOT / name).exists() for name in sent)
+    assert "*" in lines and "!constraints.txt" in lines
+    for name in [line.removeprefix("!") for line in lines if line.startswith("!")]:
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        copy(ROOT / name, tmp_path / name)
+    code = "from hatchling.build import build_wheel; build_wheel('dist')"
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, capture_output=True, timeout=600)
+
+
+def test_the_file_that_makes_an_image_starts_one_machine_and_passes_rays_own_checks(tmp_path: Path) -> None:
+    from ray.autoscaler._private.util import prepare_config, validate_config
+
+    page = (ROOT / "docs" / "from_aws.md").read_text(encoding="utf-8")
+    command = re.search(r"^(sed .*) > image\.yaml$", page, re.MULTILINE)[1]
+    (tmp_path / "aws.yaml").write_text(launch_file("aws"), encoding="utf-8")
+    made = subprocess.run(["bash", "-c", command], cwd=tmp_path, check=True, capture_output=True, timeout=600)
+    image = yaml.safe_load(made.stdout)
+    validate_config(prepare_config(image))
+    kinds = image["available_node_types"]
+    assert (image["cluster_name"], kinds["actors"]["min_workers"]) == ("apex-image", 0)
+    disks = [kind["node_config"]["BlockDeviceMappings"][0]["Ebs"]["VolumeSize"] for kind in kinds.values()]
+    assert disks == [60, 60], "an image can't be larger than the disks of the machines that start from it"
 
 
 STAND_IN = """#!/bin/bash

@@ -272,10 +272,11 @@ class Windows:
         """Return a copy of `PendingSteps` whose rings have at least `room` slots."""
         steps, rewards, oldest, counts = self._pending[0]
         before, environments = len(steps) // self.environments, np.arange(self.environments)[:, None]
-        made = self._empty(max(room, before))
+        room = max(room, before)
+        made = self._empty(room)
         places = environments * before + (oldest[:, None] + np.arange(before)) % before
-        for array, copies in ((steps, made[0]), (rewards, made[1])):
-            copies.reshape(self.environments, -1, array.shape[1])[:, :before] = array[places]
+        for array, copies in ((steps, made[0]), (rewards, made[1])):  # rewards may have no columns
+            copies.reshape(self.environments, room, array.shape[1])[:, :before] = array[places]
         made[3][:] = counts
         return made
 

@@ -132,6 +132,20 @@ def test_several_rewards_and_several_nexts_move_together():
     assert buffer.sample(2)["discount"].shape == (2, 1)
 
 
+@pytest.mark.parametrize("at_once", [1, 5, 30])
+def test_window_without_a_reward_moves_the_other_fields_alike(at_once):
+    fields = {name: spec for name, spec in ENV_DICT.items() if name != "rew"}
+    full, without = buffer_of(7), buffer_of(7, fields, rew=())
+    for first in range(0, 30, at_once):
+        steps = [step(t, terminated=t % 11 == 10) for t in range(first, first + at_once)]
+        batch = {name: np.array([values[name] for values in steps]) for name in ENV_DICT}
+        full.add(**batch)
+        without.add(**{name: batch[name] for name in fields})
+    rows = full.get_all_transitions()
+    del rows["rew"]
+    assert_same_columns(without.get_all_transitions(), {**rows, "discount": rows["discount"][:, None]})
+
+
 @pytest.mark.parametrize(
     ("reward", "shape", "dtype"),
     [

@@ -251,6 +251,55 @@ def test_the_changelog_begins_with_this_version() -> None:
     assert headings[0] == __version__
 
 
+def test_the_files_for_a_release_agree_with_the_project() -> None:
+    yaml = pytest.importorskip("yaml", reason="it comes with the extra `docs`")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    citation, recipe = [
+        yaml.safe_load((ROOT / name).read_text(encoding="utf-8"))
+        for name in ["CITATION.cff", "conda/recipe.yaml"]
+    ]
+    assert citation["version"] == recipe["context"]["version"] == __version__
+    assert citation["authors"] == project["authors"]
+    assert citation["abstract"] == recipe["about"]["summary"] == project["description"]
+    assert citation["license"] == recipe["about"]["license"] == project["license"]
+    needed = [f"python{project['requires-python']}", *project["dependencies"]]
+    python = recipe["context"]["python_min"]
+    run = [entry.replace("${{ python_min }}", python) for entry in recipe["requirements"]["run"]]
+    assert [entry.replace(" ", "") for entry in run] == needed
+    scripts = [f"{name} = {place}" for name, place in project["scripts"].items()]
+    assert recipe["build"]["python"]["entry_points"] == scripts
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs a POSIX shell")
+def test_a_release_needs_a_tag_of_its_version_and_passing_tests(tmp_path: Path) -> None:
+    yaml = pytest.importorskip("yaml", reason="it comes with the extra `docs`")
+    workflow = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text(encoding="utf-8"))
+    jobs = workflow["jobs"]
+    assert jobs["publish"]["needs"] == ["tests", "build"]
+    assert [name for name, job in jobs.items() if "id-token" in job.get("permissions", {})] == ["publish"]
+    (check,) = [step["run"] for step in jobs["build"]["steps"] if "tag" in step.get("name", "")]
+    (tmp_path / "replay_tutorial").mkdir()
+    shutil.copy(PACKAGE / "__init__.py", tmp_path / "replay_tutorial")
+    for tag, address, passes in [
+        (f"v{__version__}", "https://github.com", True),
+        ("v9.9.9", "https://github.com", False),
+        (f"v{__version__}", "https://example.org", False),
+    ]:
+        (tmp_path / "pyproject.toml").write_text(f'Repository = "{address}"\n', encoding="utf-8")
+        environment = {**os.environ, "GITHUB_REF_NAME": tag}
+        done = subprocess.run(["bash", "-e", "-c", check], cwd=tmp_path, env=environment, check=False)
+        assert (done.returncode == 0) == passes, (tag, address)
+
+
+def test_the_paper_cites_what_its_bibliography_and_the_repository_have() -> None:
+    paper = (ROOT / "paper" / "paper.md").read_text(encoding="utf-8")
+    entries = re.findall(r"^@\w+\{(\w+),", (ROOT / "paper" / "paper.bib").read_text("utf-8"), re.MULTILINE)
+    assert sorted(set(re.findall(r"@(\w+)", paper))) == sorted(entries)
+    files = re.findall(r"`((?:docs|chapters)/[\w./-]+)`", paper)
+    assert len(files) >= 5
+    assert [name for name in files if not (ROOT / name).is_file()] == []
+
+
 def test_the_console_script_is_the_command_line() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     module, _, name = project["scripts"]["replay-tutorial"].partition(":")

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.archive import MAX_COUNT, Arrays, Damaged, Reader
-from replay_tutorial.buffers.episode_ring import NO_STEP, RUNNING, START, EpisodeRing
+from replay_tutorial.buffers.episode_ring import NO_STEP, PAD, RUNNING, SHIFT, START, EpisodeRing, Windows
 from replay_tutorial.buffers.jit import Integers
 
 
@@ -46,7 +46,7 @@ def state_of(ring: EpisodeRing) -> Arrays:
     }
 
 
-def ring_from_state(reader: Reader, like: EpisodeRing) -> EpisodeRing:
+def ring_from_state(reader: Reader, like: EpisodeRing, windows: Windows) -> EpisodeRing:
     """Return a new ring with the saved state; raise Damaged if it contradicts itself."""
     ring = EpisodeRing(like.places, like.environments, like.fields)
     counts = np.zeros((5, ring.environments), np.int64)
@@ -69,6 +69,7 @@ def ring_from_state(reader: Reader, like: EpisodeRing) -> EpisodeRing:
         reader.read_into(name, segments(ring, array))
     kinds = np.concatenate(segments(ring, ring.arrays.kinds))
     check("a slot has the wrong kind", ((kinds != NO_STEP) == steps) & (kinds <= START))
+    check_windows(ring, windows)
     masses = np.concatenate(segments(ring, ring.tree.leaves))
     check("a slot that can't be drawn has a mass", (masses == 0.0) | (kinds == START))
     ring.arrays.stored[:] = (ring.arrays.kinds.reshape(ring.environments, -1) != NO_STEP).sum(axis=1)
@@ -108,6 +109,20 @@ def read_table(reader: Reader, ring: EpisodeRing, entries: Integers) -> npt.NDAr
     steps = np.repeat(evicted == 0, places)
     steps[np.cumsum(places) - 1] = False
     return steps
+
+
+def check_windows(ring: EpisodeRing, windows: Windows) -> None:
+    """Raise Damaged unless windows start at exactly the steps that the kernels of `episode_ring` choose."""
+    length, period, boundary = windows
+    slots = np.flatnonzero(ring.arrays.kinds != NO_STEP)
+    environments = slots // ring.places
+    found = ring.look_up(ring.arrays.serials[slots] * ring.environments + environments)
+    heads, starts = ring.arrays.heads[environments], ring.arrays.starts[found.entries]
+    number, steps = heads - (heads - slots) % ring.places - starts, found.ends - starts  # in the episode
+    begins = (number % period == 0) & ((number + length <= steps) | (boundary == PAD) & ~found.running)
+    if boundary == SHIFT:
+        begins |= ~found.running & (number == np.maximum(steps - length, 0))
+    check("a window starts at a wrong step", begins == (ring.arrays.kinds[slots] == START))
 
 
 def check(fault: str, valid: npt.NDArray[np.bool_]) -> None:

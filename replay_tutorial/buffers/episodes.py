@@ -49,7 +49,7 @@ from replay_tutorial.buffers.priorities import (
     masses_of,
     write_weights,
 )
-from replay_tutorial.buffers.rows import check_batch_size, checked_integer, checked_size
+from replay_tutorial.buffers.rows import check_batch_size, checked_at_least, checked_integer, checked_size
 from replay_tutorial.buffers.spaces import flatten
 from replay_tutorial.buffers.staged_steps import StagedSteps
 from replay_tutorial.buffers.sum_tree import ROOT, find_stratified, first_leaf, recompute_above
@@ -151,9 +151,7 @@ class EpisodeReplayBuffer(BaseBuffer):
             ValueError: If a value is out of range, or a field that is required is not declared.
         """
         capacity = checked_size(size)
-        environments = checked_integer("environments", environments)
-        if environments < 1:
-            raise ValueError(f"environments must be at least 1, not {environments}.")
+        environments = checked_at_least("environments", environments, 1)
         if capacity // environments < 3:
             raise ValueError(
                 f"size must be at least {3 * environments}, 3 for each environment, not {size}: a step, its "
@@ -600,7 +598,7 @@ class EpisodeReplayBuffer(BaseBuffer):
         loaded, rules, seen = copy.copy(self), self._prioritization, np.zeros(1)
         loaded._stale_updates = np.full(1, archive.checked_count(counters, "stale_updates"))
         loaded._rng = archive.checked_generator(counters)
-        loaded._ring = ring_from_state(reader, self._ring)
+        loaded._ring = ring_from_state(reader, self._ring, self._windows)
         reader.read_into("seen", [seen])
         rules.check_loaded(loaded._ring.tree.leaves, float(seen[0]))
         loaded._prioritization = Prioritization(self._ring.capacity, seen, rules.alpha, rules.eps)

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from replay_tutorial.buffers.fields import Fields, field_names
 from replay_tutorial.buffers.jit import Bytes, Flags, Floats, Integers, jitable, kernel, types
-from replay_tutorial.buffers.rows import bytes_differ, checked_integer, copy_part, copy_row
+from replay_tutorial.buffers.rows import bytes_differ, checked_at_least, copy_part, copy_row
 
 FloatRows = Annotated[npt.NDArray[np.float64], types.float64[:, ::1]]  # [steps or rows, reward elements]
 Spans = Annotated[npt.NDArray[np.int64], types.int64[:, ::1]]  # [k, 2], byte offsets in a record: start, stop
@@ -57,9 +57,7 @@ def parse_settings(settings: Mapping[str, Any], fields: Fields) -> NStepSettings
         )
     if "size" not in settings:
         raise ValueError("Nstep requires 'size', the number of rewards in a return.")
-    size, gamma = checked_integer("Nstep['size']", settings["size"]), float(settings.get("gamma", 0.99))
-    if size < 1:
-        raise ValueError(f"Nstep['size'] must be at least 1, not {size}.")
+    size, gamma = checked_at_least("Nstep['size']", settings["size"], 1), float(settings.get("gamma", 0.99))
     if not 0.0 <= gamma <= 1.0:
         raise ValueError(f"Nstep['gamma'] must be in [0, 1], not {gamma}.")
     rewards, nexts = field_names(settings.get("rew")), field_names(settings.get("next"))

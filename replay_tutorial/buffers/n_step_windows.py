@@ -30,7 +30,7 @@ from replay_tutorial.buffers.n_step import (
     push_steps,
 )
 from replay_tutorial.buffers.ring import Assignment
-from replay_tutorial.buffers.rows import checked_integer
+from replay_tutorial.buffers.rows import checked_at_least, checked_integer
 
 # Converts stored values of a field, an array of shape (n, ...), to observations if they are frame numbers.
 Restore = Callable[[str, npt.NDArray[Any]], npt.NDArray[Any]]
@@ -320,8 +320,7 @@ class NStep:
             TypeError: If an argument has the wrong type.
             ValueError: If a value is out of range or refers to a field that does not exist.
         """
-        if checked_integer("environments", environments) < 1:
-            raise ValueError(f"environments must be at least 1, not {environments}.")
+        environments = checked_at_least("environments", environments, 1)
         compile_now(count_completed, flush_steps, push_steps)
         self._fields = Fields(env_dict, default_dtype)
         self._windows = Windows(self._fields, Nstep, environments)

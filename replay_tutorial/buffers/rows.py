@@ -110,6 +110,15 @@ def checked_integer(name: str, value: Any) -> int:
     raise TypeError(f"{name} must be an integer, not {value!r:.60}.")
 
 
+def checked_at_least(name: str, value: Any, least: int, limit: float = 1 << 48) -> int:
+    """Convert an integer of at least `least`, and below a limit so that kernels can add a few of them."""
+    if (checked := checked_integer(name, value)) < least:
+        raise ValueError(f"{name} must be at least {least}, not {value}.")
+    if checked >= limit:
+        raise ValueError(f"{name} must be below 2**{math.log2(limit):.0f}, not {value}.")
+    return checked
+
+
 def checked_number(name: str, value: Any) -> float:
     """Convert a real number to a float; an integer that overflows becomes infinity."""
     if not isinstance(value, Real):

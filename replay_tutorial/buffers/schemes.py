@@ -23,7 +23,7 @@ import numpy as np
 
 from replay_tutorial.buffers.gather import ArraySpec
 from replay_tutorial.buffers.jit import Floats, Integers
-from replay_tutorial.buffers.rows import checked_integer, checked_number, random_below
+from replay_tutorial.buffers.rows import checked_at_least, checked_number, random_below
 from replay_tutorial.buffers.sum_tree import ROOT, SumTree, find_stratified
 
 SMALLEST = float(np.finfo(np.float64).tiny)  # stands for probabilities that are too small for a double
@@ -220,7 +220,7 @@ class Geometric(Distribution):
                 f"half_life must be finite and above 0, not {half_life}. To ignore the age, use Uniform()."
             )
         self.half_life = float(half_life)
-        self.environments = checked_positive("environments", environments)
+        self.environments = checked_at_least("environments", environments, 1)
         # P(age + 1) / P(age) = e^-decay. Beyond the limit, P of all but the newest rows is practically 0.
         self._decay = min(math.log(2.0) / self.half_life, 700.0)
 
@@ -292,7 +292,7 @@ class Combined(Scheme):
                 f"Combined requires a scheme that draws every row with a fixed probability, such as "
                 f"Uniform() or Geometric(...), not {scheme!r:.60}."
             )
-        self.newest = checked_positive("newest", newest)
+        self.newest = checked_at_least("newest", newest, 1)
         self.scheme = scheme
 
     def draw(self, stored: StoredRows, batch_size: int, rng: np.random.Generator) -> Drawn:
@@ -358,7 +358,7 @@ class Reverse(Scheme):
             TypeError: If the stride is not an integer.
             ValueError: If the stride is below 1.
         """
-        self.stride = checked_positive("stride", stride)
+        self.stride = checked_at_least("stride", stride, 1, limit=math.inf)
         self.position: int | None = None
 
     def draw(self, stored: StoredRows, batch_size: int, rng: np.random.Generator) -> Drawn:
@@ -381,10 +381,3 @@ class Reverse(Scheme):
     ) -> None:
         """Draw the other rows uniformly."""
         drawn.indexes[positions] = Uniform().draw(stored, len(positions), rng).indexes
-
-
-def checked_positive(name: str, value: object) -> int:
-    """Convert an integer; raise if it is not one, or is below 1."""
-    if (checked := checked_integer(name, value)) < 1:
-        raise ValueError(f"{name} must be at least 1, not {value}.")
-    return checked

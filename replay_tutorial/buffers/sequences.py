@@ -39,7 +39,7 @@ from replay_tutorial.buffers.gather import Gather
 from replay_tutorial.buffers.jit import Flags, Floats, Integers, jitable, kernel
 from replay_tutorial.buffers.n_step import NStepSettings, parse_settings
 from replay_tutorial.buffers.priorities import check_weight_options
-from replay_tutorial.buffers.rows import check_batch_size, checked_integer, random_below
+from replay_tutorial.buffers.rows import check_batch_size, checked_at_least, random_below
 
 BOUNDARIES = {"pad": PAD, "shift": SHIFT, "drop": DROP}
 Lengths = tuple[int, int, int]  # burn_in, length, n
@@ -213,10 +213,9 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
             TypeError: If an argument has the wrong type.
             ValueError: If an argument is out of range, or the fields don't fit: see `EpisodeReplayBuffer`.
         """
-        for name, value, least in (("length", length, 1), ("burn_in", burn_in, 0), ("period", period, 1)):
-            if checked_integer(name, value) < least:
-                raise ValueError(f"{name} must be at least {least}, not {value}.")
-        length, burn_in, period = int(length), int(burn_in), int(period)
+        length = checked_at_least("length", length, 1)
+        burn_in = checked_at_least("burn_in", burn_in, 0)
+        period = checked_at_least("period", period, 1)
         if boundary not in BOUNDARIES:
             raise ValueError(f'boundary must be "pad", "shift" or "drop", not {boundary!r}.')
         if online and alpha != 0.0:

@@ -616,6 +616,7 @@ def test_episode_that_is_gone_is_not_returned_and_otherwise_ignored():
     [
         ("at least 9, 3 for each", {"size": 8, "environments": 3}),
         ("at least 1", {"environments": 0}),
+        (r"environments must be below 2\*\*48", {"environments": 2**70, "size": 2**80}),
         ("no pair such as obs and next_obs", {"env_dict": {"obs": {}, "terminated": {}}}),
         ("no pair", {"env_dict": {"obs": {}, "next_obs": {"shape": 2}, "terminated": {}}}),
         ("'terminated' or 'done'", {"env_dict": {"obs": {}, "next_obs": {}, "truncated": {}}}),
@@ -706,7 +707,8 @@ def test_file_has_only_the_places_in_use(tmp_path):
         ("the wrong kind", {"kinds": (5, 2)}),
         ("the wrong kind", {"kinds": (4, 0)}),
         ("the wrong kind", {"kinds": (4, 3)}),
-        ("drawn has a mass", {"kinds": (4, 1)}),
+        ("drawn has a mass", {"leaves": (5, 1.0)}),
+        ("starts at a wrong step", {"kinds": (4, 1), "leaves": (4, 0.0)}),
         ("a mass is not between", {"leaves": (4, np.inf)}),
     ],
 )

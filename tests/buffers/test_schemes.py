@@ -194,6 +194,7 @@ def test_arguments_of_the_wrong_type_or_range_are_refused():
     refused: list[tuple[Any, type[Exception], str]] = [
         (lambda: Geometric("1"), TypeError, "half_life must be a number"),
         (lambda: Geometric(3, environments=0), ValueError, "environments must be at least 1, not 0"),
+        (lambda: Geometric(3, environments=2**70), ValueError, "environments must be below"),
         (lambda: Reverse(0), ValueError, "stride must be at least 1, not 0"),
         (lambda: Reverse(1.5), TypeError, "stride must be an integer"),
         (lambda: Combined(0), ValueError, "newest must be at least 1, not 0"),

@@ -120,7 +120,7 @@ SPECIAL = [1, L, M - 1, M, M + 1, 3 * M + 7, 60, 2]  # 60 is longer than a ring
 @pytest.mark.parametrize(
     ("period", "burn_in", "n", "time_major"), [(1, L, 3, True), (2, 0, 1, False), (7, 50, 4, False)]
 )
-def test_windows_are_those_of_the_definition(boundary, period, burn_in, n, time_major):
+def test_windows_are_those_of_the_definition(boundary, period, burn_in, n, time_major, tmp_path):
     gamma, places = 0.5, 37
     buffer = SequenceReplayBuffer(
         3 * places + 1,
@@ -137,6 +137,8 @@ def test_windows_are_those_of_the_definition(boundary, period, burn_in, n, time_
     log = Log(3, places, SPECIAL)
     for steps in (4, 9, 20, 40, 130, 31, 1):  # more than five laps
         log.play(buffer, steps)
+        buffer.save(tmp_path / "sequences")
+        copy.deepcopy(buffer).load(tmp_path / "sequences")  # a file with other windows is refused
         expected = log.windows(M, period, boundary)
         if not expected:
             with pytest.raises(ValueError, match="none is complete"):
@@ -483,6 +485,28 @@ def test_saved_and_loaded_buffers_return_the_same_windows(tmp_path):
         different.load(tmp_path / "sequences")
 
 
+@pytest.mark.parametrize("boundary", ["pad", "shift", "drop"])
+def test_file_whose_windows_start_at_other_steps_is_refused(boundary, tmp_path):
+    options = {"boundary": boundary, "period": 2}
+    buffer, log = SequenceReplayBuffer(100, FIELDS, 4, **options), Log(1, 100, [7, 9])
+    log.play(buffer, 24)  # two episodes, and the first steps of a third, which is cut off
+    buffer.on_episode_end()
+    log.heads[0] += 1
+    log.episodes[0].append([])
+    log.places_of[0].append([])
+    log.play(buffer, 6)
+    buffer.save(tmp_path / "file")
+    SequenceReplayBuffer(100, FIELDS, 4, **options).load(tmp_path / "file")
+    kinds, leaves = buffer._ring.arrays.kinds, buffer._ring.tree.leaves
+    for slot in np.flatnonzero(kinds):
+        kinds[slot], kept = 3 - kinds[slot], (kinds[slot], leaves[slot])  # STEP becomes START, and vice versa
+        leaves[slot] = kinds[slot] == 2
+        buffer.save(tmp_path / "file")
+        with pytest.raises(ValueError, match=r"is damaged.*starts at a wrong step"):
+            SequenceReplayBuffer(100, FIELDS, 4, **options).load(tmp_path / "file")
+        kinds[slot], leaves[slot] = kept
+
+
 def test_numpy_integers_neither_overflow_nor_prevent_saving(tmp_path):
     numbers = {"burn_in": np.uint8(100), "period": np.int8(1), "environments": np.int64(1)}
     buffer = SequenceReplayBuffer(500, FIELDS, np.uint8(200), **numbers)
@@ -521,6 +545,9 @@ def test_errors_name_the_remedy():
         (0, {}, ValueError, "length must be at least 1"),
         (3, {"burn_in": -1}, ValueError, "burn_in must be at least 0"),
         (3, {"period": 0}, ValueError, "period must be at least 1"),
+        (3, {"period": 2**48}, ValueError, r"period must be below 2\*\*48"),
+        (3, {"burn_in": 2**63}, ValueError, "burn_in must be below"),
+        (3, {"Nstep": {"size": 2**63}}, ValueError, r"Nstep\['size'\] must be below"),
         (3.5, {}, TypeError, "length must be an integer"),
         (3, {"boundary": "wrap"}, ValueError, '"pad", "shift" or "drop"'),
         (39, {}, ValueError, "size must be at least 41"),

@@ -1,6 +1,7 @@
 # Each target installs what it needs into .venv on first use.
 #   make train         train Ape-X on CartPole-v1, evaluate the policy and draw the learning curve
 #   make test          run all CI checks: lint, format, types, chapters and tests
+#   make quick         check after an edit: lint, types and the tests of the data structures, in about two minutes
 #   make stress        run the stress tests: random kills and interrupts, random histories, several hosts
 #   make notebooks     open the chapters in JupyterLab
 #   make chapters      execute the chapters and renew the outputs in their notebooks
@@ -31,7 +32,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PI
 # Silences mkdocs-material's long warning about mkdocs 2; pyproject.toml keeps mkdocs below 2.
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: train test stress chapters docs docs-serve notebooks bench cluster-demo bench-peers bench-tables report ladders format clean
+.PHONY: train test quick stress chapters docs docs-serve notebooks bench cluster-demo bench-peers bench-tables report ladders format clean
 
 train: .venv/train.stamp
 	$(BIN)/python -m replay_tutorial train $(ENVIRONMENT) $(ARGS)
@@ -43,6 +44,12 @@ test: .venv/test.stamp
 	$(BIN)/python -m replay_tutorial warm-up
 	$(BIN)/python docs/render_chapters.py
 	$(BIN)/python -m pytest -n 3 --dist loadfile $(ARGS)
+
+quick: .venv/test.stamp
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/python -m pytest -n 3 --dist loadfile $(QUICK) $(ARGS)
 
 stress: .venv/test.stamp
 	$(BIN)/python -m pytest tests/stress $(ARGS)

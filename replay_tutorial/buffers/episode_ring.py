@@ -244,9 +244,21 @@ def locate(plain: Plain, slots: Integers, positions: Integers, starts: Integers,
         environment = slots[i] // count
         head = places.heads[environment]
         entry = environment * table + positions[i] % table
-        positions[i] = head - (head - slots[i] % count) % count
+        positions[i] = head - (head - (slots[i] - environment * count)) % count
         starts[i] = max(places.starts[entry], oldest_position(places, environment))
         ends[i] = head if places.ends[entry] == RUNNING else places.ends[entry]
+
+
+@kernel
+def indexes_of(heads: Integers, slots: Integers, count: int) -> Integers:
+    """Return the indexes of the steps in slots; each environment has `count` slots."""
+    indexes = np.empty_like(slots)
+    for i in range(slots.shape[0]):
+        environment = slots[i] // count
+        head = heads[environment]
+        position = head - (head - (slots[i] - environment * count)) % count
+        indexes[i] = position * heads.shape[0] + environment
+    return indexes
 
 
 class Episodes(NamedTuple):

@@ -32,9 +32,10 @@ from replay_tutorial.buffers.episode_ring import (
     append_steps,
     end_running_episode,
     evict_episodes,
+    indexes_of,
 )
 from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, FiniteFields
-from replay_tutorial.buffers.gather import Gather
+from replay_tutorial.buffers.gather import Gather, pair_dtype
 from replay_tutorial.buffers.jit import Floats, Integers, int64, kernel, writable
 from replay_tutorial.buffers.n_step import END_FIELDS
 from replay_tutorial.buffers.n_step_windows import added_environments, byte_spans, differ
@@ -49,7 +50,14 @@ from replay_tutorial.buffers.priorities import (
     masses_of,
     write_weights,
 )
-from replay_tutorial.buffers.rows import check_batch_size, checked_at_least, checked_integer, checked_size
+from replay_tutorial.buffers.rows import (
+    check_batch_size,
+    checked_at_least,
+    checked_integer,
+    checked_size,
+    next_slots,
+    take_pairs,
+)
 from replay_tutorial.buffers.spaces import flatten
 from replay_tutorial.buffers.staged_steps import StagedSteps
 from replay_tutorial.buffers.sum_tree import ROOT, find_stratified, first_leaf, recompute_above
@@ -192,6 +200,7 @@ class EpisodeReplayBuffer(BaseBuffer):
         )
         self._ring = EpisodeRing(capacity // environments, environments, stored)
         self._gather, self._gather_nexts = Gather(stored), Gather(selected(stored, self._nexts))
+        self._pair = pair_dtype(stored, self._nexts)
         self._staged = self._staging(1)
         self._compared = byte_spans(stored, self._nexts)
         self._prioritization = Prioritization(self._ring.capacity, np.full(1, NO_PRIORITY), alpha, eps)
@@ -355,13 +364,22 @@ class EpisodeReplayBuffer(BaseBuffer):
         """
         slots, weights = self._draw(batch_size, beta, normalize)
         batch = self._transitions(slots, slots)
-        return batch | {"indexes": self._indexes_of(slots), "weights": weights}
+        return batch | {
+            "indexes": indexes_of(self._ring.arrays.heads, slots, self._ring.places),
+            "weights": weights,
+        }
 
     def _transitions(self, slots: Integers, lasts: Integers) -> Batch:
         """Return the fields of the steps in slots, with the `next_` fields of the steps in `lasts`."""
-        batch = self._gather.take(self._ring.arrays.rows, slots, {})
-        nexts = self._gather_nexts.take(self._ring.arrays.rows, self._following(lasts), {})
-        batch |= {next_name: nexts[name] for name, next_name in self._nexts.items()}
+        rows, places = self._ring.arrays.rows, self._ring.places
+        if self._pair is not None:
+            copies = np.empty((len(slots), self._pair.itemsize), np.uint8)
+            take_pairs(rows, slots, lasts, places, copies)
+            batch: Any = copies.view(self._pair).reshape(-1)
+        else:
+            batch = self._gather.take(rows, slots, {})
+            nexts = self._gather_nexts.take(rows, next_slots(lasts, places), {})
+            batch |= {next_name: nexts[name] for name, next_name in self._nexts.items()}
         return {name: batch[name] for name in self._fields.fields}
 
     def _draw(self, batch_size: int, beta: float, normalize: str) -> tuple[Integers, Any]:
@@ -380,18 +398,6 @@ class EpisodeReplayBuffer(BaseBuffer):
     def _check_not_empty(self, batch_size: int) -> None:
         if self._ring.stored == 0:
             raise ValueError(f"Can't sample {batch_size} steps: the buffer is empty. Add some first.")
-
-    def _following(self, slots: Integers) -> Integers:
-        """Return the next slots in their rings."""
-        following = slots + 1
-        following[following % self._ring.places == 0] -= self._ring.places
-        return following
-
-    def _indexes_of(self, slots: Integers) -> Integers:
-        """Return the indexes of the steps in slots."""
-        environments, places = slots // self._ring.places, slots % self._ring.places
-        heads = self._ring.arrays.heads[environments]
-        return (heads - (heads - places) % self._ring.places) * self._ring.environments + environments
 
     def update_priorities(self, indexes: npt.ArrayLike, priorities: npt.ArrayLike) -> None:
         """Set the priorities of steps.

@@ -64,8 +64,11 @@ class Gather:
         count = len(slots)
         small = np.empty((count, self._small.itemsize), np.uint8)
         records = small.view(self._small).reshape(-1)
-        if self._small_bytes == rows.shape[1] and threads == 1 and not out:
-            (take_runs if in_runs else take_rows)(rows, slots, small)
+        if not self._large and threads == 1 and not out:
+            if self._small_bytes < rows.shape[1]:
+                take_parts(rows, slots, 0, small, self._small_bytes)
+            else:
+                (take_runs if in_runs else take_rows)(rows, slots, small)
             return {name: records[name] for name in self._names}
         specs: dict[str, ArraySpec] = {
             f.name: (f.dtype, f.shape) for f, _ in self._large if f.name not in out
@@ -89,6 +92,32 @@ class Gather:
         if not (self._large or out):
             return {name: records[name] for name in self._names}
         return self.take(as_bytes(records), np.arange(len(records)), out)
+
+
+def pair_dtype(fields: Fields, nexts: Mapping[str, str]) -> np.dtype[Any] | None:
+    """Return the dtype of a row and the part of the next row that contains its next observations.
+
+    Args:
+        fields: The fields of a row.
+        nexts: Maps the names of observations to those of the next observations.
+
+    Returns:
+        The dtype, or None if a field is large and therefore copied to an array of its own.
+    """
+    if any(field.nbytes >= LARGE for field in fields.fields.values()):
+        return None
+    places: Any = fields.dtype.fields  # name → dtype and offset
+    unit = math.lcm(8, *(field.dtype.itemsize for field in fields.fields.values()))
+    end = max(places[name][1] + places[name][0].itemsize for name in nexts)
+    offsets = [places[name][1] for name in fields.fields]
+    return np.dtype(
+        {
+            "names": [*fields.fields, *nexts.values()],
+            "formats": [places[name][0] for name in (*fields.fields, *nexts)],
+            "offsets": offsets + [fields.dtype.itemsize + places[name][1] for name in nexts],
+            "itemsize": fields.dtype.itemsize + -(-end // unit) * unit,
+        }
+    )
 
 
 def new_arrays(count: int, specs: Mapping[str, ArraySpec]) -> Batch:

@@ -24,15 +24,21 @@ from replay_tutorial.buffers.episode_ring import NO_STEP, RUNNING, Places, Plain
 from replay_tutorial.buffers.episodes import EpisodeReplayBuffer, selected
 from replay_tutorial.buffers.fields import Batch, EnvDict
 from replay_tutorial.buffers.gather import Gather
-from replay_tutorial.buffers.jit import Flags, Floats, Integers, int64, kernel
+from replay_tutorial.buffers.jit import Flags, Floats, Integers, int64, jitable, kernel
 from replay_tutorial.buffers.n_step import NStepSettings, parse_settings
-from replay_tutorial.buffers.rows import checked_number, random_below
+from replay_tutorial.buffers.rows import checked_number, next_slots, random_below
 
 STRATEGIES = ("future", "final", "episode", "random")
 FUTURE, FINAL, EPISODE, RANDOM = range(4)
 
 # compute_reward and compute_terminated: achieved goals, goals, and the stored fields of the steps
 Compute = Callable[[Any, Any, Batch], Any]
+
+
+@jitable
+def wrapped(slot: int, ring: int, count: int) -> int:
+    """Return the slot in the ring that begins at the slot `ring`, for a slot up to `count` outside of it."""
+    return slot + count if slot < ring else slot - count if slot >= ring + count else slot
 
 
 @kernel
@@ -74,11 +80,12 @@ def draw_goals(
     places = Places(*plain)
     environments, batch_size = places.heads.shape[0], slots.shape[0]
     count, table = places.kinds.shape[0] // environments, places.starts.shape[0] // environments
-    positions, starts = np.empty(batch_size, np.int64), np.empty(batch_size, np.int64)
-    ends = np.empty(batch_size, np.int64)
+    positions, rings = np.empty(batch_size, np.int64), np.empty(batch_size, np.int64)  # of each row
+    starts, ends = np.empty(batch_size, np.int64), np.empty(batch_size, np.int64)
     locate(plain, slots, positions, starts, ends)
     for i in range(batch_size):
         environment = slots[i] // count
+        rings[i] = environment * count  # the first slot
         indexes[i] = positions[i] * environments + environment
         relabelled[i] = uniforms[i] < relabel
         if strategy == FINAL and relabelled[i]:  # a running episode has no final step yet
@@ -87,14 +94,14 @@ def draw_goals(
         if strategy != RANDOM:
             low = starts[i] if strategy == EPISODE else positions[i] if strategy == FUTURE else ends[i] - 1
             step = low + int64(uniforms[batch_size + i] * (ends[i] - low))
-            goals[i] = environment * count + (step + 1) % count  # after the action of the step
+            goals[i] = wrapped(slots[i] + step - positions[i] + 1, rings[i], count)  # after its action
     total, of_relabelled = 0, 0
     for wanted in (True, False):
         for i in range(batch_size):
             if relabelled[i] == wanted:
                 firsts[i], counts[i] = total, min(n, ends[i] - positions[i])
-                for step in range(positions[i], positions[i] + counts[i]):
-                    window[total], owners[total] = slots[i] // count * count + step % count, i
+                for slot in range(slots[i], slots[i] + counts[i]):
+                    window[total], owners[total] = wrapped(slot, rings[i], count), i
                     total += 1
         of_relabelled = total if wanted else of_relabelled
     return of_relabelled, total
@@ -294,16 +301,16 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
         n, gamma = (1, 1.0) if self._n_step is None else (self._n_step.size, self._n_step.gamma)
         relabelled, window = np.empty(batch_size, np.bool_), np.empty(batch_size * n, np.int64)
         owners, (indexes, firsts, counts, lasts) = window.copy(), np.empty((4, batch_size), np.int64)
-        random = self._strategy == RANDOM
-        goal_slots = self._following(self._random_steps(batch_size)) if random else np.empty_like(slots)
+        goal_slots = np.empty_like(slots)
+        if self._strategy == RANDOM:
+            goal_slots = next_slots(self._random_steps(batch_size), self._ring.places)
         changed, total = draw_goals(
             *(self._ring.plain, slots, self._rng.random(2 * batch_size), self._relabel, self._strategy, n),
             *(indexes, relabelled, goal_slots, firsts, counts, window, owners),
         )
         window = window[:total]
         goals = self._gather_goals.take(self._ring.arrays.rows, goal_slots, {})[self._achieved]
-        steps = self._transitions(window, window)
-        rewards, terminated = self._outcomes(steps, goals.take(owners[:changed], 0))
+        rewards, terminated = self._outcomes(window, goals.take(owners[:changed], 0))
         returns, discounts = np.empty((2, batch_size))
         sum_windows(rewards, terminated, firsts, counts, gamma, returns, discounts, lasts)
 
@@ -338,14 +345,14 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
             missing = missing[arrays.kinds[slots[missing]] == NO_STEP]
         return slots
 
-    def _outcomes(self, steps: Batch, goals: Any) -> tuple[Floats, Flags]:
+    def _outcomes(self, window: Integers, goals: Any) -> tuple[Floats, Flags]:
         """Return the rewards of steps and whether they terminate; the first steps belong to the goals."""
+        steps = self._transitions(window, window)
         reward, flag = steps[self._rewards[0]], steps[self._terminates[0]]
         rewards, terminated = reward.reshape(len(reward)).astype(np.float64), flag.reshape(len(flag)) != 0
         if count := len(goals):
             relabelled = {name: column[:count] for name, column in steps.items()}
-            # compute_reward may change its arguments, so it gets copies.
-            copies = {name: column.copy() for name, column in relabelled.items()}
+            copies = self._transitions(window[:count], window[:count])  # compute_reward may change them
             reward = self._compute_reward(copies[f"next_{self._achieved}"], goals.copy(), copies)
             rewards[:count] = checked_result("compute_reward", reward, count, "biuf")
             flag = self._compute_terminated(relabelled[f"next_{self._achieved}"], goals, relabelled)

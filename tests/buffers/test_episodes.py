@@ -514,6 +514,24 @@ def test_large_and_several_observations_share_their_memory():
     assert buffer.episodes()["return"].tolist() == [2 * (24 + 25 + 26), 2 * (27 + 28 + 29)]
 
 
+def test_sampled_arrays_are_aligned_for_every_order_of_the_fields():
+    """PyTorch requires strides that are multiples of the element size."""
+    kinds = [np.uint8, np.complex128, np.float16, np.int64]
+    specs = {f"{kind.__name__}": {"shape": 3, "dtype": kind} for kind in kinds}
+    specs |= {f"next_{name}": spec for name, spec in specs.items()}
+    for order in (list(specs), list(specs)[::-1]):
+        fields = {"terminated": FLAG, **{name: specs[name] for name in order}}
+        buffer = EpisodeReplayBuffer(60, fields, environments=2, seed=0)
+        for step in range(40):  # the rings wrap around
+            values = {name: np.full((2, 3), step + name.startswith("next_")) for name in specs}
+            buffer.add_step(**values, terminated=[step % 7 == 6] * 2)
+        batch = buffer.sample(104)  # of 52 steps: contains each, by the strata
+        for name in kinds:
+            one, other = batch[name.__name__], batch[f"next_{name.__name__}"]
+            assert (other == one + 1).all() and {*one.real.ravel().tolist()} == {*range(14, 40)}
+            assert all(a.flags.aligned and a.strides[0] % a.itemsize == 0 for a in (one, other))
+
+
 def test_updated_observation_is_seen_from_both_sides():
     buffer = EpisodeReplayBuffer(20, SMALL, seed=0)
     buffer.add(**line(4))

@@ -18,7 +18,7 @@ from replay_tutorial import MPPrioritizedReplayBuffer, MPReplayBuffer
 START_METHODS = ["fork", "spawn", "forkserver"] if os.name == "posix" else ["spawn"]
 BUFFERS = [MPReplayBuffer, MPPrioritizedReplayBuffer]
 WIDTH = 8
-POLL_SECONDS = 300  # seconds; a test that waits longer hangs
+POLL_SECONDS = 900  # seconds that a test may take on a busy machine; one that takes longer hangs
 SIGNIFICANCE = 1e-4  # of a chi-square test with a fixed seed: one in ten thousand seeds is unlucky
 
 every_start_method = pytest.mark.parametrize("start_method", START_METHODS)

@@ -4,6 +4,7 @@ The objects and their calls are in `interrupts`. `tests/stress/test_interrupt_st
 """
 
 import gc
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,15 @@ FILE_CALLS = ("save", "load")
 SOME = 40
 # The next calls, which take long, too, are tried after one interrupt in so many.
 CHECKS, FILE_CHECKS = 8, 40
+
+
+@pytest.fixture(autouse=True)
+def only_own_garbage() -> Iterator[None]:
+    """Keeps what exists out of the collections of a test, which take a second each otherwise."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 # A file that an interrupted `save` had just opened is closed when it is deleted, and Python warns of that.

@@ -6,6 +6,7 @@ from typing import Any, Self, TypedDict
 
 from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.fields import Fields
+from replay_tutorial.buffers.gather import ArraySpec, array_specs
 
 
 class CpprbKwargs(TypedDict, total=False):
@@ -60,6 +61,11 @@ class BaseBuffer:
     def get_next_index(self) -> int:
         """Return the index of the next row to be added."""
         return self._ring.next_index
+
+    @property
+    def field_specs(self) -> dict[str, ArraySpec]:
+        """The dtype and shape of each field of a sampled transition."""
+        return array_specs(self._fields)
 
     @property
     def nbytes(self) -> int:

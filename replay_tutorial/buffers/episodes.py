@@ -36,20 +36,19 @@ from replay_tutorial.buffers.episode_ring import (
 )
 from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, FiniteFields
 from replay_tutorial.buffers.gather import Gather, pair_dtype
-from replay_tutorial.buffers.jit import Floats, Integers, int64, kernel, writable
+from replay_tutorial.buffers.jit import Floats, Integers, kernel, writable
 from replay_tutorial.buffers.n_step import END_FIELDS
 from replay_tutorial.buffers.n_step_windows import added_environments, byte_spans, differ
 from replay_tutorial.buffers.priorities import (
-    BAD_PRIORITY,
     DONE,
     NO_PRIORITY,
     UNKNOWN_INDEX,
     Formula,
     Prioritization,
     check_weight_options,
-    masses_of,
     write_weights,
 )
+from replay_tutorial.buffers.prioritized import update_leaves
 from replay_tutorial.buffers.rows import (
     check_batch_size,
     checked_at_least,
@@ -60,7 +59,7 @@ from replay_tutorial.buffers.rows import (
 )
 from replay_tutorial.buffers.spaces import flatten
 from replay_tutorial.buffers.staged_steps import StagedSteps
-from replay_tutorial.buffers.sum_tree import ROOT, find_stratified, first_leaf, recompute_above
+from replay_tutorial.buffers.sum_tree import ROOT, find_stratified
 
 
 @kernel
@@ -74,31 +73,25 @@ def update_masses(
 ) -> int:
     """Set the masses of steps, update the maximum priority, and count updates of steps no longer stored.
 
-    Return DONE, UNKNOWN_INDEX or BAD_PRIORITY; if it is not DONE, nothing has changed.
+    Return the status of `check_update`; if it is not DONE, nothing has changed.
     """
     places = Places(*plain)
-    environments = places.heads.shape[0]
-    count = places.kinds.shape[0] // environments
-    for i in range(indexes.shape[0]):
-        if not indexes[i] >= 0 or indexes[i] // environments >= places.heads[indexes[i] % environments]:
-            return UNKNOWN_INDEX
-        if not 0.0 <= priorities[i] <= formula[2]:
-            return BAD_PRIORITY
-    masses = masses_of(priorities, formula[0], formula[1])
-    first_node, slots = int64(first_leaf(places.sums)), np.empty(indexes.shape[0], np.int64)
-    changes, max_priority = 0, max_given[0]
+    environments, capacity = places.heads.shape[0], places.kinds.shape[0]
+    count = capacity // environments
+    rows = np.empty_like(indexes)  # as in a ring of `capacity` slots whose rows are those of the second lap
     for i in range(indexes.shape[0]):
         environment, position = indexes[i] % environments, indexes[i] // environments
-        slot = environment * count + position % count
-        if position > places.heads[environment] - count and places.kinds[slot] == START:
-            places.sums[first_node + slot] = masses[i]  # the last priority of a repeated index counts
-            max_priority = max(max_priority, priorities[i])
-            slots[changes] = slot
-            changes += 1
-    recompute_above(places.sums, places.minima, slots[:changes])
-    max_given[0] = max_priority
-    stale_updates[0] += indexes.shape[0] - changes
-    return DONE
+        slot, head = environment * count + position % count, places.heads[environment]
+        if not 0 <= position < head:
+            rows[i] = -1  # unknown
+        elif position > head - count and places.kinds[slot] == START:
+            rows[i] = capacity + slot
+        else:
+            rows[i] = 0  # of the first lap, and therefore replaced
+    return update_leaves(
+        *(rows, priorities, capacity, 2 * capacity, capacity, formula),
+        *(places.sums, places.minima, max_given, stale_updates),
+    )
 
 
 class EpisodeReplayBuffer(BaseBuffer):

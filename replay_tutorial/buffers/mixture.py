@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.fields import Batch
-from replay_tutorial.buffers.gather import DRAW_SPECS, ArraySpec, array_specs, new_arrays
+from replay_tutorial.buffers.gather import DRAW_SPECS, ArraySpec, new_arrays
 from replay_tutorial.buffers.jit import Floats, Integers
 from replay_tutorial.buffers.priorities import check_weight_options
 from replay_tutorial.buffers.rows import check_batch_size, checked_number
@@ -38,6 +38,11 @@ class SampledByScheme(Protocol):
 
     def get_stored_size(self) -> int:
         """Return the number of stored transitions."""
+        ...
+
+    @property
+    def field_specs(self) -> dict[str, ArraySpec]:
+        """The dtype and shape of each field of a sampled transition."""
         ...
 
 
@@ -104,9 +109,9 @@ class Mixture:
         self._shares = np.array([component.share for component in self._components])  # float64[components]
         if not abs(self._shares.sum() - 1.0) <= ROUNDING:
             raise ValueError(f"The shares must add up to 1, not {self._shares.sum()}: {self._shares}.")
-        self._specs = sampled_fields(buffers[0])
+        self._specs = buffers[0].field_specs
         for component in self._components:
-            if (specs := sampled_fields(component.buffer)) != self._specs:
+            if (specs := component.buffer.field_specs) != self._specs:
                 first = self._components[0].name
                 wrong = sorted({field for field, _ in specs.items() ^ self._specs.items()})
                 raise ValueError(
@@ -255,10 +260,3 @@ def checked_component(name: str, given: Any) -> Component:
 def has_priorities(buffer: Any) -> bool:
     """Return whether the rows of a buffer have priorities."""
     return hasattr(buffer, "update_priorities")
-
-
-def sampled_fields(buffer: Any) -> dict[str, ArraySpec]:
-    """Return dtype and shape of the fields of a sample."""
-    specs: dict[str, ArraySpec] = getattr(buffer, "_sampled", None) or array_specs(buffer._fields)
-    added = DRAW_SPECS.keys() if has_priorities(buffer) else set[str]()
-    return {name: spec for name, spec in specs.items() if name not in added}

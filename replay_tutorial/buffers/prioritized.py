@@ -22,7 +22,7 @@ import numpy.typing as npt
 from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.base import CpprbKwargs
 from replay_tutorial.buffers.fields import Batch, EnvDict
-from replay_tutorial.buffers.gather import DRAW_SPECS, Out, write_to_out
+from replay_tutorial.buffers.gather import DRAW_SPECS, ArraySpec, Out, write_to_out
 from replay_tutorial.buffers.jit import Floats, Integers, int64, kernel
 from replay_tutorial.buffers.priorities import (
     DONE,
@@ -303,6 +303,11 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         )
         if status != DONE:
             raise rules.update_error(status, checked, given, next_index)
+
+    @property
+    def field_specs(self) -> dict[str, ArraySpec]:
+        """The dtype and shape of each field of a sampled transition, and of `times_sampled` if counted."""
+        return {name: spec for name, spec in self._sampled.items() if name not in DRAW_SPECS}
 
     @property
     def stale_updates(self) -> int:

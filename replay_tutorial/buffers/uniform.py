@@ -238,6 +238,11 @@ class ReplayBuffer(BaseBuffer):
         return self._window is not None
 
     @property
+    def field_specs(self) -> dict[str, ArraySpec]:
+        """The dtype and shape of each field of a sampled transition, and of `times_sampled` if counted."""
+        return dict(self._sampled)
+
+    @property
     def nbytes(self) -> int:
         """Bytes reserved for transitions."""
         return self._ring.nbytes + (self._frames.nbytes if self._frames else 0)

@@ -21,12 +21,11 @@ import numpy.typing as npt
 
 from replay_tutorial.buffers.cast import cast
 from replay_tutorial.buffers.episode_ring import NO_STEP, RUNNING, Places, Plain, locate
-from replay_tutorial.buffers.episodes import EpisodeReplayBuffer, selected
+from replay_tutorial.buffers.episodes import EpisodeReplayBuffer
 from replay_tutorial.buffers.fields import Batch, EnvDict
-from replay_tutorial.buffers.gather import Gather
 from replay_tutorial.buffers.jit import Flags, Floats, Integers, int64, jitable, kernel
 from replay_tutorial.buffers.n_step import NStepSettings, parse_settings
-from replay_tutorial.buffers.rows import checked_number, next_slots, random_below
+from replay_tutorial.buffers.rows import checked_number, next_slots, random_below, take_parts
 
 STRATEGIES = ("future", "final", "episode", "random")
 FUTURE, FINAL, EPISODE, RANDOM = range(4)
@@ -256,7 +255,6 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
         self._compute_reward, self._compute_terminated = compute_reward, compute_terminated
         self._strategy = STRATEGIES.index(strategy)
         self._goal, self._achieved = goal, achieved_goal
-        self._gather_goals = Gather(selected(self._ring.fields, [achieved_goal]))
         self._n_step = None if Nstep is None else self._parse(Nstep, rew)
 
     def _parse(self, settings: Mapping[str, Any], rew: str) -> NStepSettings:
@@ -309,7 +307,7 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
             *(indexes, relabelled, goal_slots, firsts, counts, window, owners),
         )
         window = window[:total]
-        goals = self._gather_goals.take(self._ring.arrays.rows, goal_slots, {})[self._achieved]
+        goals = self._goals_in(goal_slots)
         rewards, terminated = self._outcomes(window, goals.take(owners[:changed], 0))
         returns, discounts = np.empty((2, batch_size))
         sum_windows(rewards, terminated, firsts, counts, gamma, returns, discounts, lasts)
@@ -328,6 +326,14 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
             by_row = relabelled.reshape(-1, *(1 for _ in goals.shape[1:]))
             np.copyto(batch[name], goals, where=by_row)
         return batch | {"indexes": indexes, "weights": weights, "relabelled": relabelled}
+
+    def _goals_in(self, slots: Integers) -> Any:
+        """Return the achieved goals in slots, of shape (n, *shape)."""
+        field = self._ring.fields.fields[self._achieved]
+        places: Any = self._ring.fields.dtype.fields  # name → dtype and offset
+        goals = np.empty((len(slots), field.nbytes), np.uint8)
+        take_parts(self._ring.arrays.rows, slots, places[self._achieved][1], goals, field.nbytes)
+        return goals.view(field.dtype).reshape(len(slots), *field.shape)
 
     def _random_steps(self, count: int) -> Integers:
         """Draw stored steps uniformly, from all environments; return their slots, int64[count]."""

@@ -10,6 +10,7 @@
 #   make bench         compare the buffers with cpprb
 #   make bench-peers   compare the buffers with all other libraries and draw the charts
 #   make bench-tables  compare the tables with Reverb
+#   make conformance   check properties of correct replay in our buffers and in other libraries
 #   make report        re-run the benchmarks of the site and the README; ARGS=--full includes training runs
 #   make ladders       measure the chapters' ladders for the site
 #   make cluster-demo  train on three simulated hosts (Linux); ARGS="--kill-after 20" kills one of them
@@ -32,7 +33,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PI
 # Silences mkdocs-material's long warning about mkdocs 2; pyproject.toml keeps mkdocs below 2.
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: train test quick stress chapters docs docs-serve notebooks bench cluster-demo bench-peers bench-tables report ladders format clean
+.PHONY: train test quick stress chapters docs docs-serve notebooks bench cluster-demo bench-peers bench-tables conformance report ladders format clean
 
 train: .venv/train.stamp
 	$(BIN)/python -m replay_tutorial train $(ENVIRONMENT) $(ARGS)
@@ -86,6 +87,10 @@ bench-tables: .venv/bench.stamp .venv/reverb.stamp
 	$(BIN)/python -m replay_tutorial bench tables --json docs/measurements/tables.json \
 		--markdown docs/measurements/beside_reverb.md $(ARGS)
 
+conformance: .venv/peers.stamp .venv/tianshou.stamp .venv/torchrl.stamp
+	$(BIN)/python -m replay_tutorial conformance --json docs/measurements/conformance.json \
+		--markdown docs/measurements/conformance.md $(ARGS)
+
 report: .venv/peers.stamp .venv/tianshou.stamp .venv/reverb.stamp
 	$(BIN)/python -m replay_tutorial bench report $(ARGS)
 
@@ -122,6 +127,13 @@ clean:
 	$(BIN)/python -m venv --clear .venv/reverb
 	.venv/reverb/bin/python -m pip install --quiet --disable-pip-version-check "dm-reverb[tensorflow]==0.14.0" \
 		&& touch $@ || { rm -rf .venv/reverb; echo "Reverb can't be installed here. The benchmark skips it."; }
+
+# TorchRL's sum tree is compiled for certain versions of PyTorch; 0.14 requires 2.14 or newer.
+.venv/torchrl.stamp: .venv/made.stamp
+	$(BIN)/python -m venv --clear .venv/torchrl
+	.venv/torchrl/bin/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) \
+		torchrl==0.14.1 tensordict==0.14.3 torch==2.14.1 numpy==2.4.6 \
+		&& touch $@ || { rm -rf .venv/torchrl; echo "TorchRL can't be installed here; it is checked without priorities."; }
 
 .venv/%.stamp: .venv/made.stamp pyproject.toml constraints.txt
 	@echo "Installing the dependencies of 'make $*' into .venv (once, takes a few minutes) ..."

@@ -41,6 +41,7 @@ commands:
   plot RUN...         plot the learning curves of several runs in one figure
   warm-up             compile all kernels in advance, for container images and CI
   bench               compare the buffers with other libraries
+  conformance         check properties of correct replay in our buffers and in other libraries
   cluster             check a Ray cluster, or print a file that starts one
   tables              serve tables of trajectories to other processes, or show a server's tables
 
@@ -53,6 +54,7 @@ EXTRAS = {**dict.fromkeys(TRAIN_MODULES, "train"), "ray": "cluster"}
 # Commands with subcommands: module and function.
 SUBCOMMANDS = {
     "bench": ("replay_tutorial.bench.command", "main"),
+    "conformance": ("replay_tutorial.bench.conformance.command", "main"),
     "cluster": ("replay_tutorial.cluster.command", "cluster"),
     "tables": ("replay_tutorial.tables.command", "tables"),
 }
@@ -247,11 +249,11 @@ def warm_up(arguments: Sequence[str]) -> int:
 
 def run_subcommand(name: str, arguments: Sequence[str]) -> int:
     """Run a command that has subcommands."""
-    if name == "bench" and importlib.util.find_spec("replay_tutorial.bench") is None:
-        exit_with_error(
-            name, "the benchmarks are not installed; run `make bench` in a clone of the repository."
-        )
     place, command_name = SUBCOMMANDS[name]
+    if ".bench." in place and importlib.util.find_spec("replay_tutorial.bench") is None:
+        exit_with_error(
+            name, f"the benchmarks are not installed; run `make {name}` in a clone of the repository."
+        )
     command = getattr(importlib.import_module(place), command_name)
     restore_interrupts()
     return command(list(arguments))

@@ -74,7 +74,7 @@ def test_package_imports_nothing_before_the_program_has_set_its_signals():
     assert told.strip() == "{'replay_tutorial'}"
 
 
-NAMES = ["train", "resume", "evaluate", "play", "plot", "warm-up", "bench"]  # and cluster, tables
+NAMES = ["train", "resume", "evaluate", "play", "plot", "warm-up", "bench"]  # and three more
 HELP = """
 import contextlib, sys
 from replay_tutorial.__main__ import main
@@ -92,7 +92,7 @@ def test_every_command_has_help_that_waits_for_no_library():
     program = [sys.executable, "-c", HELP, *NAMES]
     told = subprocess.run(program, capture_output=True, text=True, check=True).stdout
     modules = told.splitlines()[-1]
-    for name in [*NAMES, "cluster", "tables"]:
+    for name in [*NAMES, "conformance", "cluster", "tables"]:
         assert f"\n  {name} " in told
     for name in NAMES:
         assert f"usage: python -m replay_tutorial {name}" in told

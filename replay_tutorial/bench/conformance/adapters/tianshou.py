@@ -1,0 +1,126 @@
+"""tianshou: each step is added as a `Batch`; n-step targets are those of `Algorithm.compute_nstep_return`."""
+
+import pickle
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from replay_tutorial.bench.conformance.library import Buffer, Library, Row, rows
+from replay_tutorial.bench.conformance.world import LENGTHS, Step
+
+data: Any = import_module("tianshou.data")
+base: Any = import_module("tianshou.algorithm.algorithm_base")
+torch: Any = import_module("torch")
+
+
+class _Rows(Buffer):
+    """A buffer of rows."""
+
+    def __init__(self, buffer: Any, environments: int = 1, goals: bool = False) -> None:
+        self.buffer, self.environments, self.goals = buffer, environments, goals
+
+    def add(self, tick: Sequence[Step]) -> None:
+        def places(name: str) -> Any:
+            here = np.array([getattr(step, name) for step in tick], np.float32)
+            if self.goals:
+                return data.Batch(observation=here, achieved_goal=here, desired_goal=np.full_like(here, -1))
+            return here
+
+        step = data.Batch(
+            obs=places("obs"),
+            act=np.zeros(len(tick), np.int64),
+            rew=np.array([step.reward for step in tick]),
+            terminated=np.array([step.terminated for step in tick]),
+            truncated=np.array([step.truncated for step in tick]),
+            obs_next=places("next_obs"),
+            info=np.array([{} for _ in tick]),
+        )
+        if self.environments > 1:
+            self.buffer.add(step, buffer_ids=np.arange(self.environments))
+        else:
+            self.buffer.add(step[0])
+
+    def sample(self, count: int) -> list[Row]:
+        batch, indexes = self.buffer.sample(count)
+        weight = batch.weight if "weight" in batch.get_keys() else None
+        obs, following, goal = batch.obs, batch.obs_next, None
+        if self.goals:
+            obs, following, goal = obs.observation, following.observation, obs.desired_goal
+        if obs.ndim == 3:  # stacks: [batch, frames, coordinates]
+            obs, following = (part.reshape(len(part), -1) for part in (obs, following))
+        discount = 1.0 - batch.terminated
+        return rows(obs, following, batch.rew, discount, handle=indexes, weight=weight, goal=goal)
+
+    def update(self, handles: Sequence[int], priorities: Sequence[float]) -> None:
+        self.buffer.update_weight(np.array(handles), np.array(priorities))
+
+
+class _NStepRows(_Rows):
+    """Rows of n-step targets; two calls with constant values separate reward and discount."""
+
+    def __init__(self, buffer: Any, environments: int, n: int, gamma: float) -> None:
+        super().__init__(buffer, environments)
+        self.n, self.gamma = n, gamma
+
+    def sample(self, count: int) -> list[Row]:
+        """Sample rows with n-step targets."""
+        batch, indexes = self.buffer.sample(count)
+        lasts: Any = None
+
+        def returns(value: float) -> Any:
+            def target_q(_buffer: Any, at: Any) -> Any:
+                nonlocal lasts
+                lasts = at
+                return torch.full((len(at),), value)
+
+            compute = base.Algorithm.compute_nstep_return
+            return compute(batch, self.buffer, indexes, target_q, self.gamma, self.n).returns.numpy()
+
+        reward, with_one = returns(0.0), returns(1.0)
+        return rows(batch.obs, self.buffer[lasts].obs_next, reward, with_one - reward)
+
+
+class _Tianshou(Library):
+    """Tsinghua's library."""
+
+    name = "tianshou"
+    distributions = ("tianshou", "torch")
+
+    def uniform(self, capacity: int, environments: int = 1) -> Buffer:
+        if environments > 1:
+            return _Rows(data.VectorReplayBuffer(capacity, environments), environments)
+        return _Rows(data.ReplayBuffer(capacity))
+
+    def shared(self, capacity: int, truncation: bool) -> Buffer:
+        return _Rows(data.ReplayBuffer(capacity, ignore_obs_next=True))
+
+    def n_step(self, capacity: int, n: int, gamma: float, environments: int = 1) -> Buffer:
+        if environments > 1:
+            return _NStepRows(data.VectorReplayBuffer(capacity, environments), environments, n, gamma)
+        return _NStepRows(data.ReplayBuffer(capacity), 1, n, gamma)
+
+    def stacked(self, capacity: int, frames: int) -> Buffer:
+        return _Rows(data.ReplayBuffer(capacity, stack_num=frames, ignore_obs_next=True))
+
+    def prioritized(self, capacity: int, alpha: float) -> Buffer:
+        return _Rows(data.PrioritizedReplayBuffer(capacity, alpha=alpha, beta=1.0))
+
+    def hindsight(self, capacity: int, strategy: str) -> Buffer:
+        if strategy != "future":
+            return super().hindsight(capacity, strategy)
+
+        def reward(after: Any, goals: Any) -> Any:
+            return (after == goals).all(axis=-1) - 1.0
+
+        return _Rows(data.HERReplayBuffer(capacity, reward, horizon=max(LENGTHS)), goals=True)
+
+    def restored(self, buffer: Any, folder: str) -> Buffer:
+        return _Rows(pickle.loads(pickle.dumps(buffer.buffer)))
+
+    def seed(self, seed: int) -> None:
+        np.random.seed(seed)
+
+
+library = _Tianshou()

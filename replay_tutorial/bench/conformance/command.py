@@ -1,0 +1,118 @@
+"""The command `python -m replay_tutorial conformance`: check all libraries, and write the table.
+
+Each library is checked in a new process, by the interpreter `.venv/ADAPTER/bin/python` if there is one, such
+as `.venv/torchrl/bin/python`, otherwise by this one. A fault counts as "no" only if a program of at most ten
+lines that uses this library alone shows it, too; otherwise the property is reported as not checked.
+"""
+
+import argparse
+import ast
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from replay_tutorial.bench.conformance.check import NO, NOT_CHECKED, NOT_OFFERED, YES
+from replay_tutorial.bench.conformance.properties import PROPERTIES
+from replay_tutorial.measuring.fresh import SOURCE, python_path
+from replay_tutorial.measuring.markdown import table
+from replay_tutorial.measuring.output import add_outputs, write_results
+from replay_tutorial.measuring.provenance import Provenance
+
+ADAPTERS = ("ours", "cpprb", "stable_baselines3", "tianshou", "torchrl", "flashbax")
+PROGRAMS = SOURCE / "docs" / "measurements" / "conformance"
+CHECK = "replay_tutorial.bench.conformance.check"
+OURS = "replay_tutorial"
+CELLS = {YES: "yes", NO: "**no**", NOT_OFFERED: "–", NOT_CHECKED: "?"}
+
+
+def run(adapter: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run Python with these arguments in a library's interpreter."""
+    own = SOURCE / ".venv" / adapter / "bin" / "python"
+    python = own if own.is_file() else Path(sys.executable)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": python_path(),
+        "CUDA_VISIBLE_DEVICES": "",
+        "JAX_PLATFORMS": "cpu",
+    }
+    return subprocess.run([python, *arguments], env=environment, capture_output=True, text=True, check=False)
+
+
+def checked(adapter: str) -> dict[str, Any]:
+    """Return the result of a library, in which each "no" has been confirmed by its program."""
+    process = run(adapter, "-m", CHECK, adapter)
+    if process.returncode:
+        last = (process.stderr.strip().splitlines() or [f"exit status {process.returncode}"])[-1]
+        return {"skipped": last}
+    result = json.loads(process.stdout.splitlines()[-1])
+    for name, verdict in result.get("verdicts", {}).items():
+        if verdict["verdict"] == NO and adapter != "ours":
+            program = PROGRAMS / f"{adapter}_{name}.py"
+            if program.is_file() and "AssertionError" in run(adapter, program).stderr:
+                verdict["program"] = program.name
+            else:
+                verdict |= {"verdict": NOT_CHECKED, "reason": f"not confirmed: {verdict['reason']}"}
+    return result
+
+
+def lines_of(results: Sequence[dict[str, Any]]) -> list[str]:
+    """Return the lines of the table and of the lists below it."""
+    rows: list[list[str]] = []
+    for name, (group, sentence, _) in PROPERTIES.items():
+        cells = [CELLS[result["verdicts"][name]["verdict"]] for result in results]
+        rows.append([group if all(row[0] != group for row in rows) else "", sentence, *cells])
+    heads = ["", "property", *("ours" if result["name"] == OURS else result["name"] for result in results)]
+    lines = table(heads, rows, words=len(heads))
+    faults, unchecked = ["", "Each **no**, and the program that shows it:", ""], ["", "Not checked:", ""]
+    for result in results:
+        for name, verdict in result["verdicts"].items():
+            where = f"- {result['name']}, *{PROPERTIES[name].sentence}*: "
+            if "program" in verdict:
+                path = PROGRAMS / verdict["program"]
+                shown = " ".join(
+                    (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").split()
+                )
+                faults.append(f"{where}{shown} [{path.name}]({PROGRAMS.name}/{path.name})")
+            elif verdict["verdict"] == NOT_CHECKED:
+                unchecked.append(f"{where}{verdict['reason']}")
+    return [*lines, *(faults if len(faults) > 3 else []), *(unchecked if len(unchecked) > 3 else [])]
+
+
+def versions_of(result: dict[str, Any]) -> str:
+    """Return the versions that a library was checked with."""
+    (_, own), *others = result["versions"].items()
+    return f"{result['name']} {own}" + (f" with {', '.join(map(' '.join, others))}" if others else "")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command; return 1 if one of our buffers fails or the table could not be written, else 0."""
+    parser = argparse.ArgumentParser(
+        prog="python -m replay_tutorial conformance",
+        description="Check properties of correct replay in our buffers and in other libraries.",
+    )
+    which = f"libraries, of {', '.join(ADAPTERS)} (default: all)"
+    parser.add_argument("--only", nargs="+", choices=ADAPTERS, default=ADAPTERS, metavar="NAME", help=which)
+    add_outputs(parser, "conformance")
+    arguments = parser.parse_args(argv)
+    results: list[dict[str, Any]] = []
+    for adapter in arguments.only:
+        result = checked(adapter)
+        if "skipped" in result:
+            print(f"{adapter} is skipped: {result['skipped']}", file=sys.stderr)
+            continue
+        results.append(result)
+    ours = next((result["verdicts"] for result in results if result["name"] == OURS), {})
+    for name, verdict in ours.items():
+        if verdict["verdict"] != YES:
+            print(f"{OURS} fails {name}: {verdict['reason']}", file=sys.stderr)
+    provenance = Provenance.of_command(["python", "-m", "replay_tutorial", "conformance", *argv])
+    properties = {name: list(found[:2]) for name, found in PROPERTIES.items()}
+    body = {"properties": properties, "libraries": results}
+    versions = [versions_of(result) for result in results if result["name"] != OURS]
+    about = f"–: not offered by the library; ?: not checked. Checked: {'; '.join(versions)}."
+    status = write_results(arguments, "conformance", provenance, body, lines_of(results), about)
+    return status or int(any(verdict["verdict"] != YES for verdict in ours.values()))

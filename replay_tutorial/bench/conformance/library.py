@@ -1,0 +1,123 @@
+"""The interface between the properties and a library: buffers of each kind, and rows of plain numbers."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from replay_tutorial.bench.conformance.world import Id, Step
+
+
+class NotOffered(Exception):
+    """The library's documentation doesn't offer this; the message says what."""
+
+
+class Row(NamedTuple):
+    """A sampled row. The target is reward + discount · Q(next_obs)."""
+
+    obs: Id
+    next_obs: Id
+    reward: float
+    discount: float
+    handle: int = 0  # the argument of `update`
+    weight: float = 1.0
+    goal: Id = ()
+
+
+class Buffer:
+    """A buffer of a library."""
+
+    def add(self, tick: Sequence[Step]) -> None:
+        """Add a step of every environment."""
+        raise NotImplementedError
+
+    def sample(self, count: int) -> list[Row]:
+        """Sample at least `count` rows, in one call if the library allows it."""
+        raise NotImplementedError
+
+    def update(self, handles: Sequence[int], priorities: Sequence[float]) -> None:
+        """Update priorities in one call."""
+        raise NotImplementedError
+
+    def windows(self, count: int) -> list[list[Id]]:
+        """Sample windows; returns the observations of their steps, without padding."""
+        raise NotImplementedError
+
+
+class Library:
+    """A library: a factory of buffers. Each method raises `NotOffered` unless an adapter overrides it."""
+
+    name = ""
+    distributions: tuple[str, ...] = ()  # reported with their versions
+
+    def uniform(self, capacity: int, environments: int = 1) -> Buffer:
+        """Return a buffer of whole rows, sampled uniformly."""
+        raise NotOffered("no uniform buffer")
+
+    def shared(self, capacity: int, truncation: bool) -> Buffer:
+        """Return a buffer that stores each observation once, not again as `next_obs`.
+
+        Without `truncation`, every episode terminates.
+        """
+        raise NotOffered("stores next observations separately")
+
+    def n_step(self, capacity: int, n: int, gamma: float, environments: int = 1) -> Buffer:
+        """Return a buffer of n-step rows."""
+        raise NotOffered("no n-step rows")
+
+    def stacked(self, capacity: int, frames: int) -> Buffer:
+        """Return a buffer that stores frames once and returns stacks; ids are stacks, oldest frame first."""
+        raise NotOffered("no storage of single frames")
+
+    def prioritized(self, capacity: int, alpha: float) -> Buffer:
+        """Return a prioritized buffer whose weights have β = 1."""
+        raise NotOffered("no priorities")
+
+    def protected(self, capacity: int) -> Buffer:
+        """Return a prioritized buffer that promises to ignore priorities of replaced rows."""
+        raise NotOffered("doesn't promise to detect replaced rows")
+
+    def sequences(self, capacity: int, length: int, environments: int, padded: bool) -> Buffer:
+        """Return a buffer of windows; with `padded`, shorter ones at the ends of episodes are padded."""
+        raise NotOffered("no windows of steps that end with the episode")
+
+    def hindsight(self, capacity: int, strategy: str) -> Buffer:
+        """Return a buffer that relabels goals: "future", "final" or "episode"."""
+        raise NotOffered("no hindsight goals")
+
+    def restored(self, buffer: Buffer, folder: str) -> Buffer:
+        """Save the prioritized `buffer`, and load it into a new one."""
+        raise NotOffered("no exact save")
+
+    def seed(self, seed: int) -> None:
+        """Seed the global random state that the library draws from, if it does."""
+
+
+def ids(values: Any) -> list[Id]:
+    """Return observations, one per row of an array, as tuples of integers."""
+    return [tuple(int(number) for number in row) for row in values]
+
+
+def numbers(values: Any) -> list[float]:
+    """Return a column as floats."""
+    return [float(number) for number in values.reshape(-1)]
+
+
+def rows(
+    obs: Any,
+    next_obs: Any,
+    reward: Any,
+    discount: Any,
+    handle: Any = None,
+    weight: Any = None,
+    goal: Any = None,
+) -> list[Row]:
+    """Return rows from arrays of observations and columns of numbers."""
+    count = len(obs)
+    return list(
+        map(
+            Row,
+            *(ids(obs), ids(next_obs), numbers(reward), numbers(discount)),
+            [0] * count if handle is None else [int(number) for number in handle.reshape(-1)],
+            [1.0] * count if weight is None else numbers(weight),
+            [()] * count if goal is None else ids(goal),
+        )
+    )

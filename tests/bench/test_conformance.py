@@ -1,0 +1,190 @@
+"""Our buffers have every property, and every property detects a buffer without it."""
+
+import ast
+import json
+from dataclasses import dataclass
+
+import pytest
+from places import ROOT
+
+from replay_tutorial.bench.conformance import check, command
+from replay_tutorial.bench.conformance.adapters import ours
+from replay_tutorial.bench.conformance.library import Buffer, Library, NotOffered
+from replay_tutorial.bench.conformance.properties import GAMMA, PROPERTIES, N, filled
+from replay_tutorial.bench.conformance.world import LENGTHS
+
+RECORD = ROOT / "docs" / "measurements" / "conformance.json"
+
+
+@dataclass
+class Changed(Buffer):
+    """Our buffer, with something wrong: in its steps, rows, windows, updates or new rows."""
+
+    buffer: Buffer
+    step: object = lambda step: step
+    row: object = lambda row, buffer: row
+    keep: object = lambda row: True
+    window: object = lambda window: window
+    updated: object = lambda indexes, priorities, buffer: (indexes, priorities)
+    new: object = None  # priority of a new row
+    extra: object = lambda buffer: []
+    newest: object = None
+    count = 0
+
+    def add(self, tick):
+        self.buffer.add([self.step(step) for step in tick])
+        self.newest, self.count = tick[-1], self.count + 1
+        if self.new is not None:
+            self.buffer.update([self.count - 1], [self.new])
+
+    def sample(self, count):
+        rows = [self.row(row, self) for row in self.buffer.sample(count) if self.keep(row)]
+        return rows + self.extra(self) * (count // 4)
+
+    def windows(self, count):
+        return [self.window(window) for window in self.buffer.windows(count)]
+
+    def update(self, indexes, priorities):
+        self.buffer.update(*self.updated(list(indexes), list(priorities), self))
+
+
+class Broken(Library):
+    """Ours, with every buffer changed; `options` change the arguments of its factory."""
+
+    def __init__(self, changes, options):
+        self.changes, self.options, self.right = changes, options, ours.library
+
+    def restored(self, buffer, folder):  # without the priorities
+        other = self.prioritized(7, 1.0)
+        filled(other, 11)
+        return other
+
+
+def factory(name):
+    def make(self, *arguments, **named):
+        names = getattr(type(ours.library), name).__code__.co_varnames[1:]
+        given = dict(zip(names, arguments, strict=False)) | named
+        given |= {option: change(given[option]) for option, change in self.options.items()}
+        return Changed(getattr(self.right, name)(**given), **self.changes)
+
+    return make
+
+
+KINDS = ["uniform", "shared", "n_step", "stacked", "prioritized", "protected", "sequences", "hindsight"]
+for kind in KINDS:
+    setattr(Broken, kind, factory(kind))
+
+
+def is_last(row):
+    return row.next_obs[2] == LENGTHS[(row.obs[0] + row.obs[1]) % len(LENGTHS)]
+
+
+def next_reset(row, _):
+    return row._replace(next_obs=(row.obs[0], row.obs[1] + 1, 0)) if is_last(row) else row
+
+
+def repeated_obs(row, _):
+    return row._replace(next_obs=row.obs)
+
+
+def to_next_episode(obs):
+    return (obs[0], obs[1] + 1, *obs[2:])
+
+
+def other_goal(row, _):
+    return row._replace(goal=to_next_episode(row.goal)) if row.goal[0] >= 0 else row
+
+
+def late(indexes, priorities, buffer):
+    return [index + 8 if index < buffer.count - 8 else index for index in indexes], priorities
+
+
+FAULTS = {  # property → what is wrong with the buffer, and with its options
+    "newest_rows": ({}, {"capacity": lambda capacity: capacity + 1}),
+    "uniform": ({"extra": lambda b: b.buffer.sample(1)}, {}),
+    "truncation": ({"step": lambda step: step._replace(terminated=step.ended, truncated=False)}, {}),
+    "final_observation": ({"row": next_reset}, {}),
+    "shared_inside": ({"row": repeated_obs}, {}),
+    "shared_newest": ({"row": lambda row, b: repeated_obs(row, b) if row.obs == b.newest.obs else row}, {}),
+    "shared_truncated": ({"row": next_reset}, {}),
+    "environments": ({"row": lambda row, _: row._replace(reward=row.reward % 10_000)}, {}),
+    "n_step_inside": ({}, {"n": lambda n: n - 1}),
+    "n_step_terminated": ({"row": lambda row, _: row._replace(discount=GAMMA**N)}, {}),
+    "n_step_truncated": (
+        {"row": lambda row, _: row._replace(discount=GAMMA**N) if row.discount else row},
+        {},
+    ),
+    "n_step_tails": ({"keep": lambda row: row.discount == GAMMA**N}, {}),
+    "n_step_newest": (
+        {
+            "extra": lambda b: [
+                b.buffer.sample(1)[0]._replace(obs=b.newest.obs, next_obs=(0, 0, 0), discount=GAMMA**N)
+            ]
+        },
+        {},
+    ),
+    "n_step_environments": (
+        {"row": lambda row, _: row._replace(reward=row.reward % 10_000) if row.obs[0] else row},
+        {},
+    ),
+    "stack": ({"row": lambda row, _: row._replace(obs=(*row.obs[:1], row.obs[-2] + 1, *row.obs[2:]))}, {}),
+    "next_stack": ({"row": lambda row, _: row._replace(next_obs=(*row.obs[3:], *row.obs[-3:]))}, {}),
+    "proportional": ({}, {"alpha": lambda alpha: 1.0}),
+    "weights": ({"row": lambda row, _: row._replace(weight=1.0)}, {}),
+    "new_row": ({"new": 1.0}, {}),
+    "replaced_row": ({"new": 0.01}, {}),
+    "zero": ({"updated": lambda indexes, priorities, _: (indexes, [max(p, 1) for p in priorities])}, {}),
+    "repeated_index": ({"updated": lambda i, p, _: (i, p) if len({*i}) == len(i) else (i[:1], [sum(p)])}, {}),
+    "large_priority": ({"updated": lambda i, p, _: (i, [8.0] if len(p) == 1 and p[0] < 1e8 else p)}, {}),
+    "late_priority": ({"updated": late}, {}),
+    "window": ({"window": lambda window: [*window[:-1], to_next_episode(window[-1])]}, {}),
+    "padding": ({"window": lambda window: window if len(window) == 3 else [*window, window[-1]]}, {}),
+    "goal_future": ({"row": other_goal}, {}),
+    "goal_others": ({"row": other_goal}, {}),
+    "goal_after": ({"row": lambda row, _: row._replace(goal=row.obs) if row.goal[0] >= 0 else row}, {}),
+    "goal_reward": ({"row": lambda row, _: row._replace(reward=0.0)}, {}),
+    "restored": ({}, {}),
+}
+
+
+@pytest.mark.parametrize("name", PROPERTIES)
+def test_our_buffers_have_the_property(name):
+    assert check.verdict(ours.library, name) == {"verdict": check.YES}
+
+
+@pytest.mark.parametrize("name", PROPERTIES)
+def test_the_property_detects_a_buffer_without_it(name):
+    found = check.verdict(Broken(*FAULTS[name]), name)
+    assert found["verdict"] == check.NO, found
+
+
+def test_what_is_not_offered_or_raises_is_no_fault():
+    class Nothing(Library):
+        def uniform(self, capacity, environments=1):
+            raise TypeError("called wrongly\nat some place")
+
+    assert check.verdict(Nothing(), "stack")["verdict"] == check.NOT_OFFERED
+    assert check.verdict(Nothing(), "uniform") == {
+        "verdict": check.NOT_CHECKED,
+        "reason": "TypeError: called wrongly",
+    }
+    with pytest.raises(NotOffered, match="no priorities"):
+        Nothing().prioritized(1, 1.0)
+
+
+def test_every_no_of_the_table_has_a_program_of_at_most_ten_lines():
+    record = json.loads(RECORD.read_text(encoding="utf-8"))
+    named = set()
+    for library in record["libraries"]:
+        for name, verdict in library["verdicts"].items():
+            assert (verdict["verdict"] == check.NO) == ("program" in verdict)
+            if library["name"] == "replay_tutorial":
+                assert verdict["verdict"] == check.YES, name
+            named |= {verdict.get("program")} - {None}
+    assert named == {path.name for path in command.PROGRAMS.glob("*.py")}
+    for path in command.PROGRAMS.glob("*.py"):
+        module = ast.parse(path.read_text(encoding="utf-8"))
+        after_docstring = path.read_text(encoding="utf-8").splitlines()[module.body[0].end_lineno :]
+        assert sum(map(bool, after_docstring)) <= 10, path.name
+        assert ast.get_docstring(module) and "replay_tutorial" not in ast.unparse(module)
+        assert isinstance(module.body[-1], ast.Assert), "the last line says what correct replay is"

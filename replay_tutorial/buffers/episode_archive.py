@@ -18,9 +18,9 @@ def segments(ring: EpisodeRing, array: npt.NDArray[Any]) -> list[npt.NDArray[Any
     """Return views of the occupied slots: two for each environment, split at the wrap-around."""
     views, ends = list[npt.NDArray[Any]](), ring.arrays.heads + ring.arrays.running
     for environment, (oldest, end) in enumerate(zip(ring.oldest_positions, ends, strict=True)):
-        own = array[environment * ring.places : (environment + 1) * ring.places]
-        first, count = oldest % ring.places, end - oldest
-        until_wrap = min(count, ring.places - first)
+        own = array[environment * ring.room : (environment + 1) * ring.room]
+        first, count = oldest % ring.room, end - oldest
+        until_wrap = min(count, ring.room - first)
         views += [own[first : first + until_wrap], own[: count - until_wrap]]
     return views
 
@@ -48,7 +48,7 @@ def state_of(ring: EpisodeRing) -> Arrays:
 
 def ring_from_state(reader: Reader, like: EpisodeRing, windows: Windows) -> EpisodeRing:
     """Return a new ring with the saved state; raise Damaged if it contradicts itself."""
-    ring = EpisodeRing(like.places, like.environments, like.fields)
+    ring = EpisodeRing(like.room, like.environments, like.fields)
     counts = np.zeros((5, ring.environments), np.int64)
     reader.read_into("counts", [counts])
     heads, floors, episodes, running, entries = counts
@@ -102,12 +102,12 @@ def read_table(reader: Reader, ring: EpisodeRing, entries: Integers) -> npt.NDAr
     slots = environments * table + serials % table
     arrays.starts[slots], arrays.ends[slots], arrays.returns[slots] = starts, ends, returns
     arrays.tags[slots], arrays.evicted[slots] = tags, evicted != 0
-    places = final - np.maximum(starts, oldest) + 1
-    serials_of_places = np.repeat(serials, places)
+    counts = final - np.maximum(starts, oldest) + 1
+    serials_of_slots = np.repeat(serials, counts)
     for segment in segments(ring, arrays.serials):
-        segment[:], serials_of_places = serials_of_places[: len(segment)], serials_of_places[len(segment) :]
-    steps = np.repeat(evicted == 0, places)
-    steps[np.cumsum(places) - 1] = False
+        segment[:], serials_of_slots = serials_of_slots[: len(segment)], serials_of_slots[len(segment) :]
+    steps = np.repeat(evicted == 0, counts)
+    steps[np.cumsum(counts) - 1] = False
     return steps
 
 
@@ -115,10 +115,10 @@ def check_windows(ring: EpisodeRing, windows: Windows) -> None:
     """Raise Damaged unless windows start at exactly the steps that the kernels of `episode_ring` choose."""
     length, period, boundary = windows
     slots = np.flatnonzero(ring.arrays.kinds != NO_STEP)
-    environments = slots // ring.places
+    environments = slots // ring.room
     found = ring.look_up(ring.arrays.serials[slots] * ring.environments + environments)
     heads, starts = ring.arrays.heads[environments], ring.arrays.starts[found.entries]
-    number, steps = heads - (heads - slots) % ring.places - starts, found.ends - starts  # in the episode
+    number, steps = heads - (heads - slots) % ring.room - starts, found.ends - starts  # in the episode
     begins = (number % period == 0) & ((number + length <= steps) | (boundary == PAD) & ~found.running)
     if boundary == SHIFT:
         begins |= ~found.running & (number == np.maximum(steps - length, 0))

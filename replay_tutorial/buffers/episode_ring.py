@@ -37,7 +37,7 @@ RUNNING = -1  # the end of an episode that has not ended
 PAD, SHIFT, DROP = 0, 1, 2
 
 
-class Places(NamedTuple):
+class RingArrays(NamedTuple):
     """The arrays that the kernels read and write.
 
     Environment e has P slots, from e * P on, and S entries in the table of episodes, from e * S on. The
@@ -63,78 +63,78 @@ class Places(NamedTuple):
 
 
 # The same as a plain tuple, the form in which Python passes it: see `jit.numba_type`.
-Plain = Annotated[tuple[Any, ...], Places]
+Plain = Annotated[tuple[Any, ...], RingArrays]
 
 Windows = tuple[int, int, int]  # length, period, and PAD, SHIFT or DROP
 
 
 @jitable
-def oldest_position(places: Any, environment: int) -> int:
+def oldest_position(arrays: Any, environment: int) -> int:
     """Return the oldest position that has not been overwritten or cleared."""
-    count = places.kinds.shape[0] // places.heads.shape[0]
-    return max(places.floors[environment], places.heads[environment] - count + 1)
+    count = arrays.kinds.shape[0] // arrays.heads.shape[0]
+    return max(arrays.floors[environment], arrays.heads[environment] - count + 1)
 
 
 @jitable
-def vacate(places: Any, environment: int, position: int) -> int:
+def vacate(arrays: Any, environment: int, position: int) -> int:
     """Remove the step in the slot of a position, and set the slot's leaf to 0; return the slot."""
-    count = places.kinds.shape[0] // places.heads.shape[0]
+    count = arrays.kinds.shape[0] // arrays.heads.shape[0]
     slot = environment * count + position % count
-    if places.kinds[slot] != NO_STEP:
-        places.stored[environment] -= 1
-    places.kinds[slot] = NO_STEP
-    places.sums[int64(first_leaf(places.sums)) + slot] = 0.0
+    if arrays.kinds[slot] != NO_STEP:
+        arrays.stored[environment] -= 1
+    arrays.kinds[slot] = NO_STEP
+    arrays.sums[int64(first_leaf(arrays.sums)) + slot] = 0.0
     return slot
 
 
 @jitable
-def start_window(places: Any, environment: int, position: int, mass: float) -> int:
+def start_window(arrays: Any, environment: int, position: int, mass: float) -> int:
     """Set the mass of a step where a window starts, if the step is still stored; return its slot."""
-    count = places.kinds.shape[0] // places.heads.shape[0]
+    count = arrays.kinds.shape[0] // arrays.heads.shape[0]
     slot = environment * count + position % count
-    if position >= oldest_position(places, environment) and places.kinds[slot] == STEP:
-        places.kinds[slot] = START
-        places.sums[int64(first_leaf(places.sums)) + slot] = mass
+    if position >= oldest_position(arrays, environment) and arrays.kinds[slot] == STEP:
+        arrays.kinds[slot] = START
+        arrays.sums[int64(first_leaf(arrays.sums)) + slot] = mass
     return slot
 
 
 @jitable
-def end_episode(places: Any, environment: int, windows: Windows, mass: float, changed: Any) -> int:
+def end_episode(arrays: Any, environment: int, windows: Windows, mass: float, changed: Any) -> int:
     """End the running episode, and start the windows that its end cuts off.
 
     The slots whose leaves have changed are written to `changed`, int64[length + 2]. Return their number.
     """
     length, period, boundary = windows
-    table = places.starts.shape[0] // places.heads.shape[0]
-    entry = environment * table + (places.episodes[environment] - 1) % table
-    end = places.heads[environment]
-    places.ends[entry], places.running[environment] = end, False
-    places.heads[environment] = end + 1
-    changed[0], changes = vacate(places, environment, end + 1), 1  # the slot of the head never holds a step
-    steps = end - places.starts[entry]
+    table = arrays.starts.shape[0] // arrays.heads.shape[0]
+    entry = environment * table + (arrays.episodes[environment] - 1) % table
+    end = arrays.heads[environment]
+    arrays.ends[entry], arrays.running[environment] = end, False
+    arrays.heads[environment] = end + 1
+    changed[0], changes = vacate(arrays, environment, end + 1), 1  # the slot of the head never holds a step
+    steps = end - arrays.starts[entry]
     if boundary == PAD:
         first = max(0, steps - length + 1)  # the first start whose window is cut off
         for step in range(-(-first // period) * period, steps, period):
-            changed[changes] = start_window(places, environment, places.starts[entry] + step, mass)
+            changed[changes] = start_window(arrays, environment, arrays.starts[entry] + step, mass)
             changes += 1
     elif boundary == SHIFT and (steps < length or (steps - length) % period):
-        start = places.starts[entry] + max(0, steps - length)
-        changed[changes] = start_window(places, environment, start, mass)
+        start = arrays.starts[entry] + max(0, steps - length)
+        changed[changes] = start_window(arrays, environment, start, mass)
         changes += 1
     return changes
 
 
 @jitable
-def continue_episodes(places: Any, environments: Any, rows: Any, ends: Any, spans: Any) -> bool:
+def continue_episodes(arrays: Any, environments: Any, rows: Any, ends: Any, spans: Any) -> bool:
     """Return whether the bytes `spans` of each step equal those of the row before it in its episode."""
-    count, steps = places.kinds.shape[0] // places.heads.shape[0], environments.shape[0]
+    count, steps = arrays.kinds.shape[0] // arrays.heads.shape[0], environments.shape[0]
     for i in range(steps):
         environment = environments[i]
         if i > 0 and environments[i - 1] == environment:  # a batch of one environment
             follows, before, last = not ends[i - 1], rows, steps + i - 1
         else:
-            head = environment * count + places.heads[environment] % count
-            follows, before, last = places.running[environment], places.rows, head
+            head = environment * count + arrays.heads[environment] % count
+            follows, before, last = arrays.running[environment], arrays.rows, head
         for k in range(spans.shape[0] if follows else 0):
             start, stop = spans[k]
             if bytes_differ(rows[i, start:stop], before[last, start:stop]):
@@ -163,40 +163,40 @@ def append_steps(
     Return -1, and change nothing, if the bytes `spans` of a step, its observations, differ from those of the
     row before it in its episode.
     """
-    places = Places(*plain)
-    if not continue_episodes(places, environments, rows, ends, spans):
+    arrays = RingArrays(*plain)
+    if not continue_episodes(arrays, environments, rows, ends, spans):
         return -1
     length, period, _ = windows
-    index = places.heads[environments[0]] * places.heads.shape[0] + environments[0]
-    table = places.starts.shape[0] // places.heads.shape[0]
+    index = arrays.heads[environments[0]] * arrays.heads.shape[0] + environments[0]
+    table = arrays.starts.shape[0] // arrays.heads.shape[0]
     changed = np.empty(length + 5, np.int64)
     for i in range(environments.shape[0]):
         environment = environments[i]
-        position = places.heads[environment]
-        if not places.running[environment]:
-            entry = environment * table + places.episodes[environment] % table
-            places.starts[entry], places.ends[entry] = position, RUNNING
-            places.returns[entry], places.tags[entry], places.evicted[entry] = 0.0, 0, False
-            places.episodes[environment] += 1
-            places.running[environment] = True
-        serial = places.episodes[environment] - 1
+        position = arrays.heads[environment]
+        if not arrays.running[environment]:
+            entry = environment * table + arrays.episodes[environment] % table
+            arrays.starts[entry], arrays.ends[entry] = position, RUNNING
+            arrays.returns[entry], arrays.tags[entry], arrays.evicted[entry] = 0.0, 0, False
+            arrays.episodes[environment] += 1
+            arrays.running[environment] = True
+        serial = arrays.episodes[environment] - 1
         entry = environment * table + serial % table
-        slot, next_slot = vacate(places, environment, position), vacate(places, environment, position + 1)
-        copy_row(places.rows, slot, rows, i)
-        copy_row(places.rows, next_slot, rows, i + environments.shape[0])
-        places.serials[slot] = places.serials[next_slot] = serial
-        places.kinds[slot] = STEP
-        places.stored[environment] += 1
-        places.returns[entry] += rewards[i]
-        places.heads[environment] = position + 1
+        slot, next_slot = vacate(arrays, environment, position), vacate(arrays, environment, position + 1)
+        copy_row(arrays.rows, slot, rows, i)
+        copy_row(arrays.rows, next_slot, rows, i + environments.shape[0])
+        arrays.serials[slot] = arrays.serials[next_slot] = serial
+        arrays.kinds[slot] = STEP
+        arrays.stored[environment] += 1
+        arrays.returns[entry] += rewards[i]
+        arrays.heads[environment] = position + 1
         changed[0], changed[1], changes = slot, next_slot, 2
-        first = position - places.starts[entry] - length + 1  # of the window that this step completes
+        first = position - arrays.starts[entry] - length + 1  # of the window that this step completes
         if first >= 0 and first % period == 0:
-            changed[2] = start_window(places, environment, places.starts[entry] + first, masses[i])
+            changed[2] = start_window(arrays, environment, arrays.starts[entry] + first, masses[i])
             changes = 3
         if ends[i]:
-            changes += end_episode(places, environment, windows, masses[i], changed[changes:])
-        recompute_above(places.sums, places.minima, changed[:changes])
+            changes += end_episode(arrays, environment, windows, masses[i], changed[changes:])
+        recompute_above(arrays.sums, arrays.minima, changed[:changes])
     max_given[0] = max_priority
     return index
 
@@ -204,27 +204,27 @@ def append_steps(
 @kernel
 def end_running_episode(plain: Plain, environment: int, windows: Windows, mass: float) -> None:
     """End the running episode of an environment, if any."""
-    places = Places(*plain)
-    if places.running[environment]:
+    arrays = RingArrays(*plain)
+    if arrays.running[environment]:
         changed = np.empty(windows[0] + 2, np.int64)
-        changes = end_episode(places, environment, windows, mass, changed)
-        recompute_above(places.sums, places.minima, changed[:changes])
+        changes = end_episode(arrays, environment, windows, mass, changed)
+        recompute_above(arrays.sums, arrays.minima, changed[:changes])
 
 
 @kernel
 def evict_episodes(plain: Plain, environments: Integers, serials: Integers) -> None:
     """Remove the stored steps of episodes that have ended; their slots are reused when the ring wraps."""
-    places = Places(*plain)
-    table = places.starts.shape[0] // places.heads.shape[0]
+    arrays = RingArrays(*plain)
+    table = arrays.starts.shape[0] // arrays.heads.shape[0]
     for i in range(environments.shape[0]):
         environment = environments[i]
         entry = environment * table + serials[i] % table
-        first = max(places.starts[entry], oldest_position(places, environment))
-        changed = np.empty(places.ends[entry] - first, np.int64)
+        first = max(arrays.starts[entry], oldest_position(arrays, environment))
+        changed = np.empty(arrays.ends[entry] - first, np.int64)
         for k in range(changed.shape[0]):
-            changed[k] = vacate(places, environment, first + k)
-        places.evicted[entry] = True
-        recompute_above(places.sums, places.minima, changed)
+            changed[k] = vacate(arrays, environment, first + k)
+        arrays.evicted[entry] = True
+        recompute_above(arrays.sums, arrays.minima, changed)
 
 
 @kernel
@@ -234,19 +234,19 @@ def locate(plain: Plain, slots: Integers, positions: Integers, starts: Integers,
     The start is at least the oldest position. The end is the position of the final observation or, in a
     running episode, of the newest observation.
     """
-    places = Places(*plain)
-    environments = places.heads.shape[0]
-    count, table = places.kinds.shape[0] // environments, places.starts.shape[0] // environments
+    arrays = RingArrays(*plain)
+    environments = arrays.heads.shape[0]
+    count, table = arrays.kinds.shape[0] // environments, arrays.starts.shape[0] // environments
     for i in range(slots.shape[0]):  # only this, so that the cache misses overlap
-        positions[i] = places.serials[slots[i]]  # for now, the number of the episode
-    # Not a function of one slot: passing it `places` would count references to 15 arrays at each call.
+        positions[i] = arrays.serials[slots[i]]  # for now, the number of the episode
+    # Not a function of one slot: passing it `arrays` would count references to 15 arrays at each call.
     for i in range(slots.shape[0]):
         environment = slots[i] // count
-        head = places.heads[environment]
+        head = arrays.heads[environment]
         entry = environment * table + positions[i] % table
         positions[i] = head - (head - (slots[i] - environment * count)) % count
-        starts[i] = max(places.starts[entry], oldest_position(places, environment))
-        ends[i] = head if places.ends[entry] == RUNNING else places.ends[entry]
+        starts[i] = max(arrays.starts[entry], oldest_position(arrays, environment))
+        ends[i] = head if arrays.ends[entry] == RUNNING else arrays.ends[entry]
 
 
 @kernel
@@ -276,7 +276,7 @@ class EpisodeRing:
     """The memory of the episodes: the rings, a table of episodes, and the sum tree.
 
     Attributes:
-        places: Number of slots of each environment.
+        room: Number of slots of each environment.
         environments: Number of environments.
         fields: The stored fields, without next observations.
         tree: The masses of all slots.
@@ -284,13 +284,13 @@ class EpisodeRing:
         plain: The same as a plain tuple, which is passed to the kernels.
     """
 
-    def __init__(self, places: int, environments: int, fields: Fields) -> None:
+    def __init__(self, room: int, environments: int, fields: Fields) -> None:
         """Reserve memory; pages are allocated when they are first written."""
-        self.places, self.environments, self.fields = places, environments, fields
-        slots, table = environments * places, environments * (places // 2 + 2)  # 2 slots per episode
+        self.room, self.environments, self.fields = room, environments, fields
+        slots, table = environments * room, environments * (room // 2 + 2)  # 2 slots per episode
         self.tree = SumTree(slots)
         each = np.zeros((4, environments), np.int64)
-        self.arrays = Places(
+        self.arrays = RingArrays(
             rows=as_bytes(np.zeros(slots + 1, fields.dtype)),
             kinds=np.zeros(slots, np.uint8),
             serials=np.zeros(slots, np.int64),
@@ -338,7 +338,7 @@ class EpisodeRing:
     @property
     def capacity(self) -> int:
         """Number of slots of all environments."""
-        return self.environments * self.places
+        return self.environments * self.room
 
     @property
     def stored(self) -> int:
@@ -348,7 +348,7 @@ class EpisodeRing:
     @property
     def oldest_positions(self) -> Integers:
         """The oldest position of each environment that has not been overwritten or cleared."""
-        return np.maximum(self.arrays.floors, self.arrays.heads - self.places + 1)
+        return np.maximum(self.arrays.floors, self.arrays.heads - self.room + 1)
 
     def all_episodes(self) -> Integers:
         """Return the numbers of the episodes in the table, in ascending order."""
@@ -371,11 +371,11 @@ class EpisodeRing:
 
     def slots_of(self, environments: Any, positions: Any) -> Any:
         """Return the slots of positions."""
-        return environments * self.places + positions % self.places
+        return environments * self.room + positions % self.room
 
     def find(self, indexes: Integers) -> tuple[Integers, npt.NDArray[np.bool_]]:
         """Return the slot of each index, and whether its step is still stored."""
         environments, positions = indexes % self.environments, indexes // self.environments
         slots, heads = self.slots_of(environments, positions), self.arrays.heads[environments]
-        overwritten = positions <= heads - self.places
+        overwritten = positions <= heads - self.room
         return slots, ~overwritten & (self.arrays.kinds[slots] != NO_STEP)

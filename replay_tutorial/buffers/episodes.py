@@ -26,8 +26,8 @@ from replay_tutorial.buffers.episode_ring import (
     START,
     EpisodeRing,
     Episodes,
-    Places,
     Plain,
+    RingArrays,
     Windows,
     append_steps,
     end_running_episode,
@@ -75,22 +75,22 @@ def update_masses(
 
     Return the status of `check_update`; if it is not DONE, nothing has changed.
     """
-    places = Places(*plain)
-    environments, capacity = places.heads.shape[0], places.kinds.shape[0]
+    arrays = RingArrays(*plain)
+    environments, capacity = arrays.heads.shape[0], arrays.kinds.shape[0]
     count = capacity // environments
     rows = np.empty_like(indexes)  # as in a ring of `capacity` slots whose rows are those of the second lap
     for i in range(indexes.shape[0]):
         environment, position = indexes[i] % environments, indexes[i] // environments
-        slot, head = environment * count + position % count, places.heads[environment]
+        slot, head = environment * count + position % count, arrays.heads[environment]
         if not 0 <= position < head:
             rows[i] = -1  # unknown
-        elif position > head - count and places.kinds[slot] == START:
+        elif position > head - count and arrays.kinds[slot] == START:
             rows[i] = capacity + slot
         else:
             rows[i] = 0  # of the first lap, and therefore replaced
     return update_leaves(
         *(rows, priorities, capacity, 2 * capacity, capacity, formula),
-        *(places.sums, places.minima, max_given, stale_updates),
+        *(arrays.sums, arrays.minima, max_given, stale_updates),
     )
 
 
@@ -358,20 +358,20 @@ class EpisodeReplayBuffer(BaseBuffer):
         slots, weights = self._draw(batch_size, beta, normalize)
         batch = self._transitions(slots, slots)
         return batch | {
-            "indexes": indexes_of(self._ring.arrays.heads, slots, self._ring.places),
+            "indexes": indexes_of(self._ring.arrays.heads, slots, self._ring.room),
             "weights": weights,
         }
 
     def _transitions(self, slots: Integers, lasts: Integers) -> Batch:
         """Return the fields of the steps in slots, with the `next_` fields of the steps in `lasts`."""
-        rows, places = self._ring.arrays.rows, self._ring.places
+        rows, room = self._ring.arrays.rows, self._ring.room
         if self._pair is not None:
             copies = np.empty((len(slots), self._pair.itemsize), np.uint8)
-            take_pairs(rows, slots, lasts, places, copies)
+            take_pairs(rows, slots, lasts, room, copies)
             batch: Any = copies.view(self._pair).reshape(-1)
         else:
             batch = self._gather.take(rows, slots, {})
-            nexts = self._gather_nexts.take(rows, next_slots(lasts, places), {})
+            nexts = self._gather_nexts.take(rows, next_slots(lasts, room), {})
             batch |= {next_name: nexts[name] for name, next_name in self._nexts.items()}
         return {name: batch[name] for name in self._fields.fields}
 
@@ -663,7 +663,7 @@ class EpisodeReplayBuffer(BaseBuffer):
 
 
 def selected(fields: Fields, names: Iterable[str]) -> Fields:
-    """Return some of the fields, with their places in the whole record."""
+    """Return some of the fields, with their offsets in the whole record."""
     some = copy.copy(fields)
     some.fields = {name: fields.fields[name] for name in names}
     return some

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.cast import cast
-from replay_tutorial.buffers.episode_ring import NO_STEP, RUNNING, Places, Plain, locate
+from replay_tutorial.buffers.episode_ring import NO_STEP, RUNNING, Plain, RingArrays, locate
 from replay_tutorial.buffers.episodes import EpisodeReplayBuffer
 from replay_tutorial.buffers.fields import Batch, EnvDict
 from replay_tutorial.buffers.jit import Flags, Floats, Integers, int64, jitable, kernel
@@ -76,9 +76,9 @@ def draw_goals(
     Returns:
         The numbers of entries written to `window`: of relabelled rows, and of all rows.
     """
-    places = Places(*plain)
-    environments, batch_size = places.heads.shape[0], slots.shape[0]
-    count, table = places.kinds.shape[0] // environments, places.starts.shape[0] // environments
+    arrays = RingArrays(*plain)
+    environments, batch_size = arrays.heads.shape[0], slots.shape[0]
+    count, table = arrays.kinds.shape[0] // environments, arrays.starts.shape[0] // environments
     positions, rings = np.empty(batch_size, np.int64), np.empty(batch_size, np.int64)  # of each row
     starts, ends = np.empty(batch_size, np.int64), np.empty(batch_size, np.int64)
     locate(plain, slots, positions, starts, ends)
@@ -88,8 +88,8 @@ def draw_goals(
         indexes[i] = positions[i] * environments + environment
         relabelled[i] = uniforms[i] < relabel
         if strategy == FINAL and relabelled[i]:  # a running episode has no final step yet
-            entry = environment * table + places.serials[slots[i]] % table
-            relabelled[i] = places.ends[entry] != RUNNING
+            entry = environment * table + arrays.serials[slots[i]] % table
+            relabelled[i] = arrays.ends[entry] != RUNNING
         if strategy != RANDOM:
             low = starts[i] if strategy == EPISODE else positions[i] if strategy == FUTURE else ends[i] - 1
             step = low + int64(uniforms[batch_size + i] * (ends[i] - low))
@@ -301,7 +301,7 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
         owners, (indexes, firsts, counts, lasts) = window.copy(), np.empty((4, batch_size), np.int64)
         goal_slots = np.empty_like(slots)
         if self._strategy == RANDOM:
-            goal_slots = next_slots(self._random_steps(batch_size), self._ring.places)
+            goal_slots = next_slots(self._random_steps(batch_size), self._ring.room)
         changed, total = draw_goals(
             *(self._ring.plain, slots, self._rng.random(2 * batch_size), self._relabel, self._strategy, n),
             *(indexes, relabelled, goal_slots, firsts, counts, window, owners),
@@ -330,9 +330,9 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
     def _goals_in(self, slots: Integers) -> Any:
         """Return the achieved goals in slots, of shape (n, *shape)."""
         field = self._ring.fields.fields[self._achieved]
-        places: Any = self._ring.fields.dtype.fields  # name → dtype and offset
+        offsets: Any = self._ring.fields.dtype.fields  # name → dtype and offset
         goals = np.empty((len(slots), field.nbytes), np.uint8)
-        take_parts(self._ring.arrays.rows, slots, places[self._achieved][1], goals, field.nbytes)
+        take_parts(self._ring.arrays.rows, slots, offsets[self._achieved][1], goals, field.nbytes)
         return goals.view(field.dtype).reshape(len(slots), *field.shape)
 
     def _random_steps(self, count: int) -> Integers:

@@ -28,8 +28,8 @@ from replay_tutorial.buffers.episode_ring import (
     SHIFT,
     START,
     Episodes,
-    Places,
     Plain,
+    RingArrays,
     locate,
     oldest_position,
 )
@@ -64,10 +64,10 @@ def locate_windows(
     `first_slots` are the slots of the first steps to unroll, and `indexes` the indexes of the first learned
     steps.
     """
-    places = Places(*plain)
+    arrays = RingArrays(*plain)
     burn_in, length, n = lengths
-    environments, total = places.heads.shape[0], burn_in + length + n
-    count, padding = places.kinds.shape[0] // environments, places.kinds.shape[0]
+    environments, total = arrays.heads.shape[0], burn_in + length + n
+    count, padding = arrays.kinds.shape[0] // environments, arrays.kinds.shape[0]
     positions, firsts, ends = np.empty_like(starts), np.empty_like(starts), np.empty_like(starts)
     locate(plain, starts, positions, firsts, ends)
     for i in range(starts.shape[0]):
@@ -93,15 +93,15 @@ def locate_windows(
 
 
 @jitable
-def next_window(places: Any, environment: int, position: int, length: int) -> int:
+def next_window(arrays: Any, environment: int, position: int, length: int) -> int:
     """Return the first position, from `position` on, where a window starts or where one may start later."""
-    environments = places.heads.shape[0]
-    count, table = places.kinds.shape[0] // environments, places.starts.shape[0] // environments
-    position, undecided = max(position, oldest_position(places, environment)), places.heads[environment]
-    if places.running[environment]:
-        entry = environment * table + (places.episodes[environment] - 1) % table
-        undecided = max(undecided - length, places.starts[entry])
-    while position < undecided and places.kinds[environment * count + position % count] != START:
+    environments = arrays.heads.shape[0]
+    count, table = arrays.kinds.shape[0] // environments, arrays.starts.shape[0] // environments
+    position, undecided = max(position, oldest_position(arrays, environment)), arrays.heads[environment]
+    if arrays.running[environment]:
+        entry = environment * table + (arrays.episodes[environment] - 1) % table
+        undecided = max(undecided - length, arrays.starts[entry])
+    while position < undecided and arrays.kinds[environment * count + position % count] != START:
         position += 1
     return position
 
@@ -112,22 +112,22 @@ def serve_new_windows(plain: Plain, length: int, served: Integers, slots: Intege
 
     `served`, int64[environments], are the positions before which every window has already been sampled.
     """
-    places = Places(*plain)
+    arrays = RingArrays(*plain)
     environments = served.shape[0]
-    count, found = places.kinds.shape[0] // environments, 0
+    count, found = arrays.kinds.shape[0] // environments, 0
     for environment in range(environments):
-        served[environment] = next_window(places, environment, served[environment], length)
+        served[environment] = next_window(arrays, environment, served[environment], length)
     while found < slots.shape[0]:
         oldest = -1
         for environment in range(environments):
             slot = environment * count + served[environment] % count
-            if places.kinds[slot] == START and (oldest < 0 or served[environment] < served[oldest]):
+            if arrays.kinds[slot] == START and (oldest < 0 or served[environment] < served[oldest]):
                 oldest = environment
         if oldest < 0:
             break
         slots[found] = oldest * count + served[oldest] % count
         found += 1
-        served[oldest] = next_window(places, oldest, served[oldest] + 1, length)
+        served[oldest] = next_window(arrays, oldest, served[oldest] + 1, length)
     return found
 
 
@@ -236,7 +236,7 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
             eps=eps,
         )
         fields = self._ring.fields
-        if self._ring.places < length + 2:
+        if self._ring.room < length + 2:
             raise ValueError(
                 f"size must be at least {(length + 2) * environments} for windows of {length} steps, "
                 f"length + 2 for each environment, not {size}."
@@ -349,7 +349,7 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
             else:  # few episodes have a window: rejection would be slow
                 one_of_each = self._draw_windows(ring.look_up(ring.all_episodes()))
                 chosen = one_of_each[random_below(len(one_of_each), count, self._rng)]
-                environments, serials = chosen // ring.places, ring.arrays.serials[chosen]
+                environments, serials = chosen // ring.room, ring.arrays.serials[chosen]
             found = ring.look_up(serials * ring.environments + environments)
             slots, tries = np.concatenate([slots, self._draw_windows(found)]), 2 * tries
         return slots[:count]

@@ -1,7 +1,7 @@
 # Each target installs what it needs into .venv on first use.
 #   make train         train Ape-X on CartPole-v1, evaluate the policy and draw the learning curve
 #   make test          run all CI checks: lint, format, types, chapters and tests
-#   make quick         check after an edit: lint, types and the tests of the data structures, in about two minutes
+#   make quick         check after an edit: lint, types and the tests of the buffers of one process
 #   make stress        run the stress tests: random kills and interrupts, random histories, several hosts
 #   make notebooks     open the chapters in JupyterLab
 #   make chapters      execute the chapters and renew the outputs in their notebooks
@@ -50,7 +50,7 @@ quick: .venv/test.stamp
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/pyright --pythonpath $(BIN)/python
-	$(BIN)/python -m pytest -n 3 --dist loadfile $(QUICK) $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist loadfile tests/test_layout.py tests/buffers $(ARGS)
 
 stress: .venv/test.stamp
 	$(BIN)/python -m pytest tests/stress $(ARGS)

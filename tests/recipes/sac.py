@@ -63,8 +63,8 @@ class SAC:
         modules = [self.policy.parameters(), self.critics.parameters(), [self.log_alpha]]
         self.optimizers = [torch.optim.Adam(parameters, lr=LEARNING_RATE) for parameters in modules]
 
-    def update(self, buffer, beta):
-        sample = buffer.sample(BATCH_SIZE, beta=beta)
+    def update(self, sample):
+        """Train on a batch; return its |TD errors| (B,), the mean over both critics."""
         batch = {name: torch.from_numpy(array) for name, array in sample.items()}  # views, no copies
         obs, next_obs, entropy_weight = batch["obs"], batch["next_obs"], self.log_alpha.exp().detach()
 
@@ -83,8 +83,7 @@ class SAC:
 
         for slow, fast in zip(self.target_critics.parameters(), self.critics.parameters(), strict=True):
             slow.lerp_(fast.detach(), TAU)
-        # one priority per row: the mean of both critics' |TD errors|
-        buffer.update_priorities(sample["indexes"], td_errors.detach().abs().mean(0).numpy())
+        return td_errors.detach().abs().mean(0).numpy()
 
     def step(self, number, loss):
         self.optimizers[number].zero_grad()
@@ -133,7 +132,8 @@ def main(steps=1_000, environment="Pendulum-v1", seed=0, alpha=0.6):
         buffer.add(obs=obs, act=act, rew=rew, next_obs=next_obs, terminated=terminated, truncated=truncated)
         obs = env.reset()[0] if terminated or truncated else next_obs
         if step >= RANDOM_STEPS:
-            agent.update(buffer, beta=0.4 + 0.6 * step / steps)
+            sample = buffer.sample(BATCH_SIZE, beta=0.4 + 0.6 * step / steps)
+            buffer.update_priorities(sample["indexes"], agent.update(sample))
     return agent, buffer, evaluate(agent, environment)
 
 

@@ -234,6 +234,14 @@ def test_exact_values_give_exact_targets_if_terminations_are_marked(monkeypatch)
     assert wrong.tolist() == [2.0, 2.0, 1.75, 1.5, 1.0]
 
 
+def test_the_newest_row_in_every_batch_repairs_a_buffer_that_is_too_large(monkeypatch) -> None:
+    recipe = program("large_buffer", monkeypatch)
+    uniform, combined = (
+        len(recipe.main(scheme, steps=10_000)) for scheme in (recipe.Uniform(), recipe.Combined())
+    )
+    assert combined > 3 * uniform
+
+
 @uses_torch
 def test_hindsight_learns_what_dqn_alone_does_not(monkeypatch) -> None:
     recipe = program("hindsight", monkeypatch)

@@ -1,4 +1,4 @@
-"""The explorables in JavaScript do what Python does: the sum tree, its draws, and the ring's protocol.
+"""The explorables in JavaScript do what Python does: the sum tree, its draws, the ring, windows and goals.
 
 Python makes the cases and says what is right; one run of node answers each kind of case. The drawings are
 looked at in a browser, not here.
@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from places import ROOT
 
+from replay_tutorial import HindsightReplayBuffer, SequenceReplayBuffer
 from replay_tutorial.teaching.protocol_explorer import explore
 from replay_tutorial.teaching.protocol_model import MUTATIONS, Configuration, Model, State, Violation
 
@@ -71,7 +72,7 @@ def random_masses(rng: random.Random) -> list[int]:
 
 def test_a_query_finds_the_slot_that_a_running_sum_finds() -> None:
     rng = random.Random(0)
-    cases = []
+    cases: list[Any] = []
     for _ in range(300):
         masses = random_masses(rng)
         total = sum(masses)
@@ -261,6 +262,100 @@ def test_every_precaution_of_the_page_is_a_mutation_that_is_caught_in_its_config
     (rows,) = answers([*RING, "ring_words.js"], code, [None])
     assert sorted(name for name, _ in rows) == sorted(MUTATIONS)
     assert all(caught for _, caught in rows), rows
+
+
+NUMBER, FLAG = {"shape": (), "dtype": float}, {"shape": (), "dtype": bool}
+
+
+def windows_of_python(case: dict[str, Any]) -> list[list[Any]]:
+    """Each window that Python samples: its start, `obs` with 1 for step 0 and 0 for padding, and masks."""
+    fields = {"obs": NUMBER, "rew": NUMBER, "next_obs": NUMBER, "terminated": FLAG}
+    settings = {"period": case["period"], "boundary": case["boundary"], "burn_in": case["burnIn"]}
+    buffer = SequenceReplayBuffer(64, fields, case["length"], **settings, seed=0)
+    for step in range(case["steps"]):
+        ends = case["ended"] and step == case["steps"] - 1
+        buffer.add(obs=step + 1, rew=0, next_obs=step + 2, terminated=ends)
+    try:
+        sample = buffer.sample(400)  # of at most 9 windows: all are in it
+    except ValueError as error:
+        assert "none is complete" in str(error)
+        return []
+    masks = [
+        [[*mask, False] for mask in sample[name].tolist()] for name in ("valid", "learn")
+    ]  # as long as obs
+    windows = zip(sample["indexes"].tolist(), sample["obs"].tolist(), *masks, strict=True)
+    return sorted({window[0]: list(window) for window in windows}.values())
+
+
+def test_the_windows_of_an_episode_are_those_of_the_sequence_buffer() -> None:
+    rng = random.Random(4)
+    cases = [
+        {"steps": rng.randint(1, 9), "length": rng.randint(1, 6), "period": rng.randint(1, 6)}
+        | {"burnIn": rng.randint(0, 3), "boundary": boundary, "ended": ended}
+        for boundary in ("pad", "shift", "drop")
+        for ended in (True, True, False)
+        for _ in range(60)
+    ]
+    code = """(options) => EpisodeModel.starts(options).map((start) => {
+      const entries = EpisodeModel.windowAt(options, start);
+      const observations = entries.map(({ step, real }) => (real ? step + 1 : 0));
+      return [start, observations, entries.map(({ valid }) => valid), entries.map(({ learn }) => learn)];
+    })"""
+    for case, windows in zip(cases, answers(["episode_model.js"], code, cases), strict=True):
+        assert windows == windows_of_python(case), case
+
+
+def reached(achieved: Any, goals: Any, rows: dict[str, Any]) -> Any:
+    """Whether the positions are the same; a goal is a position and the step after which it was achieved."""
+    return achieved[:, 0] == goals[:, 0]
+
+
+def rows_of_python(case: dict[str, Any]) -> list[list[Any]]:
+    """Each row that Python samples: its step, that of its goal, its return and flags, and its last step."""
+    relabel, pair = case["strategy"] != "none", {"shape": 2, "dtype": int}
+    fields = {"at": pair, "goal": pair, "next_at": pair, "rew": NUMBER, "terminated": FLAG, "truncated": FLAG}
+    buffer = HindsightReplayBuffer(
+        *(64, fields, lambda *steps: reached(*steps) - 1.0, reached),
+        strategy=case["strategy"] if relabel else "future",
+        relabel=float(relabel),
+        goal="goal",
+        achieved_goal="at",
+        Nstep={"size": case["n"], "gamma": 0.9},
+        seed=0,
+    )
+    places = [[0, -1], *([place, step] for step, place in enumerate(case["achieved"]))]
+    for step in range(case["steps"]):
+        ends = case["ended"] and step == case["steps"] - 1
+        moved = {"at": places[step], "next_at": places[step + 1], "goal": [case["goal"], -1]}
+        buffer.add(**moved, rew=-1, terminated=False, truncated=ends)
+    sample = buffer.sample(2000)  # of at most 49 pairs of a step and a goal: all are in it
+    assert (sample["relabelled"] == (sample["goal"][:, 1] >= 0)).all()
+    names = ["rew", "terminated", "discount", "truncated"]
+    columns = [sample["indexes"], sample["goal"][:, 1], *(sample[name] for name in names)]
+    rows = zip(*(column.tolist() for column in [*columns, sample["next_at"][:, 1]]), strict=True)
+    return sorted(list(row) for row in set(rows))
+
+
+def test_goals_and_their_n_step_windows_are_those_of_the_hindsight_buffer() -> None:
+    rng = random.Random(5)
+    cases: list[Any] = []
+    for strategy in ("future", "final", "episode", "none"):
+        for ended in (True, True, False):
+            for _ in range(12):
+                steps = rng.randint(1, 7)
+                achieved = [rng.randint(1, 4) for _ in range(steps)]
+                case = {"steps": steps, "achieved": achieved, "ended": ended, "strategy": strategy}
+                cases.append(case | {"n": rng.randint(1, 5), "goal": 7})
+    code = """(options) => Array.from({ length: options.steps }, (_, step) => {
+      const { steps, ended, achieved, strategy, n, goal } = options;
+      const goals = EpisodeModel.goalSteps(options, step, strategy).map((from) => [from, achieved[from]]);
+      return (goals.length ? goals : [[-1, goal]]).map(([from, goal]) => {
+        const { sum, ends, discount, last } = EpisodeModel.relabel(options, step, goal, n, 0.9);
+        return [step, from, sum, ends, discount, ended && last === steps - 1, last];
+      });
+    }).flat()"""
+    for case, rows in zip(cases, answers(["episode_model.js"], code, cases), strict=True):
+        assert rows == rows_of_python(case), case
 
 
 def test_the_page_loads_every_script_of_the_explorables() -> None:

@@ -220,6 +220,34 @@ def test_the_tree_of_the_first_page_is_played_with_by_keyboard(
     page.close()
 
 
+@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
+def test_a_step_of_the_episode_is_selected_with_keys_and_pointer(
+    size: dict[str, int], address: str, browser: "Browser"
+) -> None:
+    page = new_page(browser, viewport=size)
+    page.goto(address + "explore.html")
+    drawing = page.locator("[data-explore=episode]")
+    step = drawing.get_by_role("slider", name="step", exact=True)
+    message = drawing.locator(".explore-message")
+    step.locator("rect").first.wait_for()
+    step.press("Home")
+    assert "The window that starts at step 0 learns from steps 0 to 3." in message.inner_text()
+    step.press("ArrowRight")
+    assert "No window starts at step 1" in message.inner_text()
+    page.keyboard.press("Shift+Tab")  # to the last control above the strip
+    assert page.evaluate("document.activeElement.value") == "pad"
+    drawing.get_by_label("show").select_option("goals")
+    drawing.get_by_label("strategy").select_option("final")
+    told = "Step 1 gets goal 3, achieved after step 8. Step 2 reaches the goal"
+    assert told in message.inner_text()
+    step.scroll_into_view_if_needed()
+    cell = step.locator("rect").nth(4).bounding_box()
+    assert cell is not None
+    page.mouse.click(cell["x"] + cell["width"] / 2, cell["y"] + cell["height"] / 2)
+    assert "Step 4 gets goal 3" in message.inner_text()
+    page.close()
+
+
 def test_the_facts_and_the_start_are_on_the_first_screen_and_the_three_parts_below(
     address: str, browser: "Browser"
 ) -> None:

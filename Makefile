@@ -87,7 +87,7 @@ bench-tables: .venv/bench.stamp .venv/reverb.stamp
 	$(BIN)/python -m replay_tutorial bench tables --json docs/measurements/tables.json \
 		--markdown docs/measurements/beside_reverb.md $(ARGS)
 
-conformance: .venv/peers.stamp .venv/tianshou.stamp .venv/torchrl.stamp
+conformance: .venv/peers.stamp .venv/tianshou.stamp .venv/torchrl.stamp .venv/reverb.stamp
 	$(BIN)/python -m replay_tutorial conformance --json docs/measurements/conformance.json \
 		--markdown docs/measurements/conformance.md $(ARGS)
 

@@ -71,6 +71,10 @@ class Library:
         """Return a prioritized buffer whose weights have β = 1."""
         raise NotOffered("no priorities")
 
+    def initialized(self, capacity: int) -> Buffer:
+        """Return a prioritized buffer with α = 1 that chooses the priorities of new rows itself."""
+        return self.prioritized(capacity, 1.0)
+
     def protected(self, capacity: int) -> Buffer:
         """Return a prioritized buffer that promises to ignore priorities of replaced rows."""
         raise NotOffered("doesn't promise to detect replaced rows")

@@ -337,7 +337,7 @@ def weights(library: Library) -> Fault:
 @holds("Priorities", "A new row has the largest priority so far")
 def new_row(library: Library) -> Fault:
     """Check the share of a row added after a priority of 2.7 was set."""
-    buffer = library.prioritized(8, 1.0)
+    buffer = library.initialized(8)
     stored = with_priorities(buffer, 8, [1, 1, 1, 2.7, 1, 1, 1, 1])
     (added,) = world(9)[-1]
     buffer.add([added])

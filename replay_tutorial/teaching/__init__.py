@@ -20,6 +20,7 @@ MODULE_OF = {
     "draw_checks": "drawings",
     "draw_cliffwalk": "drawings",
     "draw_frames": "drawings",
+    "draw_goals": "drawings",
     "draw_layouts": "drawings",
     "draw_masses": "drawings",
     "draw_ring": "drawings",

@@ -228,6 +228,39 @@ def draw_way(*lit: str) -> Drawing:
     return drawing
 
 
+def draw_goals(step: int, lengths: Sequence[int] = (6, 4)) -> Drawing:
+    """Draw the states of two episodes, and which of them each strategy can choose as the goal of a step.
+
+    Args:
+        step: Step of the first episode whose goal is replaced.
+        lengths: Number of steps of each episode.
+    """
+    states = [(episode, number) for episode in range(2) for number in range(lengths[episode] + 1)]
+    title = (
+        f"Possible goals of step {step} of {lengths[0]}: final, the last state; future, the states after it; "
+    )
+    title += "episode, every state but the first; random, those of other episodes, too."
+    drawing = Drawing(100 + 46 * len(states) + 24, 206, title)
+    x = {state: 96 + 46 * place + 24 * state[0] for place, state in enumerate(states)}
+    for episode, number in states:
+        drawing.text(x[episode, number] + 19, 16, f"s{number}", size=12)
+    for row, strategy in enumerate(("final", "future", "episode", "random")):
+        y = 64 + 34 * row
+        drawing.text(84, y + 17, strategy, size=12, at="end")
+        for episode, number in states:
+            allowed = {
+                "final": episode == 0 and number == lengths[0],
+                "future": episode == 0 and number > step,
+                "episode": episode == 0 and number > 0,
+                "random": number > 0,
+            }
+            drawing.box(x[episode, number], y, 38, 24, lit=allowed[strategy])
+    drawing.arrow(x[0, step] + 19, 38, x[0, step + 1] + 19, 38)
+    drawing.text(x[0, step] + 42, 31, f"step {step}", size=11, lit=True)
+    drawing.text(x[1, 0], 38, "another episode", size=11, at="start")
+    return drawing
+
+
 def draw_windows(rewards: Sequence[float], n: int, lit: int | None = None) -> Drawing:
     """Draw the steps of an episode and, below them, the span of each n-step row, with obs → next_obs and R.
 

@@ -1,0 +1,1 @@
+"""Hindsight experience replay: relabel steps when their episode ends, then when they are sampled."""

@@ -287,6 +287,32 @@ def draw_windows(rewards: Sequence[float], n: int, lit: int | None = None) -> Dr
     return drawing
 
 
+def draw_sequences(steps: int, starts: Sequence[int], length: int, burn_in: int = 0) -> Drawing:
+    """Draw the steps of an episode and, below them, windows: steps to learn from are lit, "–" is padding.
+
+    Args:
+        steps: Number of steps of the episode.
+        starts: The first step to learn from of each window.
+        length: Number of entries to learn from.
+        burn_in: Number of entries before them.
+    """
+    before = max(burn_in - min(starts), 0)  # columns to the left of step 0
+    count = before + max(steps, max(starts) + length)
+    title = f"Windows of {burn_in} + {length} entries in an episode of {steps} steps, which start at "
+    title += f"{', '.join(map(str, starts))}; entries outside the episode are padding."
+    drawing = Drawing(96 + SLOT * count, 54 + 34 * len(starts), title)
+    drawing.text(82, 30, "step", at="end")
+    for step in range(steps):
+        drawing.box(90 + SLOT * (before + step), 8, SLOT - 6, HEIGHT, step)
+    for place, start in enumerate(starts):
+        y = 54 + 34 * place
+        drawing.text(82, y + 18, f"from {start}", size=12, at="end")
+        for step in range(start - burn_in, start + length):
+            real, x = 0 <= step < steps, 90 + SLOT * (before + step)
+            drawing.box(x, y, SLOT - 6, 26, step if real else "–", lit=real and step >= start, size=12)
+    return drawing
+
+
 def draw_row(values: npt.NDArray[np.float64]) -> Drawing:
     """Draw the values of one row; consecutive equal values form one box.
 

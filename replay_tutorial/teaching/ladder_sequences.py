@@ -1,0 +1,62 @@
+"""The ladder of sequence buffers, from windows of rows to the package's buffer."""
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from replay_tutorial.buffers import SequenceReplayBuffer
+from replay_tutorial.measuring.timing import Workload
+from replay_tutorial.steps.sequences import WindowsOfEpisodes, WindowsOfRows, WindowsWithState
+from replay_tutorial.teaching.ladder import ROUNDS, Ladder, Rung, measure_ladder
+
+RUNGS = (
+    Rung(WindowsOfRows, "–"),
+    Rung(WindowsOfEpisodes, "ends each window with its episode"),
+    Rung(WindowsWithState, "provides the state before each window"),
+    Rung(SequenceReplayBuffer, "several environments; priorities; compiled code"),
+)
+SAMPLE, WINDOWS, LENGTH, BURN_IN, STEPS = "sample(32)", 32, 80, 40, 200
+FIELDS: dict[str, Any] = {
+    "obs": {"shape": (15,), "dtype": np.float32},
+    "state": {"shape": (16,), "dtype": np.float32},
+    "act": {"shape": (), "dtype": np.int64},
+    "rew": {"shape": (), "dtype": np.float32},
+}
+STEP: dict[str, Any] = {
+    "obs": np.ones(15, np.float32),
+    "state": np.ones(16, np.float32),
+    "act": 1,
+    "rew": 1.0,
+}
+NEXT = {"next_obs": {"shape": (15,), "dtype": np.float32}, "terminated": {"shape": (), "dtype": np.bool_}}
+
+
+def filled(kind: Any, capacity: int) -> Any:
+    """Return a full buffer of a class, with episodes of 200 steps; all windows have 120 entries."""
+    if kind is SequenceReplayBuffer:
+        buffer = kind(capacity, FIELDS | NEXT, length=LENGTH, burn_in=BURN_IN, period=1, first_of="state")
+        episode = {name: np.stack([value] * STEPS) for name, value in STEP.items()}
+        ends = np.arange(STEPS) == STEPS - 1
+        for _ in range(capacity // STEPS + 1):
+            buffer.add(**episode, next_obs=episode["obs"], terminated=ends)
+        return buffer
+    lengths = (LENGTH, BURN_IN) if kind is WindowsWithState else (BURN_IN + LENGTH,)
+    buffer = kind(capacity, FIELDS, *lengths)
+    for step in range(capacity):
+        buffer.add(**STEP, ends=step % STEPS == STEPS - 1)
+    return buffer
+
+
+def sequence_ladder(capacity: int = 40_000, rounds: int = ROUNDS) -> Ladder:
+    """Measure sampling 32 windows of 120 entries from full buffers."""
+
+    def workloads_of(kind: Any) -> Mapping[str, Workload]:
+        buffer = filled(kind, capacity)
+        return {SAMPLE: lambda: buffer.sample(WINDOWS)}
+
+    rows = np.ones(capacity, [(name, field["dtype"], field["shape"]) for name, field in FIELDS.items()])
+    starts = np.random.default_rng(0).integers(capacity - LENGTH - BURN_IN, size=(64, WINDOWS, 1))
+    batches = itertools.cycle(list(starts + np.arange(LENGTH + BURN_IN)))
+    return measure_ladder(RUNGS, workloads_of, {SAMPLE: lambda: rows.take(next(batches))}, rounds)

@@ -1,0 +1,94 @@
+"""What chapter 09 rests on: the checks of its exercises, the corridors, and the record of ten seeds."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+import recurrent_state
+import torch
+from places import ROOT
+
+from replay_tutorial.teaching import cue_corridor, draw_sequences
+from replay_tutorial.teaching.cue_corridor import STARTS, discrepancy
+from replay_tutorial.teaching.exercises import NotYet
+from replay_tutorial.teaching.exercises_sequences import check_counts, check_priorities, check_rows
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def test_priorities_that_count_padding_are_told_apart() -> None:
+    def counts_padding(errors: Any, learn: Any, eta: float) -> Any:
+        magnitudes = np.where(learn, np.abs(errors), 0.0)
+        return eta * magnitudes.max(1) + (1 - eta) * magnitudes.mean(1)
+
+    with pytest.raises(NotYet, match="of which 3 are learned"):
+        check_priorities(counts_padding)
+
+
+def rows_with_fault(fault: str) -> Any:
+    """An actor's loop with one of the two faults of the exercise."""
+
+    def rows(cell: Any, steps: Any) -> Any:
+        state, stored = np.zeros(3), []
+        for obs, ends in steps:
+            after = cell(obs, state)
+            stored.append((obs, after if fault == "after" else state))
+            state = np.zeros(3) if ends and fault != "carried" else after
+        return stored
+
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"), [("after", "the one after the step"), ("carried", "not \\[0. 0. 0.\\]")]
+)
+def test_wrong_stored_states_are_told_apart(fault: str, message: str) -> None:
+    with pytest.raises(NotYet, match=message):
+        check_rows(rows_with_fault(fault))
+
+
+@pytest.mark.parametrize("answers", [(4, 2, 2), (5, 5, 2), (5, 2, 3), (..., 2, 2)])
+def test_wrong_counts_are_refused(answers: tuple[Any, ...]) -> None:
+    with pytest.raises(NotYet):
+        check_counts(*answers)
+
+
+def test_a_stored_state_is_exact_until_the_network_changes() -> None:
+    torch.manual_seed(0)
+    network = cue_corridor.Network()
+    steps = cue_corridor.walk(network, np.random.default_rng(0))
+    for start, (stored, _) in STARTS.items():
+        assert (discrepancy(network, steps, start).max() < 1e-6) == stored
+    network.cell.bias_ih.data += 0.1
+    assert discrepancy(network, steps, "stored").min() > 1e-4
+
+
+def test_the_reward_of_a_corridor_depends_on_its_cue_and_no_window_contains_cue_and_exit() -> None:
+    steps = cue_corridor.walk(cue_corridor.Network(), np.random.default_rng(0))
+    cues, acts = steps["obs"][0, :, 0], steps["act"][-1]
+    assert steps["rew"][-1].tolist() == [
+        1 if (act == 1) == (cue == 1) else -1 for cue, act in zip(cues, acts, strict=True)
+    ]
+    assert not steps["obs"][1:, :, 0].any() and not steps["rew"][:-1].any()
+    assert steps["obs"][:, :, 1].sum(axis=0).tolist() == [1] * cue_corridor.CORRIDORS
+    assert cue_corridor.BURN_IN + cue_corridor.LENGTH < cue_corridor.STEPS
+
+
+def test_a_record_has_the_discrepancy_of_every_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cue_corridor, "UPDATES", 100)
+    gap, ages = recurrent_state.record_agent("50 walks", "stored, burn-in", 1)
+    assert {start: np.shape(bins) for start, bins in ages.items()} == dict.fromkeys(STARTS, (1, 2))
+    assert -2 < gap < 2
+
+
+def test_the_record_says_what_the_chapter_says() -> None:
+    record = json.loads((ROOT / "chapters/records/recurrent_state.json").read_text(encoding="utf-8"))
+    assert {kept: list(gaps) for kept, gaps in record["gaps"].items()} == recurrent_state.AGENTS
+    assert all(len(seeds) == 10 for gaps in record["gaps"].values() for seeds in gaps.values())
+
+
+def test_a_drawing_of_windows_has_every_entry() -> None:
+    drawing = draw_sequences(steps=6, starts=[0, 4], length=4, burn_in=3).svg()
+    assert drawing.count(">–<") == 3 + 2
+    assert drawing.count("fill-opacity") == 4 + 2

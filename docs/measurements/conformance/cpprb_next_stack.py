@@ -1,4 +1,7 @@
-"""Episodes of 3 steps, stacks of 3 frames, 8 slots: the next stack must be the stack moved by one frame."""
+"""With next_of and stack_compress, an episode across the ring's end: its next stack must be its stack, moved.
+
+With stack_compress=["obs", "next_obs"] instead of next_of, all rows are right.
+"""
 
 from cpprb import ReplayBuffer
 

@@ -1,4 +1,7 @@
-"""A priority is 1e8, then 1 again, as all others are: 8 stratified draws must take each of 8 items once."""
+"""A priority is 1e8, then 1 again, as all others are: 8 stratified draws must take each of 8 items once.
+
+JAX's default is 32 bits. With jax_enable_x64, which the README of later versions recommends, they do.
+"""
 
 import flashbax
 import jax

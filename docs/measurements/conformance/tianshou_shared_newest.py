@@ -1,4 +1,7 @@
-"""The newest row leads from observation 6 to 7. With ignore_obs_next, 7 has not been stored yet."""
+"""The newest row leads from observation 6 to 7. With ignore_obs_next, 7 has not been stored yet.
+
+By default, ignore_obs_next is False and obs_next is right.
+"""
 
 import numpy as np
 from tianshou.data import Batch, ReplayBuffer

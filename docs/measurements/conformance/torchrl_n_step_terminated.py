@@ -1,4 +1,7 @@
-"""The third step terminates: the 3-step row that ends with the terminal observation 3 must say so."""
+"""The third step terminates: the 3-step row that ends with the terminal observation 3 must say so.
+
+By default, done_keys are left untouched, as documented. With done_keys=[], the row says so.
+"""
 
 import torch
 from tensordict import TensorDict

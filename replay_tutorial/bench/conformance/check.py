@@ -11,7 +11,7 @@ import warnings
 from importlib.metadata import version
 from typing import Any
 
-from replay_tutorial.bench.conformance.library import Library, NotOffered
+from replay_tutorial.bench.conformance.library import Library, NotChecked, NotOffered
 from replay_tutorial.bench.conformance.properties import PROPERTIES
 
 YES, NO, NOT_OFFERED, NOT_CHECKED = "yes", "no", "not offered", "not checked"
@@ -24,6 +24,8 @@ def verdict(library: Library, name: str) -> dict[str, str]:
         fault = PROPERTIES[name].check(library)
     except NotOffered as error:
         return {"verdict": NOT_OFFERED, "reason": str(error)}
+    except NotChecked as error:
+        return {"verdict": NOT_CHECKED, "reason": str(error)}
     except Exception as error:  # noqa: BLE001
         return {"verdict": NOT_CHECKED, "reason": f"{type(error).__name__}: {error}".partition("\n")[0]}
     return {"verdict": YES} if fault is None else {"verdict": NO, "reason": fault}

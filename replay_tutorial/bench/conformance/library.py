@@ -10,6 +10,10 @@ class NotOffered(Exception):
     """The library's documentation doesn't offer this; the message says what."""
 
 
+class NotChecked(Exception):
+    """The library offers this, but its adapter doesn't use it; the message says what."""
+
+
 class Row(NamedTuple):
     """A sampled row. The target is reward + discount · Q(next_obs)."""
 

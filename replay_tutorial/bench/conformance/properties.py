@@ -336,12 +336,12 @@ def weights(library: Library) -> Fault:
 
 @holds("Priorities", "A new row has the largest priority so far")
 def new_row(library: Library) -> Fault:
-    """Check the share of a row added after a priority of 2.7 was set."""
+    """Check the share of a row added after a priority of 1.9, no whole number, was set."""
     buffer = library.initialized(8)
-    stored = with_priorities(buffer, 8, [1, 1, 1, 2.7, 1, 1, 1, 1])
+    stored = with_priorities(buffer, 8, [1, 1, 1, 1.9, 1, 1, 1, 1])
     (added,) = world(9)[-1]
     buffer.add([added])
-    masses = {step.obs: 1.0 for step in stored[1:]} | {stored[3].obs: 2.7, added.obs: 2.7}
+    masses = {step.obs: 1.0 for step in stored[1:]} | {stored[3].obs: 1.9, added.obs: 1.9}
     return not_in_proportion(buffer, masses)
 
 

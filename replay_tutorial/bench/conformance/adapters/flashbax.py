@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from replay_tutorial.bench.conformance.library import Buffer, Library, NotOffered, Row, rows
+from replay_tutorial.bench.conformance.library import Buffer, Library, NotChecked, NotOffered, Row, rows
 from replay_tutorial.bench.conformance.world import Step
 
 flashbax: Any = import_module("flashbax")
@@ -56,6 +56,9 @@ class _Flashbax(Library):
 
     def uniform(self, capacity: int, environments: int = 1) -> Buffer:
         return _Rows(flashbax.make_item_buffer(capacity, 1, capacity, add_batches=True), capacity)
+
+    def shared(self, capacity: int, truncation: bool) -> Buffer:
+        raise NotChecked("the flat buffer stores each step once and samples pairs")
 
     def prioritized(self, capacity: int, alpha: float) -> Buffer:
         options: Any = {"add_batches": True, "priority_exponent": alpha}

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from replay_tutorial.bench.conformance.library import Buffer, Library, NotOffered, Row, ids, rows
+from replay_tutorial.bench.conformance.library import Buffer, Library, NotChecked, NotOffered, Row, ids, rows
 from replay_tutorial.bench.conformance.world import Id, Step
 
 data: Any = import_module("torchrl.data")
@@ -83,7 +83,10 @@ class _TorchRL(Library):
         return _Rows(data.TensorDictReplayBuffer(storage=data.LazyTensorStorage(capacity)))
 
     def shared(self, capacity: int, truncation: bool) -> Buffer:
-        raise NotOffered("observations are stored once only for samples of windows")
+        raise NotChecked("NextStateReconstructor restores next observations")
+
+    def stacked(self, capacity: int, frames: int) -> Buffer:
+        raise NotChecked("CatFrames.make_rb_transform_and_sampler stacks frames as they are sampled")
 
     def n_step(self, capacity: int, n: int, gamma: float, environments: int = 1) -> Buffer:
         storage = data.LazyTensorStorage(capacity, ndim=1 if environments == 1 else 2)

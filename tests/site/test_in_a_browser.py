@@ -248,14 +248,14 @@ def test_a_step_of_the_episode_is_selected_with_keys_and_pointer(
     page.close()
 
 
-def test_the_facts_and_the_start_are_on_the_first_screen_and_the_three_parts_below(
+def test_the_facts_and_the_start_are_on_the_first_screen_and_the_four_parts_below(
     address: str, browser: "Browser"
 ) -> None:
     page = new_page(browser, viewport=DESKTOP)
     page.goto(address + "index.html")
     facts, parts = page.locator(".hero"), page.locator(".grid.cards")
     assert (facts.locator("li").count(), facts.locator(".md-button").count()) == (3, 2)
-    assert parts.locator("ul > li").count() == 3
+    assert parts.locator("ul > li").count() == 4
     bottom = facts.evaluate("element => element.getBoundingClientRect().bottom")
     assert bottom < DESKTOP["height"]
     assert parts.evaluate("element => element.getBoundingClientRect().top") >= bottom

@@ -9,13 +9,16 @@ git, so that they always show what the current code prints.
 """
 
 import asyncio
+import os
 import re
 import sys
 import time
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import jupytext
 import nbformat
+from jupyter_client import AsyncKernelManager
 from nbclient import NotebookClient
 from nbconvert import MarkdownExporter
 
@@ -62,10 +65,16 @@ async def render(source: Path, slots: asyncio.Semaphore, notebooks: bool) -> str
     without_random_ids(notebook)
     async with slots:
         start = time.perf_counter()
-        where = {"metadata": {"path": str(CHAPTERS)}}
-        client = NotebookClient(notebook, timeout=CELL_TIMEOUT, resources=where, coalesce_streams=True)
-        client.record_timing = False
-        await client.async_execute()
+        with TemporaryDirectory() as folder:
+            # A kernel's TCP ports are chosen before it opens them, so that another program can take one.
+            transport = "ipc" if os.name == "posix" else "tcp"
+            manager = AsyncKernelManager(transport=transport, connection_file=f"{folder}/kernel.json")
+            where = {"metadata": {"path": str(CHAPTERS)}}
+            client = NotebookClient(
+                notebook, manager, timeout=CELL_TIMEOUT, resources=where, coalesce_streams=True
+            )
+            client.record_timing = False
+            await client.async_execute(cleanup_kc=True)
         seconds = time.perf_counter() - start
     without_traceback(notebook)
     text, _ = MarkdownExporter().from_notebook_node(notebook)

@@ -62,10 +62,13 @@ def checked(adapter: str) -> dict[str, Any]:
 def lines_of(results: Sequence[dict[str, Any]]) -> list[str]:
     """Return the lines of the table and of the lists below it."""
     rows: list[list[str]] = []
+    groups: set[str] = set()
     for name, (group, sentence, _) in PROPERTIES.items():
-        cells = [CELLS[result["verdicts"][name]["verdict"]] for result in results]
-        rows.append([group if all(row[0] != group for row in rows) else "", sentence, *cells])
-    heads = ["", "property", *("ours" if result["name"] == OURS else result["name"] for result in results)]
+        if group not in groups:
+            groups.add(group)
+            rows.append([f"**{group}**", *("" for _ in results)])
+        rows.append([sentence, *(CELLS[result["verdicts"][name]["verdict"]] for result in results)])
+    heads = ["property", *("ours" if result["name"] == OURS else result["name"] for result in results)]
     lines = table(heads, rows, words=len(heads))
     faults, unchecked = ["", "Each **no**, and the program that shows it:", ""], ["", "Not checked:", ""]
     for result in results:

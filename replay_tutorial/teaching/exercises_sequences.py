@@ -116,10 +116,15 @@ def check_counts(windows: Any, padding: Any, learned: Any) -> None:
 def check_priorities(priorities: Callable[..., Any]) -> None:
     """Check a function `priorities(td_errors, learn, eta)` that returns the priority of each window."""
     rng = np.random.default_rng(0)
-    for count, length, eta in ((1, 5, 0.9), (4, 8, 0.9), (3, 6, 0.0), (3, 6, 1.0)):
+    for count, length, eta, other in (
+        (1, 5, 0.9, 99.0),
+        (4, 8, 0.9, np.nan),
+        (3, 6, 0.0, 0.0),
+        (3, 6, 1.0, np.nan),
+    ):
         starts, stops = rng.integers(length // 2, size=count), rng.integers(length // 2, length, count) + 1
         learn = (np.arange(length) >= starts[:, np.newaxis]) & (np.arange(length) < stops[:, np.newaxis])
-        errors = np.where(learn, rng.integers(-9, 10, (count, length)), np.nan)
+        errors = np.where(learn, rng.integers(-9, 10, (count, length)), other)
         given = priorities(errors.copy(), learn, eta)
         if given is None or np.shape(given) != (count,):
             raise NotYet(f"return {count} priorities, one for each window, not {given!r:.40}")

@@ -184,8 +184,9 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
                 a dict of the steps' stored fields, including the `next_` fields, of shape (n, *shape).
                 `sample` calls it once, with all steps of all relabelled rows.
             compute_terminated: A function of the same arguments that returns whether each step terminates the
-                episode, bool[n]. If an episode can also terminate for another reason than its goal, include
-                `rows["terminated"]`, where `rows` is the third argument.
+                episode, bool[n]. If an episode can also terminate for another reason than its goal, store the
+                reason in a field, and include this field of `rows`, the third argument. Don't include
+                `rows["terminated"]`: it is also true where the original goal was reached.
             strategy: The step after which a new goal was achieved. "future": this step or a later step of its
                 episode. "final": the last step of the episode; rows of running episodes are not relabelled.
                 "episode": any stored step of the episode. "random": any stored step of any episode.

@@ -176,7 +176,7 @@ def check_row(row_of: Callable[..., Any]) -> None:
     for length, n in [(1, 1), (3, 1), (6, 3), (5, 4), (2, 5)]:
         episode = numbered_episode(7, length)
         for t in range(length):
-            for goal in (*range(t + 1, length + 1), 99):  # 99 is never reached
+            for goal in (*range(t + 1, length + 1), *range(t + 1), 99):  # reached, before t, never
                 given = row_of(episode, t, np.array([7, goal]), n, GAMMA)
                 where = f"{length} steps, n = {n}, γ = {GAMMA}: the row of step {t} with the goal [7, {goal}]"
                 triple = isinstance(given, tuple | list) and len(given) == 3

@@ -104,6 +104,8 @@ def test_the_check_finds_a_wrong_memory(kind: Any, message: str) -> None:
 
 def row_of(episode: Episode, t: int, goal: Any, n: int, gamma: float, fault: str) -> Any:
     total, discount, terminated = 0.0, 1.0, False
+    if fault == "first of all" and any(with_goal(step, goal).terminated for step in episode[:t]):
+        return 0.0, 0.0, goal
     for step in episode[t : t + n]:
         relabelled = step if fault == "own rewards" else with_goal(step, goal)
         total, discount = total + discount * relabelled.rew, discount * gamma
@@ -114,7 +116,7 @@ def row_of(episode: Episode, t: int, goal: Any, n: int, gamma: float, fault: str
     return total, 0.0 if terminated else gamma**n if fixed else discount, step.next_obs
 
 
-@pytest.mark.parametrize("fault", ["own rewards", "goes on", "γ^n"])
+@pytest.mark.parametrize("fault", ["own rewards", "goes on", "γ^n", "first of all"])
 def test_the_exercise_finds_a_wrong_n_step_row(fault: str) -> None:
     check_row(lambda *given: row_of(*given, fault=""))
     with pytest.raises(NotYet):

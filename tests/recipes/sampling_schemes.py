@@ -5,7 +5,7 @@ import numpy as np
 
 from replay_tutorial import Mixture, PrioritizedReplayBuffer, ReplayBuffer, laber
 from replay_tutorial.buffers.rank_based import RankBased
-from replay_tutorial.buffers.schemes import Combined, Geometric, Proportional
+from replay_tutorial.buffers.schemes import Combined, Distribution, Drawn, Geometric, Proportional
 
 number = {"shape": ()}
 FIELDS = {"step": {"shape": (), "dtype": np.int64}, "rew": number, "error": number}
@@ -58,3 +58,28 @@ positions, weights = laber(fresh, 64, rng)
 batch = {name: array[positions] for name, array in large.items()}
 print("mean priority in the large batch:", fresh.mean(), "in the batch:", fresh[positions].mean())
 # --8<-- [end:laber]
+
+
+# --8<-- [start:own]
+class Newest(Distribution):
+    """Uniform over the newest rows."""
+
+    def __init__(self, count):
+        self.count = count
+
+    def draw(self, stored, batch_size, rng):
+        count = min(self.count, stored.row_count)
+        indexes = stored.next_index - 1 - rng.integers(count, size=batch_size)
+        return Drawn(indexes, np.full(batch_size, 1 / count), least=1 / count)
+
+    def probabilities(self, stored, indexes):
+        count = min(self.count, stored.row_count)
+        return np.where(indexes >= stored.next_index - count, 1 / count, 0.0)
+
+
+updates = 200  # after an episode of 200 steps
+for k in range(1, updates + 1):
+    newest = max(int(len(buffer) * 0.996 ** (1_000 * k / updates)), 500)
+    batch = buffer.sample(256, beta=0.0, scheme=Newest(newest))
+print("the last update draws from the newest", newest, "rows; greatest age:", size - 1 - batch["step"].min())
+# --8<-- [end:own]

@@ -482,6 +482,36 @@ def test_masked_unroll_equals_one_without_padding(monkeypatch) -> None:
             np.testing.assert_allclose(q[0].detach(), values[time, window], atol=1e-5)
 
 
+@pytest.mark.parametrize("truncated", [False, True])
+def test_targets_of_muzero_by_hand(truncated, monkeypatch) -> None:
+    recipe = program("muzero_targets", monkeypatch)
+    recipe.buffer.clear()
+    values, policies = np.arange(10.0, 70, 10), np.array([[0.9, 0.1]] * 5)
+    ends = np.arange(5) == 4
+    first = recipe.buffer.add(
+        obs=np.arange(5),
+        act=np.zeros(5, int),
+        rew=np.arange(1.0, 6),
+        next_obs=np.arange(1, 6),
+        terminated=ends & (not truncated),
+        truncated=ends & truncated,
+        value=values[:-1],
+        next_value=values[1:],
+        policy=policies,
+    )
+    # two rewards and a value: 1 + 2 / 2 + 30 / 4, …; only a truncated game has a value at its end
+    expected = [9.5, 13.5, 17.5, 6.5 + 15 * truncated, 5.0 + 30 * truncated, 0.0, 0.0, 0.0]
+    batch = recipe.buffer.sample(100)
+    value, policy, counts = recipe.targets(batch)
+    assert set(batch["indexes"] - first) == {0, 1, 2, 3, 4}
+    for window, start in enumerate(batch["indexes"] - first):
+        steps = np.arange(start, start + 4)
+        assert value[window].tolist() == expected[start : start + 4]
+        np.testing.assert_allclose(policy[window, :, 0], np.where(steps < 5, 0.9, 0.5))
+        assert counts[window].tolist() == [step < 5 or not truncated for step in steps]
+        assert batch["rew"][window].tolist() == [step + 1.0 if step < 5 else 0.0 for step in steps]
+
+
 def test_deque_and_buffer_hold_the_same(monkeypatch) -> None:
     recipe = program("from_a_deque", monkeypatch)
     memory, old = recipe.with_a_deque(recipe.random_transitions())
@@ -585,7 +615,22 @@ def test_sampling_schemes_do_what_the_page_says(monkeypatch) -> None:
     mixed = recipe.mixture.sample(256)["source"]
     assert np.bincount(mixed).tolist() == [192, 64]
     assert recipe.fresh[recipe.positions].mean() > recipe.fresh.mean()
-    assert recipe.batch["rew"].shape == (64,)
+    assert recipe.positions.shape == recipe.weights.shape == (64,)
+
+
+def test_the_scheme_of_ones_own_draws_the_newest_rows_after_a_wrap_around(monkeypatch) -> None:
+    recipe = program("sampling_schemes", monkeypatch)
+    buffer = ReplayBuffer(10, {"step": {"shape": (), "dtype": int}}, seed=0)
+    for rows, newest in ((3, 3), (25, 7)):
+        buffer.add(step=np.arange(len(buffer), rows))
+        drawn = buffer.sample(500, scheme=recipe.Newest(7))
+        assert set(drawn["indexes"].tolist()) == set(range(rows - newest, rows))
+        assert (drawn["probabilities"] == 1 / newest).all()
+        drawn = buffer.sample(500, scheme=recipe.Combined(scheme=recipe.Newest(7)))
+        expected = (499 / newest + (drawn["indexes"] == rows - 1)) / 500
+        np.testing.assert_allclose(drawn["probabilities"], expected)
+    assert recipe.newest == 500, "the last of the updates"
+    assert recipe.batch["step"].min() >= recipe.size - 500
 
 
 def test_cpprbs_hindsight_differs_as_the_page_says() -> None:

@@ -200,12 +200,12 @@ def counters_of(state: Any, path: object, layout: Mapping[str, Any]) -> dict[str
     differences = [
         f"{key} is {theirs.get(key)!r} in the file and {layout.get(key)!r} here"
         for key in sorted({*theirs, *layout})
-        if theirs.get(key) != layout.get(key)
+        if json.dumps(theirs.get(key)) != json.dumps(layout.get(key))  # as text: the order of fields counts
     ]
     if differences:
         raise ValueError(
             f"{path} has a different layout: {'; '.join(differences)}. Load it into a buffer or server that "
-            "was constructed with the same arguments as the one that saved it."
+            "was constructed with the same arguments as the one that saved it, its fields in the same order."
         )
     return checked_dict(known["counters"], "counters")
 

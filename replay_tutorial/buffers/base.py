@@ -100,7 +100,8 @@ class BaseBuffer:
         temporarily needs twice its memory.
 
         Args:
-            path: A file saved by a buffer that was constructed with the same arguments (except the seed).
+            path: A file saved by a buffer that was constructed with the same arguments (except the seed), and
+                with its fields in the same order.
 
         Raises:
             OSError: If the file can't be read.

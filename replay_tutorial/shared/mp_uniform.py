@@ -313,7 +313,8 @@ class MPReplayBuffer(Handle):
         The calling process becomes the sampler and continues the saved random sequence.
 
         Args:
-            path: A file saved from a buffer with the same arguments (except the seed).
+            path: A file saved from a buffer with the same arguments (except the seed), and with its fields in
+                the same order.
 
         Raises:
             OSError: If the file cannot be read.

@@ -129,6 +129,7 @@ def other_buffers() -> dict[str, Any]:
         "another dtype": ReplayBuffer(12, double),
         "a number for a vector": ReplayBuffer(12, number),
         "another name": ReplayBuffer(12, renamed),
+        "another order": ReplayBuffer(12, dict(reversed(changed.items()))),
         "one field more": ReplayBuffer(12, more),
         "one field less": ReplayBuffer(12, less),
         "another default dtype": ReplayBuffer(12, changed, default_dtype=np.float16),

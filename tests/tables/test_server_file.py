@@ -190,6 +190,7 @@ def test_a_file_of_another_server_is_refused_and_changes_nothing(tmp_path: Path)
         Server([*tables(), table("added")], COLUMNS, 600),
         Server(tables(), {**COLUMNS, "d": {}}, 600),
         Server(tables(), dict(reversed(COLUMNS.items())), 600),
+        Server(tables()[::-1], COLUMNS, 600),
         Server([*tables()[:4], Table.stack("s", 100)], COLUMNS, 600),
         Server([*tables()[:4], Table.queue("s", 200)], COLUMNS, 600),
         Server([*tables()[:4], Table.stack("renamed", 200)], COLUMNS, 600),

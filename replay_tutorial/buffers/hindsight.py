@@ -257,6 +257,9 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
         self._strategy = STRATEGIES.index(strategy)
         self._goal, self._achieved = goal, achieved_goal
         self._n_step = None if Nstep is None else self._parse(Nstep, rew)
+        # Stored fields that an n-step row takes from its last step; those in `_nexts` are not stored.
+        stored = self._ring.fields.fields
+        self._of_last = [name for name in stored if name in self._ends or name.startswith("next_")]
 
     def _parse(self, settings: Mapping[str, Any], rew: str) -> NStepSettings:
         """Parse `Nstep`; all `next_` fields are those of a row's last step."""
@@ -315,7 +318,7 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
 
         last_slots = slots if n == 1 else window[lasts]
         batch = self._transitions(slots, last_slots)
-        for name in self._ends if n > 1 else ():
+        for name in self._of_last if n > 1 else ():
             batch[name] = self._ring.rows[name][last_slots]
         reward, flag = self._fields.fields[self._rewards[0]], self._fields.fields[self._terminates[0]]
         columns = {reward: returns, flag: terminated[lasts]}

@@ -22,6 +22,7 @@ FLAG = {"shape": (), "dtype": bool}
 FIELDS: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("obs", "next_obs", "at", "next_at", "goal", "next_goal"), TRIPLE),
     "act": {"shape": (), "dtype": np.int64},
+    "next_legal": {"shape": (), "dtype": np.int64},  # without a field "legal", which it could share
     "rew": {"shape": (), "dtype": np.float64},
     **dict.fromkeys(("terminated", "truncated"), FLAG),
 }
@@ -87,6 +88,7 @@ class World:
             "goal": (environment, episode, 77),
             "next_goal": (environment, episode, 77),
             "act": int(self.rng.integers(100)),
+            "next_legal": 1000 * environment + 100 * episode + step,
             "rew": float(self.rng.integers(100)),
             "terminated": last and how == 0,
             "truncated": last and how == 1,
@@ -210,7 +212,7 @@ def test_rows_equal_a_loop_that_chooses_the_goal_and_then_sums(strategy, n, laps
         lengths.add(last["obs"][2] - first + 1)
         expected = {
             **{name: world.log[start][name] for name in ("obs", "at", "act")},
-            **{name: last[name] for name in ("next_obs", "next_at", "truncated")},
+            **{name: last[name] for name in ("next_obs", "next_at", "next_legal", "truncated")},
             "goal": goal,
             "next_goal": goal,
             "rew": total,

@@ -576,7 +576,7 @@ class EpisodeReplayBuffer(BaseBuffer):
         if by not in table:
             raise KeyError(f"by is {by!r}, which `episodes` doesn't list; it lists {list(table)}")
         finished, score = table["episode"][table["finished"]], table[by][table["finished"]]
-        best_last = finished[np.argsort(np.where(np.isnan(score), -np.inf, score), kind="stable")]
+        best_last = finished[np.lexsort((score, ~np.isnan(score)))]  # stable; NaN first
         self.evict(best_last[: max(0, len(best_last) - n)])
 
     def clear(self) -> None:

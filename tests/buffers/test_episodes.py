@@ -672,6 +672,15 @@ def test_best_episodes_are_kept_and_nan_is_the_worst():
     assert buffer.episodes()["episode"].tolist() == [6] and len(buffer) == 1
 
 
+def test_best_episodes_are_kept_by_tags_of_more_digits_than_a_float_has():
+    buffer = EpisodeReplayBuffer(100, SMALL)
+    for _ in range(4):
+        buffer.add(obs=0, rew=0, next_obs=1, terminated=True)
+    buffer.tag([0, 1, 2, 3], [2**60 + 3, 2**60 + 1, 2**60 + 2, 2**60])
+    buffer.keep_best(2, by="tag")
+    assert buffer.episodes()["episode"].tolist() == [0, 2]
+
+
 def seen(buffer: Any) -> Any:
     """All there is to see of a buffer; what it draws is seen in a copy."""
     arrays = buffer._ring.arrays

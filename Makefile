@@ -87,8 +87,8 @@ bench-tables: .venv/bench.stamp .venv/reverb.stamp
 	$(BIN)/python -m replay_tutorial bench tables --json docs/measurements/tables.json \
 		--markdown docs/measurements/beside_reverb.md $(ARGS)
 
-conformance: .venv/peers.stamp .venv/tianshou.stamp .venv/torchrl.stamp .venv/reverb.stamp
-	$(BIN)/python -m replay_tutorial conformance --json docs/measurements/conformance.json \
+conformance: .venv/peers.stamp .venv/cleanrl.stamp .venv/tianshou.stamp .venv/torchrl.stamp .venv/reverb.stamp
+	PYTHONPATH=$(CURDIR)/.venv/cleanrl $(BIN)/python -m replay_tutorial conformance --json docs/measurements/conformance.json \
 		--markdown docs/measurements/conformance.md $(ARGS)
 
 report: .venv/peers.stamp .venv/tianshou.stamp .venv/reverb.stamp
@@ -114,6 +114,13 @@ clean:
 		exit 1; }
 	$(PYTHON) -m venv --clear .venv
 	@touch $@
+
+# CleanRL's buffer is a module of its repository, which isn't a package on PyPI.
+.venv/cleanrl.stamp: .venv/made.stamp
+	rm -rf .venv/cleanrl
+	git clone --quiet https://github.com/vwxyzjn/cleanrl .venv/cleanrl \
+		&& git -C .venv/cleanrl checkout --quiet fe8d8a03c41a7ef5b523e2e354bd01c363e786bb \
+		&& touch $@ || { rm -rf .venv/cleanrl; echo "CleanRL can't be cloned here. The check skips it."; }
 
 # tianshou requires an old virtualenv, and thus a filelock older than the pinned one. Its buffers need neither.
 .venv/tianshou.stamp: .venv/peers.stamp

@@ -8,7 +8,6 @@ import importlib
 import json
 import sys
 import warnings
-from importlib.metadata import version
 from typing import Any
 
 from replay_tutorial.bench.conformance.library import Library, NotChecked, NotOffered
@@ -40,7 +39,7 @@ def check(adapter: str) -> dict[str, Any]:
     library: Library = module.library
     return {
         "name": library.name,
-        "versions": {name: version(name) for name in library.distributions},
+        "versions": library.versions(),
         "verdicts": {name: verdict(library, name) for name in PROPERTIES},
     }
 

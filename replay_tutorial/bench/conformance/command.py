@@ -22,7 +22,7 @@ from replay_tutorial.measuring.markdown import table
 from replay_tutorial.measuring.output import add_outputs, write_results
 from replay_tutorial.measuring.provenance import Provenance
 
-ADAPTERS = ("ours", "cpprb", "stable_baselines3", "tianshou", "torchrl", "flashbax", "reverb")
+ADAPTERS = ("ours", "cpprb", "stable_baselines3", "cleanrl", "tianshou", "torchrl", "flashbax", "reverb")
 PROGRAMS = SOURCE / "docs" / "measurements" / "conformance"
 CHECK = "replay_tutorial.bench.conformance.check"
 OURS = "replay_tutorial"

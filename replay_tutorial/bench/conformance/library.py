@@ -1,6 +1,7 @@
 """The interface between the properties and a library: buffers of each kind, and rows of plain numbers."""
 
 from collections.abc import Sequence
+from importlib.metadata import version
 from typing import Any, NamedTuple
 
 from replay_tutorial.bench.conformance.world import Id, Step
@@ -51,6 +52,10 @@ class Library:
 
     name = ""
     distributions: tuple[str, ...] = ()  # reported with their versions
+
+    def versions(self) -> dict[str, str]:
+        """Return the versions that the library is checked with, its own first."""
+        return {name: version(name) for name in self.distributions}
 
     def uniform(self, capacity: int, environments: int = 1) -> Buffer:
         """Return a buffer of whole rows, sampled uniformly."""

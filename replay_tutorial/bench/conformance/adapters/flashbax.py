@@ -1,4 +1,7 @@
-"""flashbax: item buffers. A batch can't be larger than the buffer, so larger samples take several calls."""
+"""flashbax: item buffers, and the flat buffer, which stores each step once.
+
+A batch can't be larger than the buffer, so larger samples take several calls.
+"""
 
 import pickle
 from collections.abc import Sequence
@@ -7,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from replay_tutorial.bench.conformance.library import Buffer, Library, NotChecked, NotOffered, Row, rows
-from replay_tutorial.bench.conformance.world import Step
+from replay_tutorial.bench.conformance.library import Buffer, Library, NotOffered, Row, rows
+from replay_tutorial.bench.conformance.world import Step, world
 
 flashbax: Any = import_module("flashbax")
 jax: Any = import_module("jax")
@@ -20,16 +23,18 @@ class _Rows(Buffer):
     def __init__(self, functions: Any, capacity: int) -> None:
         self.functions, self.capacity, self.key = functions, capacity, jax.random.PRNGKey(0)
         self.draw, self.insert = jax.jit(functions.sample), jax.jit(functions.add)
-        place, number = np.zeros(3, np.float32), np.zeros((), np.float32)
-        self.state = functions.init({"obs": place, "next_obs": place, "rew": number, "terminated": number})
+        first = self.fields(world(1)[0][0])
+        self.state = functions.init({name: np.zeros_like(value) for name, value in first.items()})
+
+    def fields(self, step: Step) -> dict[str, Any]:
+        """Return the fields of a step."""
+        places = {"obs": step.obs, "next_obs": step.next_obs}
+        numbers = {"rew": step.reward, "terminated": step.terminated}
+        return {name: np.array(value, np.float32) for name, value in (places | numbers).items()}
 
     def add(self, tick: Sequence[Step]) -> None:
-        columns = {
-            "obs": np.array([step.obs for step in tick], np.float32),
-            "next_obs": np.array([step.next_obs for step in tick], np.float32),
-            "rew": np.array([step.reward for step in tick], np.float32),
-            "terminated": np.array([step.terminated for step in tick], np.float32),
-        }
+        steps = [self.fields(step) for step in tick]
+        columns = {name: np.stack([fields[name] for fields in steps]) for name in steps[0]}
         self.state = self.insert(self.state, columns)
 
     def sample(self, count: int) -> list[Row]:
@@ -48,6 +53,25 @@ class _Rows(Buffer):
         self.state = self.functions.set_priorities(self.state, *given)
 
 
+class _Pairs(_Rows):
+    """A flat buffer of steps, whose samples are pairs of consecutive ones."""
+
+    def fields(self, step: Step) -> dict[str, Any]:
+        """Return the fields of a step, without its next observation."""
+        fields = super().fields(step)
+        del fields["next_obs"]
+        return fields
+
+    def sample(self, count: int) -> list[Row]:
+        """Sample pairs, once there is one."""
+        found: list[Row] = []
+        while len(found) < count and self.functions.can_sample(self.state):
+            self.key, key = jax.random.split(self.key)
+            first, second = jax.device_get(self.draw(self.state, key)).experience
+            found += rows(first["obs"], second["obs"], first["rew"], 1.0 - first["terminated"])
+        return found
+
+
 class _Flashbax(Library):
     """InstaDeep's library for JAX."""
 
@@ -58,7 +82,10 @@ class _Flashbax(Library):
         return _Rows(flashbax.make_item_buffer(capacity, 1, capacity, add_batches=True), capacity)
 
     def shared(self, capacity: int, truncation: bool) -> Buffer:
-        raise NotChecked("the flat buffer stores each step once and samples pairs")
+        if truncation:
+            raise NotOffered("the README leaves the ends of episodes to the user")
+        functions = flashbax.make_flat_buffer(capacity, 1, capacity, add_batch_size=1)
+        return _Pairs(functions, capacity)
 
     def prioritized(self, capacity: int, alpha: float) -> Buffer:
         options: Any = {"add_batches": True, "priority_exponent": alpha}

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from replay_tutorial.bench.conformance.library import Buffer, Library, NotChecked, NotOffered, Row, ids, rows
+from replay_tutorial.bench.conformance.library import Buffer, Library, NotOffered, Row, ids, rows
 from replay_tutorial.bench.conformance.world import Id, Step
 
 data: Any = import_module("torchrl.data")
@@ -16,6 +16,8 @@ transforms: Any = import_module("torchrl.envs.transforms")
 TensorDict: Any = import_module("tensordict").TensorDict
 torch: Any = import_module("torch")
 ROLLOUT = 8  # steps of every environment
+SLICE = 4  # steps
+TRAJECTORY = ("collector", "traj_ids")
 logging.getLogger("torchrl").setLevel(logging.ERROR)  # it logs every new storage
 
 
@@ -26,7 +28,9 @@ class _Rows(Buffer):
         self.buffer, self.timed, self.goals, self.length = buffer, timed, goals, length
         self.rollout: list[Any] = []
 
-    def add(self, tick: Sequence[Step]) -> None:
+    def steps(self, tick: Sequence[Step]) -> Any:
+        """Return a step of every environment, in TorchRL's layout."""
+
         def flags(name: str) -> Any:
             return torch.tensor([[bool(getattr(step, name))] for step in tick])
 
@@ -41,7 +45,10 @@ class _Rows(Buffer):
             "terminated": flags("terminated"),
             "truncated": flags("truncated"),
         }
-        steps = TensorDict({**places("obs"), "next": after}, batch_size=[len(tick)])
+        return TensorDict({**places("obs"), "next": after}, batch_size=[len(tick)])
+
+    def add(self, tick: Sequence[Step]) -> None:
+        steps = self.steps(tick)
         if self.buffer._storage.ndim == 1:
             self.buffer.extend(steps)
             return
@@ -73,6 +80,46 @@ class _Rows(Buffer):
         return [ids(window[valid]) for window, valid in zip(places, real, strict=True)]
 
 
+class _Trajectories(_Rows):
+    """Steps with the number of their trajectory, as a collector returns them, sampled as slices."""
+
+    def steps(self, tick: Sequence[Step]) -> Any:
+        """Return the steps with numbers."""
+        numbers = torch.tensor([step.episode for step in tick])
+        return super().steps(tick).set(TRAJECTORY, numbers)
+
+
+class _Compact(_Trajectories):
+    """Steps stored without next observations, as by a collector with `compact_obs=True`."""
+
+    def steps(self, tick: Sequence[Step]) -> Any:
+        """Return the steps without next observations."""
+        return super().steps(tick).exclude(("next", "observation"))
+
+    def sample(self, count: int) -> list[Row]:
+        """Sample slices. A row whose next observation is unknown has NaN there, as documented."""
+        batch = self.buffer.sample(-(-count // SLICE) * SLICE)
+        batch = batch[~batch["next", "observation"].isnan().any(-1)]
+        goes_on = (~batch["next", "terminated"]).float()
+        return rows(batch["observation"], batch["next", "observation"], batch["next", "reward"], goes_on)
+
+
+class _Stacks(_Trajectories):
+    """Single frames, stacked when they are sampled."""
+
+    def sample(self, count: int) -> list[Row]:
+        """Sample the stacks of the last step of each slice, once an episode is as long as a stack."""
+        try:
+            batch = self.buffer.sample(count)
+        except RuntimeError as error:
+            if "sufficient length" in str(error):
+                return []
+            raise
+        obs, following = (batch[key].reshape(len(batch), -1) for key in ("stack", ("next", "stack")))
+        goes_on = (~batch["next", "terminated"]).float()
+        return rows(obs, following, batch["next", "reward"], goes_on)
+
+
 class _TorchRL(Library):
     """PyTorch's library."""
 
@@ -83,10 +130,21 @@ class _TorchRL(Library):
         return _Rows(data.TensorDictReplayBuffer(storage=data.LazyTensorStorage(capacity)))
 
     def shared(self, capacity: int, truncation: bool) -> Buffer:
-        raise NotChecked("NextStateReconstructor restores next observations")
+        if truncation:
+            raise NotOffered("NextStateReconstructor returns NaN at the ends of trajectories, as documented")
+        sampler = data.SliceSampler(slice_len=SLICE, traj_key=TRAJECTORY, strict_length=False)
+        parts = {"storage": data.LazyTensorStorage(capacity), "sampler": sampler}
+        return _Compact(data.ReplayBuffer(transform=transforms.NextStateReconstructor(), **parts))
 
     def stacked(self, capacity: int, frames: int) -> Buffer:
-        raise NotChecked("CatFrames.make_rb_transform_and_sampler stacks frames as they are sampled")
+        catframes = transforms.CatFrames(N=frames, dim=-2, in_keys=["stack"], reset_key="_reset")
+        options: Any = {"batch_size": 1, "traj_key": TRAJECTORY, "strict_length": True}
+        transform, sampler = catframes.make_rb_transform_and_sampler(**options)
+        both = {"in_keys": "observation", "out_keys": "stack"}
+        keys: Any = {name: [key, ("next", key)] for name, key in both.items()}
+        stacking = transforms.Compose(transforms.UnsqueezeTransform(dim=-2, **keys), transform)
+        parts = {"storage": data.LazyTensorStorage(capacity), "sampler": sampler, "batch_size": 1}
+        return _Stacks(data.ReplayBuffer(transform=stacking, **parts))
 
     def n_step(self, capacity: int, n: int, gamma: float, environments: int = 1) -> Buffer:
         storage = data.LazyTensorStorage(capacity, ndim=1 if environments == 1 else 2)

@@ -14,6 +14,7 @@ except KeyboardInterrupt:
     sys.exit(130)  # INTERRUPTED, which isn't defined yet
 
 import argparse
+import errno
 import importlib
 import importlib.util
 import math
@@ -349,14 +350,25 @@ def main(arguments: Sequence[str]) -> int:
 
 def run_program() -> int:
     """Run `main` with the program's arguments; exit without a traceback if stdout has been closed."""
+    # On Windows, files and pipes have an encoding that lacks some of the characters in the output.
+    if (reconfigure := getattr(sys.stdout, "reconfigure", None)) is not None:
+        reconfigure(errors="backslashreplace")
     try:
         try:
             return main(sys.argv[1:])
         finally:
             print(end="", flush=True)
-    except BrokenPipeError:
+    except OSError as error:
+        if not is_closed_pipe(error):
+            raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes stdout at exit
         return CLOSED_PIPE
+
+
+def is_closed_pipe(error: OSError) -> bool:
+    """Return whether a write failed because nothing reads the pipe any more; on Windows, this is EINVAL."""
+    is_invalid = error.errno == errno.EINVAL and error.filename is None
+    return isinstance(error, BrokenPipeError) or (sys.platform == "win32" and is_invalid)
 
 
 def console_script() -> int:

@@ -1,5 +1,7 @@
 """The command line: what it says when it is asked, and when it can't."""
 
+import errno
+import io
 import os
 import re
 import signal
@@ -14,8 +16,8 @@ import torch
 from places import ROOT
 from victim import Victim
 
-from replay_tutorial import __version__
-from replay_tutorial.__main__ import main
+from replay_tutorial import __main__, __version__
+from replay_tutorial.__main__ import is_closed_pipe, main, run_program
 from replay_tutorial.agents.environments import spaces_of
 from replay_tutorial.agents.evaluation import Evaluation
 from replay_tutorial.apex.config import preset
@@ -90,7 +92,8 @@ print(sorted(sys.modules))
 
 def test_every_command_has_help_that_waits_for_no_library():
     program = [sys.executable, "-c", HELP, *NAMES]
-    told = subprocess.run(program, capture_output=True, text=True, check=True).stdout
+    utf8 = os.environ | {"PYTHONIOENCODING": "utf-8"}  # Windows' pipes have no ε
+    told = subprocess.run(program, env=utf8, capture_output=True, encoding="utf-8", check=True).stdout
     modules = told.splitlines()[-1]
     for name in [*NAMES, "conformance", "cluster", "tables"]:
         assert f"\n  {name} " in told
@@ -109,6 +112,26 @@ def test_output_that_nothing_reads_ends_without_a_traceback(arguments):
     done = subprocess.run(program, stdout=writing, stderr=subprocess.PIPE, text=True, cwd=ROOT, check=False)
     os.close(writing)
     assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_closed_pipe_is_known_by_windows_error_too(monkeypatch):
+    invalid = OSError(errno.EINVAL, "Invalid argument")
+    assert is_closed_pipe(BrokenPipeError()) and not is_closed_pipe(OSError(errno.ENOSPC, "full"))
+    monkeypatch.setattr(sys, "platform", "linux")
+    assert not is_closed_pipe(invalid)
+    monkeypatch.setattr(sys, "platform", "win32")
+    assert is_closed_pipe(invalid)
+    assert not is_closed_pipe(OSError(errno.EINVAL, "Invalid argument", "a file: with a bad name"))
+
+
+def test_output_whose_encoding_lacks_a_character_is_written_without_it(monkeypatch):
+    """Such as that of a pipe on Windows."""
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="cp1252"))
+    monkeypatch.setattr(sys, "argv", ["replay_tutorial", "tell"])
+    monkeypatch.setitem(__main__.COMMANDS, "tell", lambda _: print("0 ± ε"))
+    run_program()
+    assert written.getvalue().split() == [b"0", b"\xb1", rb"\u03b5"]
 
 
 KERNELS = """
@@ -221,8 +244,8 @@ def test_arguments_that_cannot_work_are_refused(arguments, reason, run, capsys):
     with pytest.raises(SystemExit) as end:
         main([argument.replace("RUN", str(run)) for argument in arguments])
     assert end.value.code == 2
-    told = capsys.readouterr().err
-    assert re.search(reason.replace("RUN", re.escape(str(run))), told)
+    told = capsys.readouterr().err.replace(os.sep, "/")
+    assert re.search(reason.replace("RUN", re.escape(run.as_posix())), told)
     assert arguments[0] == "train" or told.splitlines()[-1].startswith(arguments[0]) or "usage" in told
 
 

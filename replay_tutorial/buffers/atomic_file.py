@@ -12,6 +12,7 @@ import os
 import re
 import sys
 import threading
+import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -19,6 +20,9 @@ from typing import IO
 
 if sys.platform != "win32":
     import fcntl
+
+RETRY_SECONDS = 0.02
+RETRIES = 100 if sys.platform == "win32" else 0
 
 
 def replace_file(path: Path, write: Callable[[Path], object]) -> None:
@@ -28,7 +32,7 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
     unfinished = path.with_name(f".{path.name}.unfinished")
     try:
         write(unfinished)
-        os.replace(unfinished, path)
+        rename(unfinished, path)
     except BaseException as error:
         unfinished.unlink(missing_ok=True)
         if isinstance(error, OSError):
@@ -48,12 +52,25 @@ def atomic_write(place: Path) -> Generator[IO[bytes]]:
         with open_locked(part) as file:
             yield file
             if sys.platform != "win32":
-                part.replace(place)  # while still locked, so that no other writer removes it as a leftover
+                rename(part, place)  # while still locked, so that no other writer removes it as a leftover
         if sys.platform == "win32":
-            part.replace(place)  # Windows can't rename an open file
+            rename(part, place)  # Windows can't rename an open file
     except BaseException:
         part.unlink(missing_ok=True)
         raise
+
+
+def rename(part: Path, place: Path) -> None:
+    """Rename a file to `place` and overwrite that file if it exists.
+
+    On Windows, this fails while another process has the old file open, even for reading. It is therefore
+    repeated for about two seconds.
+    """
+    for _ in range(RETRIES):
+        with suppress(PermissionError):
+            return os.replace(part, place)
+        time.sleep(RETRY_SECONDS)
+    os.replace(part, place)
 
 
 def open_locked(part: Path) -> IO[bytes]:

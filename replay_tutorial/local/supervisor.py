@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -140,7 +141,8 @@ class Supervisor(Workers):
         return sum(worker.restart_policy.restarts for worker in self.workers)
 
     def collect_messages(self, received: list[Message], timeout: float) -> None:
-        wait([worker.messages for worker in self.workers if worker.messages is not None], timeout)
+        with suppress(InterruptedError):  # on Windows, Ctrl-C interrupts it even if the handler returns
+            wait([worker.messages for worker in self.workers if worker.messages is not None], timeout)
         for worker in self.workers:
             self._receive(worker, received)
             if worker.restart_policy.is_due() and not self.stopping:

@@ -42,6 +42,7 @@ HEADER_BYTES = 1 << 16
 NAMESPACE_OFFSET = HEADER_BYTES - CACHE_LINE
 FORMAT = "replay_tutorial shared arrays 2"
 OPEN_FLAGS = os.O_RDWR | getattr(os, "O_BINARY", 0)
+GONE = "The process that shared this memory has closed it or exited"
 
 Specs = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]  # name → shape and dtype of an array
 
@@ -155,6 +156,9 @@ class SharedArrays:
         elif not isinstance(self._handle, int):
             self._handle = self._handle.detach()
         self._map()
+        if self._handle < 0 and self._block[:1] == b"\0":
+            # On Windows, the name of a freed block belongs to a new one, without a header.
+            raise FileNotFoundError(errno.ENOENT, GONE, self._tag)
 
     def __del__(self) -> None:
         if isinstance(handle := getattr(self, "_handle", None), int) and handle >= 0:
@@ -263,8 +267,7 @@ def open_memory(address: str, identity: Hashable) -> int:
     if status is None or (status.st_dev, status.st_ino) != identity:
         if handle >= 0:
             os.close(handle)  # the descriptor number now belongs to another file
-        reason = "The process that shared this memory has closed it or exited"
-        raise FileNotFoundError(errno.ENOENT, reason, address)
+        raise FileNotFoundError(errno.ENOENT, GONE, address)
     return handle
 
 

@@ -34,22 +34,24 @@ def start_time(process: int) -> int | None:
         return start_time_on_linux(process)
     if sys.platform == "win32":
         return start_time_on_windows(process)
-    shown = subprocess.run(
-        ["ps", "-o", "state=,lstart=", "-p", str(process)], capture_output=True, text=True, check=False
-    ).stdout
-    if not shown.strip() or shown.lstrip().startswith("Z"):
+    # Without these variables, processes with other locales or time zones would read another start time.
+    environment = os.environ | {"LC_ALL": "C", "TZ": "UTC0"}
+    command = ["ps", "-o", "state=", "-o", "lstart=", "-p", str(process)]
+    shown = subprocess.run(command, env=environment, capture_output=True, check=False).stdout
+    if not shown.strip() or shown.lstrip().startswith(b"Z"):
         return None
-    return zlib.crc32(shown.split(None, 1)[1].encode())
+    return zlib.crc32(shown.split(None, 1)[1])
 
 
 def start_time_on_linux(process: int) -> int | None:
     """Read state and start time from /proc/PID/stat (see proc(5), fields 3 and 22)."""
     try:
-        text = Path(f"/proc/{process}/stat").read_text()
+        text = Path(f"/proc/{process}/stat").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    fields = text.rpartition(")")[2].split()  # the command name before it can contain spaces
-    return None if fields[0] in "ZX" else int(fields[19])
+    # The command name before it can contain spaces, and bytes that are not UTF-8.
+    fields = text.rpartition(b")")[2].split()
+    return None if fields[0] in b"ZX" else int(fields[19])
 
 
 def start_time_on_windows(process: int) -> int | None:

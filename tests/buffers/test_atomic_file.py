@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+from replay_tutorial.buffers import atomic_file
 from replay_tutorial.buffers.atomic_file import atomic_write, replace_file
 
 
@@ -37,6 +38,31 @@ def test_what_a_killed_process_left_is_written_over(tmp_path):
     (tmp_path / ".file.unfinished").write_text("of a killed process")
     replace_file(path, lambda unfinished: unfinished.write_text("new"))
     assert path.read_text() == "new"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("times", [3, 10])
+def test_file_that_windows_refuses_to_replace_while_it_is_read_is_replaced_afterwards(
+    tmp_path, monkeypatch, times
+):
+    path, refusals, replace = tmp_path / "file", [], os.replace
+    path.write_text("old")
+
+    def refuse_at_first(*places):
+        if len(refusals) < times:
+            refusals.append(places)
+            raise PermissionError(13, "The process cannot access the file")
+        replace(*places)
+
+    monkeypatch.setattr(atomic_file, "RETRIES", 5)
+    monkeypatch.setattr(atomic_file, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(os, "replace", refuse_at_first)
+    if times > 5:
+        with pytest.raises(PermissionError):
+            replace_file(path, lambda unfinished: unfinished.write_text("new"))
+    else:
+        replace_file(path, lambda unfinished: unfinished.write_text("new"))
+    assert (path.read_text(), len(refusals)) == (("new", 3) if times == 3 else ("old", 6))
     assert list(tmp_path.iterdir()) == [path]
 
 

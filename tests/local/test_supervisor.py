@@ -70,6 +70,16 @@ def test_process_that_dies_so_after_the_stop_is_not_waited_for(deadly_role):
         assert not supervisor.is_working("actor 0")
 
 
+def test_wait_that_ctrl_c_interrupts_on_windows_is_no_error(monkeypatch):
+    """There, the handler sets its flag and returns, and then the wait raises."""
+
+    def interrupted(*_):
+        raise InterruptedError("Interrupted function call")
+
+    monkeypatch.setattr(supervisor_module, "wait", interrupted)
+    assert Supervisor([], lambda _: None).receive(0.1) == []
+
+
 def end_after(seconds, _):
     """Die, after a while."""
     time.sleep(seconds)

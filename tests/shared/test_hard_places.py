@@ -4,6 +4,8 @@ import multiprocessing
 import os
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -81,6 +83,38 @@ def test_a_descendant_with_an_ancestors_number_is_another_process(monkeypatch):
     assert told[1] != mine
     assert told[2] != word, "of another birth, however often its ancestor was asked"
     assert told[3] == told[2], "what the ancestor's seat held is not the child's to take away"
+
+
+@linux_only
+def test_name_of_a_process_that_is_cut_inside_a_character_hides_nothing():
+    """Linux keeps 15 bytes of the file's name: a Cyrillic one may end in half a letter."""
+    name, started = Path("/proc/self/comm"), processes.start_time(os.getpid())
+    before = name.read_bytes()
+    name.write_bytes("обучение.py".encode()[:15])
+    try:
+        assert processes.start_time(os.getpid()) == started
+    finally:
+        name.write_bytes(before)
+
+
+PS = """
+import sys, time
+assert sys.argv[1:] == ["-o", "state=", "-o", "lstart=", "-p", "7"], sys.argv
+print("S+  ", time.strftime("%c", time.localtime(1_700_000_000)))
+"""
+
+
+@pytest.mark.skipif(not hasattr(time, "tzset"), reason="systems with ps")
+def test_start_time_from_ps_is_the_same_in_every_time_zone(tmp_path, monkeypatch):
+    (tmp_path / "ps").write_text(f"#!{sys.executable}\n{PS}")
+    (tmp_path / "ps").chmod(0o700)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(sys, "platform", "darwin")
+    times = set()
+    for zone in ("Asia/Tokyo", "America/New_York"):
+        monkeypatch.setenv("TZ", zone)
+        times.add(processes.start_time(7))
+    assert len(times) == 1 and None not in times
 
 
 def test_description_that_does_not_fit_is_refused_before_anything_is_made(tmp_path):

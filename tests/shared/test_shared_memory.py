@@ -226,6 +226,16 @@ def test_pickle_brings_shared_memory_to_an_unrelated_process_as_often_as_it_is_r
     assert arrays["counters"].tolist() == [2, 0]
 
 
+def test_handle_of_windows_memory_that_is_gone_is_refused():
+    """Such memory has a name, under which the system creates a new block once nobody has the old one."""
+    arrays = SharedArrays({"counters": ((2,), np.dtype(np.int64))})
+    state = {name: value for name, value in vars(arrays).items() if name not in ("_block", "_arrays")}
+    del arrays
+    gc.collect()
+    with pytest.raises(FileNotFoundError, match="has closed it or exited"):
+        SharedArrays.__new__(SharedArrays).__setstate__(state | {"_handle": -1})
+
+
 @linux_only
 def test_pickle_of_shared_memory_that_is_gone_is_refused_also_when_its_number_is_used_again():
     gc.collect()  # or it would free lower numbers below

@@ -32,7 +32,6 @@ from replay_tutorial.tables.core.waiting import Closed
 from replay_tutorial.tables.reading.dataset import TimestepDataset, Timesteps, TrajectoryDataset, as_torch
 from replay_tutorial.tables.remote.endpoint import Endpoint
 from replay_tutorial.tables.remote.handle import RemoteServer, ServerLost
-from replay_tutorial.tables.remote.local_socket import make_key
 from replay_tutorial.tables.server import Server
 from replay_tutorial.tables.writing.patterns import Pattern, StepState, StructuredWriter, reference, td_error
 from replay_tutorial.tables.writing.writer import TrajectoryWriter
@@ -74,7 +73,6 @@ __all__ = [
     "UnknownWriter",
     "as_torch",
     "importance_weights",
-    "make_key",
     "rate_limiters",
     "reference",
     "selectors",

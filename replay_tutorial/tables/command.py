@@ -13,7 +13,6 @@ from pathlib import Path
 from replay_tutorial.tables.config import read_config
 from replay_tutorial.tables.remote.endpoint import Endpoint
 from replay_tutorial.tables.remote.handle import RemoteServer
-from replay_tutorial.tables.remote.local_socket import make_key
 
 
 def tables(arguments: Sequence[str]) -> int:
@@ -64,7 +63,7 @@ def serve(path: Path, address: str | None = None) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
     # The server is closed before the endpoint, so that waiting clients receive an error.
-    with suppress(KeyboardInterrupt), Endpoint(server, address, make_key()) as endpoint, server:
+    with suppress(KeyboardInterrupt), Endpoint(server, address) as endpoint, server:
         print(f"serving {', '.join(server.info())} at {endpoint.address}", flush=True)
         while True:
             time.sleep(save_every or 3600.0)

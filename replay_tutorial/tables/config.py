@@ -21,10 +21,10 @@ Each `kind` is a class, and the other keys are its arguments. Hooks other than `
 subclasses, require a program.
 """
 
-import math
 import tomllib
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from inspect import signature
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -79,6 +79,11 @@ def read_config(path: str | PathLike[str], address: str | None = None) -> Config
     with open(path, "rb") as file, config_errors(f"{path} is not valid TOML"):
         settings = tomllib.load(file)
     with config_errors("The file"):
+        known = {"columns", "address", "save", "save_every", *signature(Server).parameters} - {"env_dict"}
+        if unknown := settings.keys() - known:
+            raise ValueError(f"unknown keys {sorted(unknown)}; it may contain {sorted(known)}.")
+        if missing := {"columns", "tables"} - settings.keys():
+            raise ValueError(f"it must also contain {' and '.join(sorted(missing))}.")
         return build_config(Path(path).parent, address, **settings)
 
 
@@ -104,9 +109,9 @@ def build_config(
             )
         parse_address(address)
     with config_errors("save_every"):
-        if not (0.0 <= save_every < math.inf) or (save_every and not save):
+        if not 0.0 <= save_every <= 1e6 or (save_every and not save):
             raise ValueError(
-                f"must be finite and at least 0 seconds, not {save_every}; if positive, set `save` too."
+                f"must be from 0 to 1,000,000 seconds, not {save_every}; if positive, set `save` too."
             )
     with config_errors("default_dtype"):
         dtype = np.dtype(default_dtype)

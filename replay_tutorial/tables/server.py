@@ -61,12 +61,12 @@ class Server(ExplainsReverbNames):
     """
 
     _reverb_names: ClassVar = {
-        "port": "use Client(server) in this process, and Endpoint(server, address, key) for other processes.",
+        "port": "use Client(server) in this process, and Endpoint(server, address) for other processes.",
         "localhost_client": "use Client(server).",
     }
 
     @explain_reverb_arguments(
-        port="Endpoint(server, address, key) accepts calls from other processes.",
+        port="Endpoint(server, address) accepts calls from other processes.",
         checkpointer="call server.save(path) and server.load(path).",
     )
     def __init__(

@@ -133,7 +133,7 @@ def key(monkeypatch: pytest.MonkeyPatch) -> bytes:
 @contextlib.contextmanager
 def serving(server: Server, folder: Path) -> Iterator[Endpoint]:
     """An endpoint in this process."""
-    with Endpoint(server, free_address(folder), KEY.encode()) as endpoint:
+    with Endpoint(server, free_address(folder)) as endpoint:
         yield endpoint
 
 

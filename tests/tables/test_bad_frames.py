@@ -6,6 +6,7 @@ import os
 import socket
 import stat
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -510,11 +511,26 @@ def test_nobody_reads_half_a_key(no_key: None) -> None:
             assert len({future.result() for future in looking + made}) == 1
 
 
-def test_a_key_that_can_be_guessed_is_refused(tmp_path: Path) -> None:
-    for short in (b"", b"fifteen letters"):
+def test_a_key_that_can_be_guessed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for short in ("", "fifteen letters"):
+        monkeypatch.setenv("REPLAY_TUTORIAL_KEY", short)
         with pytest.raises(ValueError, match="at least 16"):
-            Endpoint(small_server(), free_address(tmp_path), short)
-    Endpoint(small_server(), free_address(tmp_path), b"sixteen letters!").close()
+            Endpoint(small_server(), free_address(tmp_path))
+    monkeypatch.setenv("REPLAY_TUTORIAL_KEY", "sixteen letters!")
+    Endpoint(small_server(), free_address(tmp_path)).close()
+
+
+@needs_paths
+def test_a_client_waits_for_the_first_server_on_a_machine_which_makes_the_key(no_key: None) -> None:
+    folder, server = tempfile.mkdtemp(dir="/tmp"), small_server()  # the path of a socket must be short
+    address = f"{folder}/tables.sock"
+    with pytest.raises(FileNotFoundError, match="There is no key"):
+        RemoteServer(address, timeout=0.0)
+    with ThreadPoolExecutor(1) as thread:
+        waiting = thread.submit(RemoteServer, address, timeout=300.0)
+        with Endpoint(server, address), waiting.result() as remote:
+            assert remote.info().keys() == server.info().keys()
+    Path(folder).rmdir()
 
 
 def test_the_key_decides_who_may_call(key: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

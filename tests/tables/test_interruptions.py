@@ -333,7 +333,7 @@ def test_a_hook_that_ends_the_program_leaves_its_table_open_for_other_hooks() ->
 def test_a_forked_child_does_not_close_or_use_its_parents_writer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REPLAY_TUTORIAL_KEY", KEY)
     server = Server([Table.queue("t", 5)], COLUMNS, capacity=9)
-    with Endpoint(server, "127.0.0.1:0", KEY.encode()) as endpoint, RemoteServer(endpoint.address) as remote:
+    with Endpoint(server, "127.0.0.1:0") as endpoint, RemoteServer(endpoint.address) as remote:
         with TrajectoryWriter(remote, 5, max_in_flight_items=3) as writer:
             for value in (1, 2):
                 writer.append({"obs": value})

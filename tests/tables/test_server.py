@@ -469,9 +469,3 @@ def test_a_capacity_follows_from_the_sizes_of_the_tables(monkeypatch: pytest.Mon
     assert server._cells.capacity == 2 * (50 + 10 * 5) + 1000
     monkeypatch.setattr("replay_tutorial.tables.server.MAX_CELLS", 100)
     assert Server(tables, COLUMNS)._cells.capacity == 50, "as many cells as there are numbers for"
-
-
-def test_the_old_name_of_wait_reason_warns_and_answers() -> None:
-    info = client_of(table()).info()["t"]
-    with pytest.deprecated_call(match="wait_reason"):
-        assert info.missing("sample") == info.wait_reason("sample")

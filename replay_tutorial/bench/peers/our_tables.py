@@ -21,7 +21,6 @@ from replay_tutorial.tables import (
     TrajectoryWriter,
     Uniform,
 )
-from replay_tutorial.tables.remote.local_socket import read_key
 
 KEPT = 256  # extra capacity in steps, for writers and for items that are being removed
 
@@ -85,7 +84,7 @@ def make(
     )
     env_dict = {field: {"shape": value.shape} for field, value in step.items()}
     server = Server([described], env_dict, max_size + KEPT)
-    return OurTable(server, name, Endpoint(server, serve, read_key()) if serve else None)
+    return OurTable(server, name, Endpoint(server, serve) if serve else None)
 
 
 def connect(address: str, name: str, step: dict[str, Any]) -> OurTable:

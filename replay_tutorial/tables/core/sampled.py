@@ -8,7 +8,6 @@ Source: Schaul et al. 2016, "Prioritized Experience Replay", section 3.4.
 """
 
 import sys
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
@@ -162,9 +161,9 @@ class TableInfo(NamedTuple):
         """
         limiter = self.rate_limiter
         cursor = self.inserts * limiter.samples_per_insert - self.samples
-        smallest, max_length = limiter.min_diff, limiter.max_diff
-        bounds = [f"at least {smallest:,.10g}"] * (smallest > -sys.float_info.max)
-        bounds += [f"at most {max_length:,.10g}"] * (max_length < sys.float_info.max)
+        low, high = limiter.min_diff, limiter.max_diff
+        bounds = [f"at least {low:,.10g}"] * (low > -sys.float_info.max)
+        bounds += [f"at most {high:,.10g}"] * (high < sys.float_info.max)
         band = (
             f"{self.inserts:,} inserts · {limiter.samples_per_insert:g} - {self.samples:,} samples = "
             f"{cursor:,.10g} (limits: {' and '.join(bounds)}); "
@@ -174,11 +173,6 @@ class TableInfo(NamedTuple):
             f"min_size {limiter.min_size:,}; {band if bounds else ''}"
             f"{self.deletes:,} deletes."
         )
-
-    def missing(self, side: str) -> str:
-        """Return `wait_reason(side)`; deprecated."""
-        warnings.warn("TableInfo.missing is deprecated; use wait_reason.", DeprecationWarning, stacklevel=2)
-        return self.wait_reason(side)
 
 
 def importance_weights(info: SampleInfo, beta: float, normalize: str = "buffer") -> Weights:

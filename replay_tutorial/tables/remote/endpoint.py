@@ -33,7 +33,7 @@ from replay_tutorial.tables.remote.codec import (
     pack,
     unpack,
 )
-from replay_tutorial.tables.remote.local_socket import Connection, checked_key, listen, stop_listening
+from replay_tutorial.tables.remote.local_socket import Connection, listen, make_key, stop_listening
 from replay_tutorial.tables.remote.session import Session
 from replay_tutorial.tables.server import Server
 
@@ -54,7 +54,7 @@ class Endpoint:
     Example:
         >>> from replay_tutorial.tables import Endpoint, Server, Table
         >>> server = Server([Table.queue("rollouts", 9)], {"obs": {"shape": 3}}, capacity=100)
-        >>> with Endpoint(server, "127.0.0.1:0", key=b"known to clients") as endpoint:
+        >>> with Endpoint(server, "127.0.0.1:0") as endpoint:
         ...     print(endpoint.address.partition(":")[0])
         127.0.0.1
 
@@ -62,20 +62,20 @@ class Endpoint:
         address: Address at which the endpoint listens.
     """
 
-    def __init__(self, server: Server, address: str, key: bytes) -> None:
+    def __init__(self, server: Server, address: str) -> None:
         """Start listening.
 
         Args:
             server: The server. This process can still call it, and it stays open when the endpoint is closed.
             address: Path of a socket, or 127.0.0.1:PORT; port 0 selects a free port.
-            key: Key that clients must know; see `make_key`.
 
         Raises:
             OSError: If the endpoint can't listen at this address.
-            ValueError: If the address does not belong to this machine, or the key is too short.
+            ValueError: If the address does not belong to this machine, the key is too short, or other users
+                can read it.
         """
         self._server = server
-        self._key = checked_key(key, "use a longer one, such as that of make_key()")
+        self._key = make_key()
         self._instance = secrets.token_hex(8)
         self._sessions: dict[str, Session] = {}
         self._threads: dict[Connection, threading.Thread] = {}

@@ -88,7 +88,7 @@ class RemoteServer:
             ValueError: If the address does not belong to this machine, or other users can read the key.
         """
         self.address, self._timeout = address, timeout
-        self._key = read_key()
+        self._key = b""
         self._instance = ""  # ID of the server instance, used to detect a restart
         self._closed = False
         self._dropped = deque[int]()  # numbers of writers that were garbage-collected before `close`
@@ -98,8 +98,9 @@ class RemoteServer:
         deadline = None
         while not self._sessions:
             try:
+                self._key = self._key or read_key()
                 self._sessions[os.getpid()] = self._start_session()
-            except ServerLost:
+            except (FileNotFoundError, ServerLost):  # the first server on a machine creates the key
                 # starts at the first failure, because one handshake can exceed the timeout on a busy machine
                 deadline = deadline or time.monotonic() + timeout
                 if time.monotonic() >= deadline:

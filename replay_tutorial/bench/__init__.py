@@ -1,6 +1,7 @@
 """Benchmarks: the buffers compared with other libraries, their memory and start-up time, and training runs.
 
-Each module is one benchmark, run as `python -m replay_tutorial bench NAME`, except `cases` and `scores`,
-which several benchmarks share. `peers/` wraps the other libraries, `command` is the command line, and
-`report` runs all benchmarks. Timing and output are in `replay_tutorial.measuring`.
+A module is a benchmark, run as `python -m replay_tutorial bench NAME`, if `command` lists it. `cases` and
+`variants` contain the operations of `buffers`, and `scores` the statistics of `learning`. `peers/` wraps the
+other libraries, and `report` runs the benchmarks. `conformance/` is a command of its own. Timing and output
+are in `replay_tutorial.measuring`.
 """

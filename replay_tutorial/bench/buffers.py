@@ -157,9 +157,7 @@ def main(argv: Sequence[str]) -> int:
     add_count(parser, "--capacity", None, capacity_help, minimum=cases.MANY)
     add_count(parser, "--rounds", None, "rounds per operation (default: depends on --cases)")
     names = [name for name in PEERS if name not in (OURS, CEILING)]
-    peers_help = (
-        f"libraries to compare with (default: cpprb; also {', '.join(LEARNING)} for inputs and pictures)"
-    )
+    peers_help = "libraries to compare with (default: depends on --cases)"
     parser.add_argument("--peers", nargs="+", choices=names, help=peers_help)
     add_outputs(parser, "bench, inputs, pictures, sequences, hindsight, schemes or ceiling")
     arguments = parser.parse_args(argv)
@@ -179,15 +177,14 @@ def main(argv: Sequence[str]) -> int:
     body = {
         "capacity": capacity,
         "rounds": rounds,
-        "row": f"rows of {FLOATS}",
         "skipped": lineup.skipped,
         "faults": lineup.faults,
         "rows": rows,
     }
     about = how_measured(chosen, rounds=rounds, capacity=capacity, lineup=lineup)
-    return write_results(
-        arguments, "buffers", provenance, body, lines_of(rows, lineup.names), about, mark=chosen.mark
-    )
+    measured = [name for name in PEERS if any(name in row.microseconds for row in rows)]  # even if lost later
+    lines = lines_of(rows, measured)
+    return write_results(arguments, "buffers", provenance, body, lines, about, mark=chosen.mark)
 
 
 def how_measured(chosen: CaseSet, rounds: int, capacity: int, lineup: Lineup) -> str:

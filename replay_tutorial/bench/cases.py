@@ -32,7 +32,7 @@ from replay_tutorial.bench.peers.peer import (
 from replay_tutorial.buffers.fields import Fields, as_bytes
 from replay_tutorial.buffers.rows import take_rows
 from replay_tutorial.buffers.sum_tree import SumTree, find_leaves, set_leaves
-from replay_tutorial.measuring.timing import FloatArray, Workload
+from replay_tutorial.measuring.timing import FloatArray, RemoteWorkload, Workload
 
 BATCH_SIZES = (32, 64, 256, 512)
 MANY = 101  # rows of a batched add: the largest batch in cpprb's own benchmark
@@ -62,8 +62,8 @@ def on_rows(kind: Kind, do: Callable[[Buffer], Workload | None]) -> MakeWorkload
 
 
 def in_sequence(*works: Workload | None) -> Workload | None:
-    """Return a workload that calls several in order, or None if any of them is None."""
-    known = [work for work in works if work is not None]
+    """Return a workload that calls several in order, or None if any is None or runs in another process."""
+    known = [work for work in works if work is not None and not isinstance(work, RemoteWorkload)]
 
     def call_each() -> None:
         for work in known:

@@ -24,7 +24,8 @@ from replay_tutorial.measuring.fresh import run_fresh
 from replay_tutorial.measuring.markdown import table
 from replay_tutorial.measuring.output import add_count, add_outputs, new_parser, write_results
 from replay_tutorial.measuring.provenance import Provenance
-from replay_tutorial.measuring.system_memory import free_memory, peak_memory, resident_memory
+from replay_tutorial.measuring.system_memory import peak_memory, resident_memory
+from replay_tutorial.shared.memory import free_memory
 
 FILL = """
 import sys

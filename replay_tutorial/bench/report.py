@@ -1,8 +1,8 @@
 """`python -m replay_tutorial bench report`: re-run the benchmarks of the site and the README.
 
 Each benchmark runs in a new process and writes its table between its markers in the pages, and its record and
-charts next to them. If a benchmark fails, its table is left unchanged and the next benchmark runs. The
-README's short table is written from the records and shows medians only.
+charts next to them. If a benchmark fails, the next one runs. The README's short table is written from the
+records and shows medians only. `cluster`, `conformance` and the records of the chapters are not re-run.
 """
 
 import json
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from replay_tutorial.bench.buffers import FLOATS
 from replay_tutorial.bench.peers.peer import CEILING, OURS
 from replay_tutorial.measuring.markdown import figure, pages_with, table, write_table
 from replay_tutorial.measuring.output import new_parser
@@ -84,8 +85,9 @@ def short_table(records: Sequence[Mapping[str, Any]]) -> str:
     days = " and ".join(dict.fromkeys(record["date"] for record in others))
     about = (
         f"Medians of {first['rounds']} interleaved rounds on full buffers of capacity {first['capacity']:,} "
-        f"with {first['row']}; ratios are computed within each round. {Provenance.read(first)} The last two "
-        f"rows were measured on {days} with `--cases inputs` and `--cases pictures` and their own settings."
+        f"with rows of {FLOATS}; ratios are computed within each round. {Provenance.read(first)} The last "
+        f"two rows were measured on {days} with `--cases inputs` and `--cases pictures` and their own "
+        "settings."
     )
     return "\n".join([*lines, "", about]) + "\n"
 

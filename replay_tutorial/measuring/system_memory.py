@@ -1,4 +1,4 @@
-"""Memory of this process and free memory of the machine. Windows is not supported."""
+"""Memory of this process. Windows is not supported."""
 
 import sys
 from pathlib import Path
@@ -21,11 +21,6 @@ def peak_memory() -> int:
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * KILOBYTE
-
-
-def free_memory() -> int | None:
-    """Return the available memory of the machine in bytes; None except on Linux."""
-    return memory_line(Path("/proc/meminfo"), "MemAvailable:")
 
 
 def memory_line(path: Path, name: str) -> int | None:

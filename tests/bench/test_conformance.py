@@ -188,3 +188,26 @@ def test_every_no_of_the_table_has_a_program_of_at_most_ten_lines():
         assert sum(map(bool, after_docstring)) <= 10, path.name
         assert ast.get_docstring(module) and "replay_tutorial" not in ast.unparse(module)
         assert isinstance(module.body[-1], ast.Assert), "the last line says what correct replay is"
+
+
+def test_a_record_keeps_the_results_of_libraries_that_are_not_checked(tmp_path, monkeypatch, capsys):
+    def checked(adapter):
+        if adapter not in available:
+            return {"skipped": "not installed"}
+        verdicts = {name: {"verdict": available[adapter]} for name in PROPERTIES}
+        return {"name": command.ADAPTERS[adapter], "versions": {"it": "1"}, "verdicts": verdicts}
+
+    monkeypatch.setattr(command, "checked", checked)
+    record = tmp_path / "record.json"
+    available = {"flashbax": check.YES, "ours": check.YES}
+    assert command.main(["--json", str(record)]) == 0
+    available = {"cpprb": check.NOT_OFFERED}
+    assert command.main(["--json", str(record), "--only", "cpprb", "reverb"]) == 0
+    printed = capsys.readouterr()
+    assert "| property | ours | cpprb | flashbax |" in printed.out
+    assert "reverb is skipped: not installed" in printed.err
+    found = json.loads(record.read_text(encoding="utf-8"))
+    assert [library["name"] for library in found["libraries"]] == ["replay_tutorial", "cpprb", "flashbax"]
+    assert command.main(["--json", str(record)]) == 0, "without --only, nothing is kept"
+    found = json.loads(record.read_text(encoding="utf-8"))
+    assert [library["name"] for library in found["libraries"]] == ["cpprb"]

@@ -22,10 +22,19 @@ from replay_tutorial.measuring.markdown import table
 from replay_tutorial.measuring.output import add_outputs, write_results
 from replay_tutorial.measuring.provenance import Provenance
 
-ADAPTERS = ("ours", "cpprb", "stable_baselines3", "cleanrl", "tianshou", "torchrl", "flashbax", "reverb")
+ADAPTERS = {  # name → name in the table
+    "ours": "replay_tutorial",
+    "cpprb": "cpprb",
+    "stable_baselines3": "Stable-Baselines3",
+    "cleanrl": "CleanRL",
+    "tianshou": "tianshou",
+    "torchrl": "TorchRL",
+    "flashbax": "flashbax",
+    "reverb": "Reverb",
+}
 PROGRAMS = SOURCE / "docs" / "measurements" / "conformance"
 CHECK = "replay_tutorial.bench.conformance.check"
-OURS = "replay_tutorial"
+OURS = ADAPTERS["ours"]
 CELLS = {YES: "yes", NO: "**no**", NOT_OFFERED: "–", NOT_CHECKED: "?"}
 
 
@@ -88,7 +97,17 @@ def lines_of(results: Sequence[dict[str, Any]]) -> list[str]:
 def versions_of(result: dict[str, Any]) -> str:
     """Return the versions that a library was checked with."""
     (_, own), *others = result["versions"].items()
-    return f"{result['name']} {own}" + (f" with {', '.join(map(' '.join, others))}" if others else "")
+    with_others = f" with {', '.join(map(' '.join, others))}" if others else ""
+    return f"{result['name']} {own}{with_others} ({result['date']})"
+
+
+def kept(path: Path | None) -> dict[str, dict[str, Any]]:
+    """Return the results of a record, by library, if they have all properties."""
+    if path is None or not path.is_file():
+        return {}
+    record = json.loads(path.read_text(encoding="utf-8"))
+    results = [{"date": record["date"], **result} for result in record["libraries"]]
+    return {result["name"]: result for result in results if result["verdicts"].keys() == PROPERTIES.keys()}
 
 
 def main(argv: Sequence[str]) -> int:
@@ -97,22 +116,23 @@ def main(argv: Sequence[str]) -> int:
         prog="python -m replay_tutorial conformance",
         description="Check properties of correct replay in our buffers and in other libraries.",
     )
-    which = f"libraries, of {', '.join(ADAPTERS)} (default: all)"
-    parser.add_argument("--only", nargs="+", choices=ADAPTERS, default=ADAPTERS, metavar="NAME", help=which)
+    which = f"libraries, of {', '.join(ADAPTERS)} (default: all); a record keeps the results of the others"
+    parser.add_argument("--only", nargs="+", choices=ADAPTERS, metavar="NAME", help=which)
     add_outputs(parser, "conformance")
     arguments = parser.parse_args(argv)
-    results: list[dict[str, Any]] = []
-    for adapter in arguments.only:
+    provenance = Provenance.of_command(["python", "-m", "replay_tutorial", "conformance", *argv])
+    found = kept(arguments.json if arguments.only else None)
+    for adapter in arguments.only or ADAPTERS:
         result = checked(adapter)
         if "skipped" in result:
             print(f"{adapter} is skipped: {result['skipped']}", file=sys.stderr)
             continue
-        results.append(result)
+        found[result["name"]] = {"date": provenance.date, **result}
+    results = [found[name] for name in ADAPTERS.values() if name in found]
     ours = next((result["verdicts"] for result in results if result["name"] == OURS), {})
     for name, verdict in ours.items():
         if verdict["verdict"] != YES:
             print(f"{OURS} fails {name}: {verdict['reason']}", file=sys.stderr)
-    provenance = Provenance.of_command(["python", "-m", "replay_tutorial", "conformance", *argv])
     properties = {name: list(found[:2]) for name, found in PROPERTIES.items()}
     body = {"properties": properties, "libraries": results}
     versions = [versions_of(result) for result in results if result["name"] != OURS]

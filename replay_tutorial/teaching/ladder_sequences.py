@@ -50,13 +50,22 @@ def filled(kind: Any, capacity: int) -> Any:
 
 
 def sequence_ladder(capacity: int = 40_000, rounds: int = ROUNDS) -> Ladder:
-    """Measure sampling 32 windows of 120 entries from full buffers."""
+    """Measure sampling 32 windows of 120 entries from full buffers.
+
+    The ceiling copies the other fields of all entries, and the state of the first entry of each window.
+    """
 
     def workloads_of(kind: Any) -> Mapping[str, Workload]:
         buffer = filled(kind, capacity)
         return {SAMPLE: lambda: buffer.sample(WINDOWS)}
 
-    rows = np.ones(capacity, [(name, field["dtype"], field["shape"]) for name, field in FIELDS.items()])
+    record = [(name, field["dtype"], field["shape"]) for name, field in FIELDS.items() if name != "state"]
+    rows, states = np.ones(capacity, record), np.ones((capacity, *FIELDS["state"]["shape"]), np.float32)
     starts = np.random.default_rng(0).integers(capacity - LENGTH - BURN_IN, size=(64, WINDOWS, 1))
     batches = itertools.cycle(list(starts + np.arange(LENGTH + BURN_IN)))
-    return measure_ladder(RUNGS, workloads_of, {SAMPLE: lambda: rows.take(next(batches))}, rounds)
+
+    def copy_windows() -> tuple[Any, Any]:
+        indexes = next(batches)
+        return rows.take(indexes), states.take(indexes[:, 0], axis=0)
+
+    return measure_ladder(RUNGS, workloads_of, {SAMPLE: copy_windows}, rounds)

@@ -115,16 +115,17 @@ def expect_relabelled(step: Any, t: int, length: int) -> None:
 
 
 def check_goals(kind: Callable[..., Any]) -> None:
-    """Check the goals that a memory samples, for numbered episodes of 1 to 9 steps.
+    """Check the goals of the strategy "future" that a memory samples, for numbered episodes of 1 to 9 steps.
 
     Args:
         kind: Called as `kind(seed)`; its instances have `add_episode` and `sample`, like `OneGoal`. Four of
             five rows must be relabelled.
 
     Raises:
-        CheckFailed: On the first row that is wrong, or if the share of relabelled rows is wrong.
+        CheckFailed: On the first row that is wrong, or if a share is wrong: of relabelled rows, or of goals
+            from the end of an episode.
     """
-    memory, rng = kind(0), np.random.default_rng(0)
+    memory, rng, at_end = kind(0), np.random.default_rng(0), 0
     lengths = rng.permutation(np.repeat(np.arange(1, 10), 3))
     for number, length in enumerate(lengths):
         memory.add_episode(numbered_episode(number, length))
@@ -137,12 +138,20 @@ def check_goals(kind: Callable[..., Any]) -> None:
         if goal != [-1, -1]:
             expect(goal[0] == obs[0], f"{row}, which was achieved in another episode")
             expect(obs[1] < goal[1] <= length, f"{row}, which was not achieved after its action")
+            at_end += goal[1] == length
         wanted = goal == [obs[0], obs[1] + 1]
         expect(
             (rew, terminated) == (wanted - 1.0, wanted), f"{row}, but reward {rew}, terminated {terminated}"
         )
     share = [np.sum(batch["goal"][:, 0] != -1), np.sum(batch["goal"][:, 0] == -1)]
     expect(fairness(share, [4, 1]).is_fair, f"{share[0]} of 20,000 rows are relabelled, not about 16,000")
+    # A step has as many goals as steps left, counting itself. The margin is for a memory that stores four.
+    right, found = np.mean([1 / n for length in lengths for n in range(1, length + 1)]), at_end / share[0]
+    expect(
+        abs(found - right) < 0.1,
+        f"{found:.0%} of the new goals are the last state of their episode, not about {right:.0%}. The goals "
+        "after a step must be equally likely",
+    )
     print("right: 20,000 rows, each with a goal of its own episode that was achieved after its action")
 
 
@@ -199,14 +208,8 @@ def check_row(row_of: Callable[..., Any]) -> None:
     print("right: the goal first, then the window, which ends where this goal is reached")
 
 
-def rounded_goal(t: int, length: int, rng: np.random.Generator) -> int:
-    """Return the step after which the new goal was achieved: t, t + 1, ..., or length - 1. It has one bug."""
-    offset = rng.random() * (length - 1 - t)
-    return t + round(offset)
-
-
 def check_goal(draw: Callable[..., Any]) -> None:
-    """Check a corrected version of `rounded_goal`."""
+    """Check a function `draw(t, length, rng)` that returns t, t + 1, ... or length - 1, equally likely."""
     rng = np.random.default_rng(0)
     for t, length in [(0, 1), (3, 4), (0, 2), (0, 5), (2, 7)]:
         drawn = [draw(t, length, rng) for _ in range(4000)]

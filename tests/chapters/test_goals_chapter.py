@@ -84,6 +84,16 @@ class RewardsAreKept(RelabelWhenSampled):
         return super().sample(batch_size) | {"rew": np.full(batch_size, -1.0)}
 
 
+class EndsOnly(RelabelWhenSampled):
+    def new_goals(self, drawn: Any) -> Any:
+        return np.stack([self.steps[self.ends[i] - 1].next_obs for i in drawn])
+
+
+class OwnOutcomesOnly(RelabelWhenSampled):
+    def new_goals(self, drawn: Any) -> Any:
+        return np.stack([self.steps[i].next_obs for i in drawn])
+
+
 class TooFewCopies(RelabelAtTheEnd):
     def __init__(self, seed: int) -> None:
         super().__init__(seed, k=3)
@@ -95,6 +105,8 @@ class TooFewCopies(RelabelAtTheEnd):
         (EndsAreForgotten, "achieved in another episode"),
         (RewardsAreKept, "but reward -1.0, terminated True"),
         (TooFewCopies, "rows are relabelled, not about 16,000"),
+        (EndsOnly, "100% of the new goals are the last state of their episode, not about 43%"),
+        (OwnOutcomesOnly, "20% of the new goals are the last state of their episode, not about 43%"),
     ],
 )
 def test_the_check_finds_a_wrong_memory(kind: Any, message: str) -> None:

@@ -44,8 +44,10 @@ class Actor:
     def __init__(self, context: Context, number: int, seed: np.random.SeedSequence) -> None:
         config = context.config
         self.context = context
+        actors = max(1, config.actors)
+        self.numbers = range(number, config.environment_count, actors)  # of its environments in the run
         # float64[environments]
-        self.exploration = exploration_schedule(config, context.spaces)[number :: max(1, config.actors)]
+        self.exploration = exploration_schedule(config, context.spaces)[number::actors]
         self.generator = np.random.default_rng(seed)
         self.policy = make_policy(config, context.spaces)
         self.version, self.parameters_update = 0, 0  # of the parameters in use
@@ -98,7 +100,7 @@ class Actor:
     def play(self) -> Episodes:
         """Fill `steps`, and return the episodes that ended meanwhile."""
         age = self.context.counters.updates - self.parameters_update
-        episodes = Episodes([], [], max(0, age))
+        episodes = Episodes([], [], [], max(0, age))
         for row in range(self.context.config.send_interval):
             actions = self.policy.act(self.observations, self.exploration, self.generator)
             self.steps["obs"][row] = self.observations
@@ -125,6 +127,7 @@ class Actor:
             if info.get(GAME_OVER, True):
                 episodes.returns.append(float(self.returns[number]))
                 episodes.lengths.append(self.lengths[number])
+                episodes.environments.append(self.numbers[number])
                 observation = self.begin_episode(number)
             else:
                 observation, _ = env.reset()  # without a seed, the game continues with the next life

@@ -15,6 +15,7 @@ class Episodes(NamedTuple):
 
     returns: list[float]
     lengths: list[int]
+    environments: list[int]  # numbers in the run; the exploration schedule has one entry for each
     # updates that the learner has made since it published the actor's parameters
     parameters_age: int
 

@@ -48,6 +48,14 @@ def test_schedule_is_dealt_out_to_the_actors():
     np.testing.assert_array_equal(second.exploration, schedule[1::2])
 
 
+def test_episodes_are_reported_with_the_environment_of_the_run_that_they_were_played_in():
+    actor, *_ = actor_of(number=1, actors=2, environments_per_actor=3)
+    episodes = actor.play()  # 12 steps: two whole episodes of each environment
+    schedule = epsilon_schedule(6)
+    assert sorted(episodes.environments) == [1, 1, 3, 3, 5, 5]
+    assert schedule[episodes.environments[:3]].tolist() == actor.exploration.tolist()
+
+
 def played_rows(actor, rounds=5):
     parts = []
     for _ in range(rounds):

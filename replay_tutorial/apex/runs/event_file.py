@@ -2,7 +2,7 @@
 
 TensorBoard's own writer uses a thread that prints a traceback if the disk is full, and doesn't report which
 file it could not write. Here, one event holds all values of a record, and errors name the file. Only scalars
-are supported.
+are supported, and one chart that shows several of them.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -11,17 +11,22 @@ are supported.
 import os
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tensorboard.compat.proto import event_pb2, summary_pb2
+from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2, types_pb2
+from tensorboard.plugins.custom_scalar import layout_pb2
+from tensorboard.plugins.custom_scalar.metadata import CONFIG_SUMMARY_TAG, create_summary_metadata
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from replay_tutorial.buffers.atomic_file import with_path
 
 messages: Any = event_pb2  # generated at import, so type checkers can't see its contents
 summaries: Any = summary_pb2
+tensors: Any = tensor_pb2
+types: Any = types_pb2
+layouts: Any = layout_pb2
 
 
 class EventFile:
@@ -53,6 +58,21 @@ class EventFile:
             if value is not None
         ]
         self._write(step=step, summary=summaries.Summary(value=values_of_step))
+
+    def set_chart(self, title: str, names: Sequence[str]) -> None:
+        """Show several scalars in one chart on TensorBoard's tab Custom Scalars; call it at most once.
+
+        The chart contains the scalars whose names begin with one of `names`, which are regular expressions.
+        """
+        lines = layouts.MultilineChartContent(tag=names)
+        category = layouts.Category(title=title, chart=[layouts.Chart(title=title, multiline=lines)])
+        layout = layouts.Layout(category=[category]).SerializeToString()
+        value = summaries.Summary.Value(
+            tag=CONFIG_SUMMARY_TAG,
+            metadata=create_summary_metadata(),
+            tensor=tensors.TensorProto(dtype=types.DT_STRING, string_val=[layout]),
+        )
+        self._write(summary=summaries.Summary(value=[value]))
 
     def _write(self, **contents: Any) -> None:
         event = messages.Event(wall_time=time.time(), **contents)

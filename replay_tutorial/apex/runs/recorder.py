@@ -2,8 +2,9 @@
 
 Every `record_interval` updates, the learner sends its metrics. The recorder adds the actors' metrics, writes
 one line to `progress.csv` and the same values to TensorBoard, under the names that CleanRL uses, and updates
-the progress bar. It writes the evaluator's reports to `evaluations.csv`. All records are indexed by
-environment steps, which don't depend on the machine; seconds are a separate column.
+the progress bar. Only TensorBoard gets the returns for each ε, because their number depends on the run. The
+recorder writes the evaluator's reports to `evaluations.csv`. All records are indexed by environment steps,
+which don't depend on the machine; seconds are a separate column.
 """
 
 import contextlib
@@ -53,7 +54,10 @@ TIME_COLUMNS = ("seconds", "SPS", "UPS")  # columns that differ between two runs
 INDEX_COLUMNS = ("step", "update", "seconds")  # the first columns of both files
 # The other columns of evaluations.csv
 EVALUATION_COLUMNS = ("mean", "standard_error", "min", "max", "episodes", "confirmation")
+EVALUATED_RETURN = "evaluation/mean_return"  # in TensorBoard
 EPISODE_WINDOW = 50  # number of episodes over which the actors' returns are averaged
+EPSILON_GROUP = "returns_by_epsilon/"  # of the curves in TensorBoard
+MAX_CURVES = 8  # in this group; 256 actors have 256 values of ε
 
 
 class Recorder:
@@ -65,11 +69,20 @@ class Recorder:
         progress: Whether to show the bar.
         first_step: Environment steps made before the run was resumed.
         first_update: Updates made before the run was resumed.
+        exploration: Exploration parameter of each environment, float[environments].
     """
 
     def __init__(
-        self, folder: Path, total_steps: int, progress: bool, first_step: int = 0, first_update: int = 0
+        self,
+        folder: Path,
+        total_steps: int,
+        progress: bool,
+        first_step: int = 0,
+        first_update: int = 0,
+        exploration: Sequence[float] = (),
     ) -> None:
+        self.curves = epsilon_curves(exploration)
+        self.curve_returns: list[tuple[int, float]] = []  # environment and return, since the last record
         self.returns: deque[float] = deque(maxlen=EPISODE_WINDOW)
         self.lengths: deque[int] = deque(maxlen=EPISODE_WINDOW)
         self.ages: deque[int] = deque(maxlen=EPISODE_WINDOW)
@@ -85,6 +98,8 @@ class Recorder:
         self.files = [(folder / name).open("a", newline="") for name in files]
         self.progress, self.evaluations = map(csv.writer, self.files)
         self.tensorboard = EventFile(folder, first_step + 1 if first_step else None)
+        if self.curves:
+            self.tensorboard.set_chart("return for each ε", [EPSILON_GROUP, EVALUATED_RETURN])
         self.bar = Progress(
             TextColumn("{task.completed:,.0f} of {task.total:,.0f} steps"),
             BarColumn(bar_width=10),
@@ -119,6 +134,8 @@ class Recorder:
                 self.returns.extend(message.returns)
                 self.lengths.extend(message.lengths)
                 self.ages.append(message.parameters_age)
+                ended = zip(message.environments, message.returns, strict=True)
+                self.curve_returns += [episode for episode in ended if episode[0] in self.curves]
             case messages.Progress():
                 self.record(message)
             case messages.EvaluationReport():
@@ -153,8 +170,17 @@ class Recorder:
         self.values = values = {name: (told | message.values).get(name) for name in COLUMNS}
         self.last_time, self.last_step, self.last_update = now, step, update
         self._write(self.progress, [step, update, f"{self.seconds:.2f}", *values.values()])
-        self.tensorboard.add(step, {COLUMNS[name]: value for name, value in values.items()})
+        shown = {COLUMNS[name]: value for name, value in values.items()}
+        self.tensorboard.add(step, shown | self.mean_of_each_curve())
         self.bar.update(self.task, completed=step, numbers=numbers_text(values))
+
+    def mean_of_each_curve(self) -> dict[str, float | None]:
+        """Return the mean return of each curve since the last call; None if no episode has ended."""
+        returns: dict[str, list[float]] = {name: [] for name in self.curves.values()}
+        for environment, episode_return in self.curve_returns:
+            returns[self.curves[environment]].append(episode_return)
+        self.curve_returns.clear()
+        return {name: mean(values) for name, values in returns.items()}
 
     def record_evaluation(self, message: messages.EvaluationReport) -> None:
         """Write a record of an evaluation, and print it if the policy is the best so far."""
@@ -163,7 +189,7 @@ class Recorder:
         cells = [step, message.update, f"{self.seconds:.2f}", evaluation.mean, evaluation.standard_error]
         cells += [returns.min(), returns.max(), len(returns)]
         self._write(self.evaluations, [*cells, None if confirmation is None else confirmation.mean])
-        self.tensorboard.add(step, {"evaluation/mean_return": evaluation.mean})
+        self.tensorboard.add(step, {EVALUATED_RETURN: evaluation.mean})
         if confirmation is not None and not message.is_tie:
             self.print_line(f"{step:>9,} steps, {message.update:>7,} updates: best so far, {confirmation}")
 
@@ -177,13 +203,15 @@ class Recorder:
 
     def state(self) -> dict[str, Any]:
         """Return the state that the next records depend on, except the times."""
-        return {"returns": list(self.returns), "lengths": list(self.lengths), "ages": list(self.ages)}
+        recent = {"returns": list(self.returns), "lengths": list(self.lengths), "ages": list(self.ages)}
+        return {**recent, "curve_returns": list(self.curve_returns)}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Restore a state that `state` returned."""
         self.returns.extend(state["returns"])
         self.lengths.extend(state["lengths"])
         self.ages.extend(state["ages"])
+        self.curve_returns += map(tuple, state["curve_returns"])
 
     def _write(self, writer: Any, cells: Sequence[Any]) -> None:
         writer.writerow([f"{cell:.9g}" if isinstance(cell, float) else cell for cell in cells])
@@ -192,6 +220,31 @@ class Recorder:
                 file.flush()
             except OSError as error:
                 raise with_path(error, Path(file.name)) from error
+
+
+def epsilon_curves(exploration: Sequence[float]) -> dict[int, str]:
+    """Return the environments whose returns have a curve in TensorBoard, with the names of the curves.
+
+    Up to `MAX_CURVES` values of ε have a curve, at equal distances in the schedule and with both ends. If all
+    environments explore equally, there are none, because `charts/episodic_return` is that curve.
+
+    Args:
+        exploration: Exploration parameter of each environment, float[environments].
+
+    Example:
+        >>> epsilon_curves([0.4, 0.0162, 0.000655])
+        {0: 'returns_by_epsilon/0.4', 1: 'returns_by_epsilon/0.0162', 2: 'returns_by_epsilon/0.000655'}
+    """
+    if len(set(exploration)) < 2:
+        return {}
+    gaps = min(MAX_CURVES, len(exploration)) - 1
+    names: dict[int, str] = {}
+    for curve in range(gaps + 1):
+        environment = round(curve * (len(exploration) - 1) / gaps)
+        # Never in scientific notation, so that the names have the same order as texts and as numbers.
+        epsilon = np.format_float_positional(exploration[environment], 3, fractional=False, trim="-")
+        names[environment] = EPSILON_GROUP + epsilon
+    return names
 
 
 def write_header(path: Path, header: Sequence[str]) -> None:

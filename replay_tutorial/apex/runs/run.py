@@ -15,6 +15,7 @@ import torch
 
 from replay_tutorial.agents.evaluation import Evaluation, EvaluationStopped, evaluate, stop_when
 from replay_tutorial.apex.config import Config
+from replay_tutorial.apex.parts import exploration_schedule
 from replay_tutorial.apex.runs.checkpoint import complete_checkpoints
 from replay_tutorial.apex.runs.engine import Engine, ProcessDied, local_engine
 from replay_tutorial.apex.runs.learning_curve import draw_curves
@@ -152,8 +153,9 @@ def train_and_evaluate(setup: RunSetup, engine: Engine) -> Result:
     config, counters, folder = setup.context.config, setup.context.counters, setup.folder
     initial = setup.initial_counters
     with stop_requests() as stop:
+        exploration = exploration_schedule(config, setup.context.spaces).tolist()
         with Recorder(
-            folder.path, config.total_steps, config.progress, initial.steps, initial.update
+            folder.path, config.total_steps, config.progress, initial.steps, initial.update, exploration
         ) as recorder:
             if not setup.context.spaces.time_limit:
                 limit = f"{config.evaluation_step_limit:,} steps (--evaluation-step-limit)"

@@ -2,18 +2,21 @@
 
 import csv
 import io
+import json
 import os
+import re
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.custom_scalar.layout_pb2 import Layout
 
 from replay_tutorial.agents.evaluation import Evaluation
 from replay_tutorial.apex.messages import Cluster, Episodes, EvaluationReport, Note, Progress, Saved
 from replay_tutorial.apex.runs.event_file import EventFile
-from replay_tutorial.apex.runs.recorder import Recorder, last_seconds, truncate_records
+from replay_tutorial.apex.runs.recorder import Recorder, epsilon_curves, last_seconds, truncate_records
 
 
 def rows(path):
@@ -30,8 +33,8 @@ def test_checkpoint_that_is_not_there_is_told(tmp_path, capsys):
 
 def test_record_joins_what_learner_and_actors_say(tmp_path):
     with Recorder(tmp_path, 1_000, progress=False) as recorder:
-        recorder.receive(Episodes([10.0, 20.0], [1, 3], parameters_age=7))
-        recorder.receive(Episodes([60.0], [5], parameters_age=8))
+        recorder.receive(Episodes([10.0, 20.0], [1, 3], [0, 1], parameters_age=7))
+        recorder.receive(Episodes([60.0], [5], [0], parameters_age=8))
         recorder.restarts = 2
         recorder.receive(Progress(100, 5, {"td_loss": 0.25, "q_values": -3.0, "row_age_p50": 12.0}))
     (row,) = rows(tmp_path / "progress.csv")
@@ -148,10 +151,99 @@ def test_events_after_a_resumption_take_the_place_of_those_that_came_before_it(t
     assert [(event.step, event.value) for event in events] == [(100, 1.0), (180, 9.0)]
 
 
+def curve(folder, epsilon):
+    events = EventAccumulator(str(folder)).Reload().Scalars(f"returns_by_epsilon/{epsilon}")
+    return [(event.step, event.value) for event in events]
+
+
+def test_each_epsilon_has_a_curve_of_the_returns_since_the_last_record(tmp_path):
+    with Recorder(tmp_path, 1_000, progress=False, exploration=[0.4, 0.016, 0.0007]) as recorder:
+        recorder.receive(Episodes([10.0, 20.0, 40.0], [1, 1, 1], [0, 2, 2], parameters_age=7))
+        recorder.receive(Episodes([60.0], [5], [2], parameters_age=8))
+        recorder.receive(Progress(100, 5, {}))
+        recorder.receive(Episodes([12.0], [1], [0], parameters_age=8))
+        recorder.receive(Progress(200, 10, {}))
+    assert curve(tmp_path, "0.4") == [(100, 10.0), (200, 12.0)]
+    assert curve(tmp_path, "0.0007") == [(100, 40.0)]  # a record without an episode is no point
+    scalars = EventAccumulator(str(tmp_path)).Reload().Tags()["scalars"]
+    assert "returns_by_epsilon/0.016" not in scalars  # no episode has ended
+    assert "returns_by_epsilon" not in (tmp_path / "progress.csv").read_text()
+
+
+def test_curves_of_hundreds_of_epsilons_are_eight_from_the_largest_to_the_smallest():
+    exploration = [0.4 ** (1 + 7 * i / 255) for i in range(256)]
+    curves = epsilon_curves(exploration)
+    assert [*curves] == [0, 36, 73, 109, 146, 182, 219, 255]
+    names = [name.removeprefix("returns_by_epsilon/") for name in curves.values()]
+    for environment, name in zip(curves, names, strict=True):
+        assert float(name) == pytest.approx(exploration[environment], rel=5e-3)
+    assert sorted(names) == sorted(names, key=float) == names[::-1]
+    assert list(epsilon_curves([0.5, 1e-9, 1e-10]).values())[1:] == [
+        "returns_by_epsilon/0.000000001",
+        "returns_by_epsilon/0.0000000001",
+    ]
+
+
+def test_environments_without_a_curve_count_only_in_the_mean_of_all(tmp_path):
+    exploration = [0.4 ** (1 + 7 * i / 15) for i in range(16)]
+    with Recorder(tmp_path, 1_000, progress=False, exploration=exploration) as recorder:
+        recorder.receive(Episodes([8.0] * 16, [1] * 16, list(range(16)), parameters_age=0))
+        recorder.receive(Progress(100, 5, {}))
+    (row,) = rows(tmp_path / "progress.csv")
+    assert row["episodic_return"] == "8"
+    scalars = EventAccumulator(str(tmp_path)).Reload().Tags()["scalars"]
+    assert sum(name.startswith("returns_by_epsilon/") for name in scalars) == 8
+
+
+@pytest.mark.parametrize("exploration", [[0.4], [0.3, 0.3, 0.3]])
+def test_environments_that_explore_equally_have_no_curves_beside_their_mean(tmp_path, exploration):
+    with Recorder(tmp_path, 1_000, progress=False, exploration=exploration) as recorder:
+        recorder.receive(Episodes([8.0], [1], [0], parameters_age=0))
+        recorder.receive(Progress(100, 5, {}))
+    tags = EventAccumulator(str(tmp_path)).Reload().Tags()
+    assert "charts/episodic_return" in tags["scalars"]
+    assert not [name for name in tags["scalars"] if name.startswith("returns_by_epsilon/")]
+    assert tags["tensors"] == []  # no chart
+
+
+def test_curves_continue_after_a_resumption_with_the_episodes_before_it(tmp_path):
+    with Recorder(tmp_path, 1_000, progress=False, exploration=[0.4, 0.0007]) as recorder:
+        recorder.receive(Episodes([10.0], [1], [1], parameters_age=7))
+        recorder.receive(Progress(100, 5, {}))
+        recorder.receive(Episodes([20.0], [1], [1], parameters_age=7))
+        state = json.loads(json.dumps(recorder.state()))  # as in a checkpoint
+        recorder.receive(Progress(200, 10, {}))
+    with Recorder(tmp_path, 1_000, progress=False, first_step=150, exploration=[0.4, 0.0007]) as recorder:
+        recorder.restore(state)
+        recorder.receive(Episodes([50.0], [1], [1], parameters_age=7))
+        recorder.receive(Progress(200, 10, {}))
+    assert curve(tmp_path, "0.0007") == [(100, 10.0), (200, 35.0)]
+
+
+def test_chart_shows_the_curves_of_all_epsilons_and_the_evaluated_return(tmp_path):
+    for first_step in (0, 150):
+        with Recorder(
+            tmp_path, 1_000, progress=False, first_step=first_step, exploration=[0.4, 0.0007]
+        ) as recorder:
+            recorder.receive(Episodes([10.0, 20.0], [1, 1], [0, 1], parameters_age=7))
+            recorder.receive(Progress(first_step + 100, 5, {"td_loss": 1.0}))
+            recorder.receive(EvaluationReport(200, 9, Evaluation(np.array([1.0])), None, solved=False))
+        events = EventAccumulator(str(tmp_path)).Reload()
+        content = events.Tensors("custom_scalars__config__")[0].tensor_proto.string_val[0]
+        (category,) = Layout.FromString(content).category
+        (chart,) = category.chart
+        # As TensorBoard selects them: a name begins with a match
+        matched = {
+            name for name in events.Tags()["scalars"] for tag in chart.multiline.tag if re.match(tag, name)
+        }
+        curves = {"returns_by_epsilon/0.4", "returns_by_epsilon/0.0007"}
+        assert matched == {*curves, "evaluation/mean_return"}
+
+
 @pytest.mark.parametrize("width", [80, 160])
 def test_progress_is_told_in_full_however_narrow_the_terminal_is(tmp_path, width):
     with Recorder(tmp_path, 400_000, progress=False) as recorder:
-        recorder.receive(Episodes([329.0], [329], parameters_age=20))
+        recorder.receive(Episodes([329.0], [329], [0], parameters_age=20))
         recorder.receive(Progress(67_760, 4_150, {"td_loss": 0.25, "replay_ratio": 3.91}))
         recorder.update_progress(67_760)
         console = Console(width=width, file=io.StringIO())

@@ -186,6 +186,44 @@ def test_a_library_does_not_print(path: Path) -> None:
         assert not (isinstance(node, ast.Call) and getattr(node.func, "id", None) == "print"), node.lineno
 
 
+def opens_text(call: ast.Call) -> bool:
+    """Whether a call of pathlib or `open` reads or writes text in the encoding of the system."""
+    name = getattr(call.func, "attr", getattr(call.func, "id", ""))
+    named = {keyword.arg: keyword.value for keyword in call.keywords}
+    if not {*named} <= {"mode", "newline", "errors"}:
+        return False  # it names the encoding, or is a method of ours
+    if name in ("read_text", "write_text"):
+        return len(call.args) == (name == "write_text")
+    modes = [getattr(value, "value", None) for value in [*call.args[-1:], *named.values()]]
+    is_mode = [isinstance(mode, str) and re.fullmatch(r"[rwax+tb]+", mode) is not None for mode in modes]
+    binary = any(is_mode[i] and "b" in modes[i] for i in range(len(modes)))
+    alone = len(call.args) <= isinstance(call.func, ast.Name)  # `path.open()` or `open(path)`
+    return name == "open" and not binary and (alone or "newline" in named or any(is_mode))
+
+
+def test_the_encoding_of_every_text_file_is_named() -> None:
+    """Otherwise it is the system's: on Windows, one that lacks most of what these files contain."""
+    for line, wrong in [
+        ("path.read_text()", True),
+        ('path.read_text("utf-8")', False),
+        ("path.write_text(text)", True),
+        ('path.write_text(text, encoding="utf-8")', False),
+        ("path.open()", True),
+        ("open(path)", True),
+        ("RunFolder.open(path)", False),
+        ('path.open("w", newline="")', True),
+        ('path.open("ab")', False),
+        ('open(path, "w")', True),
+        ('open(path, "rb")', False),
+        ("os.open(path, flags)", False),
+    ]:
+        assert opens_text(ast.parse(line, mode="eval").body) == wrong, line
+    for path in MODULES:
+        text = path.read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(text)) if re.search(r"\bopen\(|_text\(", text) else ():
+            assert not (isinstance(node, ast.Call) and opens_text(node)), f"{path}:{node.lineno}"
+
+
 @cache
 def documented_in_protocols() -> dict[str, set[str]]:
     """The methods that each protocol of the package explains, so that its implementations need not."""

@@ -76,7 +76,7 @@ def train_once(task: Task, seed: int, changes: dict[str, Any]) -> dict[str, Scor
         result = train(replace(config, **changes))
         if result.evaluation is None:
             raise KeyboardInterrupt
-        with (result.folder / "evaluations.csv").open(newline="") as file:
+        with (result.folder / "evaluations.csv").open(newline="", encoding="utf-8") as file:
             evaluations = list(csv.DictReader(file))
     reached = [float(row["seconds"]) for row in evaluations if float(row["mean"]) >= task.target]
     score = Score(

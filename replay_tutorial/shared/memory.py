@@ -313,11 +313,11 @@ def free_memory(group: Path = Path("/sys/fs/cgroup")) -> int | None:
     """
     if sys.platform != "linux":
         return None
-    lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text("utf-8").splitlines())
     free = sum(int(lines[name].split()[0]) * 1024 for name in ("MemAvailable", "SwapFree"))
     try:
-        limit, used = ((group / name).read_text().strip() for name in ("memory.max", "memory.current"))
-        counts = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+        limit, used = ((group / name).read_text("utf-8").strip() for name in ("memory.max", "memory.current"))
+        counts = dict(line.split() for line in (group / "memory.stat").read_text("utf-8").splitlines())
     except OSError:
         return free
     if limit == "max":

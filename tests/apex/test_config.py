@@ -97,7 +97,7 @@ def test_every_setting_is_a_flag_with_a_sentence(capsys):
         tyro.cli(Config, args=["--help"])
     assert end.value.code == 0
     text = capsys.readouterr().out
-    source = Path(__import__("replay_tutorial.apex.config", fromlist=["x"]).__file__).read_text()
+    source = Path(__import__("replay_tutorial.apex.config", fromlist=["x"]).__file__).read_text("utf-8")
     for field in fields(Config):
         if field.name != "environment":
             assert f"--{field.name.replace('_', '-')}" in text

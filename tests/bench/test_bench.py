@@ -99,7 +99,7 @@ def test_command_prints_and_records_every_operation(tmp_path, capsys, monkeypatc
     page.write_text(f"# Title\n\n{BEGIN}\nold figures\n{END}\n\nThe end.\n")
     given = ["--capacity", "600", "--rounds", "2", "--json", str(record), "--markdown", str(page)]
     assert command.main(["buffers", *given]) == 0
-    read, printed, text = json.loads(record.read_text()), capsys.readouterr().out, page.read_text()
+    read, printed, text = json.loads(record.read_text()), capsys.readouterr().out, page.read_text("utf-8")
     assert text.startswith(f"# Title\n\n{BEGIN}\n| operation | ours, µs |") and "old figures" not in text
     assert text.endswith(f"{END}\n\nThe end.\n") and "capacity 600" in text.lower()
     assert read["command"].endswith(f"bench buffers {' '.join(given)}")
@@ -121,10 +121,10 @@ def test_command_prints_and_records_every_operation(tmp_path, capsys, monkeypatc
 )
 def test_page_without_its_marks_is_refused_and_left_as_it_was(tmp_path, text):
     page = tmp_path / "page.md"
-    page.write_text(text)
+    page.write_text(text, "utf-8")
     with pytest.raises(ValueError, match="bench:begin"):
         markdown.write_between_marks(page, "bench", "table\n")
-    assert page.read_text() == text
+    assert page.read_text("utf-8") == text
 
 
 @pytest.mark.parametrize("arguments", [["--rounds", "0"], ["--capacity", "100"], ["--capacity", "x"]])

@@ -222,7 +222,7 @@ def test_warm_up_compiles_every_kernel(capsys):
 
     assert main(["warm-up"]) == 0
     told = capsys.readouterr().out
-    files = [path for path in modules_in() if "\n@kernel\n" in path.read_text()]
+    files = [path for path in modules_in() if "\n@kernel\n" in path.read_text("utf-8")]
     compiled = {Path(each.py_func.__code__.co_filename) for each in jit.kernels if each.signatures}
     assert all(each.signatures for each in jit.kernels)
     assert compiled >= set(files)

@@ -54,7 +54,7 @@ if __name__ == "__main__":
     td_error = np.abs(batch["obs"][:, 1] - 3)  # stands in for the learner's errors
     weights = tables.importance_weights(info, beta=0.4)
     client.mutate_priorities("prioritized", (info.keys, td_error))
-    print(batch["obs"][0], "→", batch["next_obs"][0], "weight", weights[0])
+    print(batch["obs"][0], "to", batch["next_obs"][0], "weight", weights[0])
     assert (batch["next_obs"] - batch["obs"] == [0, 1]).all()
     assert (batch["terminated"] == (batch["next_obs"][:, 1] == 5)).all()
     assert client.info()["uniform"].size == client.info()["prioritized"].size == 500

@@ -116,7 +116,7 @@ def write(place: Path, folder: Path, context: Context, agent: Agent, serial: dic
     # Counters before rows: rows that actors insert in between are then sampled once more after a resume, not
     # less.
     state = {"format": FORMAT, **counts, "has_replay": has_replay, "serial": json_part}
-    (place / "state.json").write_text(json.dumps(state))
+    (place / "state.json").write_text(json.dumps(state), encoding="utf-8")
     if arrays:
         np.savez(place / "actor.npz", allow_pickle=False, **arrays)
     published = context.parameters.pull()
@@ -133,7 +133,7 @@ def write(place: Path, folder: Path, context: Context, agent: Agent, serial: dic
     if (policy := folder / "policy.pt").is_file():
         shutil.copyfile(policy, place / "policy.pt")
     checksums = {path.name: checksum_of(path) for path in place.iterdir()}
-    (place / "manifest.json").write_text(json.dumps(checksums))
+    (place / "manifest.json").write_text(json.dumps(checksums), encoding="utf-8")
     for path in [*place.iterdir(), place]:
         sync(path)
 

@@ -95,7 +95,7 @@ class Recorder:
         files = {"progress.csv": COLUMNS, "evaluations.csv": EVALUATION_COLUMNS}
         for name, columns in files.items():
             write_header(folder / name, (*INDEX_COLUMNS, *columns))
-        self.files = [(folder / name).open("a", newline="") for name in files]
+        self.files = [(folder / name).open("a", newline="", encoding="utf-8") for name in files]
         self.progress, self.evaluations = map(csv.writer, self.files)
         self.tensorboard = EventFile(folder, first_step + 1 if first_step else None)
         if self.curves:
@@ -250,7 +250,7 @@ def epsilon_curves(exploration: Sequence[float]) -> dict[int, str]:
 def write_header(path: Path, header: Sequence[str]) -> None:
     """Write the header of an empty file immediately, because a run may be killed before its first record."""
     try:
-        with path.open("a", newline="") as file:
+        with path.open("a", newline="", encoding="utf-8") as file:
             if file.tell() == 0:
                 csv.writer(file).writerow(header)
     except OSError as error:
@@ -293,7 +293,7 @@ def truncate_records(path: Path, update: int) -> int:
     kept = [row for row, of_row in zip(rows, updates, strict=True) if of_row <= update]
 
     def write(unfinished: Path) -> None:
-        with unfinished.open("w", newline="") as file:
+        with unfinished.open("w", newline="", encoding="utf-8") as file:
             csv.writer(file).writerows([header, *kept])
 
     replace_file(path, write)

@@ -191,7 +191,7 @@ class RunFolder:
         """Write a JSON file into the folder."""
         path = self.path / name
         text = json.dumps(contents, indent=2) + "\n"
-        replace_file(path, lambda unfinished: unfinished.write_text(text))
+        replace_file(path, lambda unfinished: unfinished.write_text(text, encoding="utf-8"))
         return path
 
 
@@ -218,7 +218,7 @@ def lock_run(run: Path) -> Generator[None]:
         RunInUse: If another process has locked it.
     """
     # The file is never removed: otherwise, two processes could lock different files.
-    with (run / "run.lock").open("a") as file:
+    with (run / "run.lock").open("ab") as file:
         if not try_lock(file.fileno()):
             raise RunInUse(
                 f"{run} is being trained by another process. Wait until that process ends, or stop it with "

@@ -200,7 +200,9 @@ class Connection:
 
     def poll(self, seconds: float) -> bool:
         """Wait up to `seconds` for data or a disconnect; return whether either occurred."""
-        return bool(wait([self._socket], seconds))
+        with suppress(InterruptedError):  # on Windows, Ctrl-C interrupts it even if the handler returns
+            return bool(wait([self._socket], seconds))
+        return False
 
     def is_connected(self) -> bool:
         """Return whether the other end is still connected; valid only while that end has nothing to send."""
@@ -243,8 +245,8 @@ def make_key() -> bytes:
         # so that no process reads a partial key
         temporary = location.with_name(f"{location.name}.{secrets.token_hex(8)}")
         try:
-            with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-                file.write(secrets.token_hex(32))
+            with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(secrets.token_hex(32).encode())
             with suppress(FileExistsError):  # another server created it in the meantime
                 os.link(temporary, location)
         finally:

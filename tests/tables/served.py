@@ -3,6 +3,7 @@
 import contextlib
 import os
 import socket
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -121,6 +122,13 @@ def free_address(folder: Path, name: str = "tables.sock") -> str:
     """An address that nobody listens at."""
     path = str(folder / name)
     return path if os.name == "posix" and len(path) < 90 else "127.0.0.1:0"
+
+
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """A folder whose path leaves room for a socket's name, which macOS' temporary folders don't."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        yield Path(folder)
 
 
 @pytest.fixture

@@ -27,6 +27,7 @@ from served import (
     plain,
     send,
     serving,
+    short_folder,
     small_server,
     stranger_at,
     until,
@@ -58,7 +59,7 @@ from replay_tutorial.tables.remote.local_socket import (
     stop_listening,
 )
 
-__all__ = ["key"]  # a fixture
+__all__ = ["key", "short_folder"]  # fixtures
 
 needs_paths = pytest.mark.skipif(os.name != "posix", reason="there are no sockets in the file system")
 
@@ -440,8 +441,8 @@ def test_a_path_that_is_too_long_is_refused() -> None:
 
 
 @needs_paths
-def test_what_a_killed_server_left_is_removed_and_nothing_else(tmp_path: Path) -> None:
-    path = tmp_path / "tables.sock"
+def test_what_a_killed_server_left_is_removed_and_nothing_else(short_folder: Path) -> None:
+    path = short_folder / "tables.sock"
     listening, _ = listen(str(path))
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     with pytest.raises(OSError, match="in use"):

@@ -12,7 +12,7 @@ from typing import IO, Any
 
 import numpy as np
 import pytest
-from served import COLUMNS, free_address, key, message, send, serving, until
+from served import COLUMNS, free_address, key, message, send, serving, short_folder, until
 
 from replay_tutorial.__main__ import main
 from replay_tutorial.tables import Client, RemoteServer, Server, Table
@@ -20,7 +20,7 @@ from replay_tutorial.tables.config import ConfigError, read_config
 from replay_tutorial.tables.core.rate_limiters import MinSize, Queue, SampleToInsertRatio, Stack
 from replay_tutorial.tables.core.selectors import Fifo, MaxHeap, Prioritized, Uniform
 
-__all__ = ["key"]  # a fixture
+__all__ = ["key", "short_folder"]  # fixtures
 
 needs_signals = pytest.mark.skipif(os.name != "posix", reason="signals can't be sent there")
 
@@ -153,13 +153,13 @@ def test_an_error_in_the_file_names_the_key(tmp_path: Path, old: str, new: str, 
 
 
 @pytest.mark.skipif(os.name != "posix", reason="there are no sockets in the file system")
-def test_paths_are_relative_to_the_folder_of_the_file(tmp_path: Path) -> None:
-    without = written(tmp_path, GOOD.replace('address = "127.0.0.1:0"', ""))
+def test_paths_are_relative_to_the_folder_of_the_file(short_folder: Path) -> None:
+    without = written(short_folder, GOOD.replace('address = "127.0.0.1:0"', ""))
     assert read_config(without, "127.0.0.1:0")[1] == "127.0.0.1:0", "--address is enough"
-    _, address, save, _ = read_config(written(tmp_path, GOOD.replace("127.0.0.1:0", "a.sock")))
-    assert (address, save) == (str(tmp_path / "a.sock"), tmp_path / "tables.npz")
-    assert read_config(written(tmp_path, GOOD.replace("127.0.0.1:0", "/a.sock")))[1] == "/a.sock"
-    assert read_config(written(tmp_path, GOOD), "here.sock")[1] == "here.sock"
+    _, address, save, _ = read_config(written(short_folder, GOOD.replace("127.0.0.1:0", "a.sock")))
+    assert (address, save) == (str(short_folder / "a.sock"), short_folder / "tables.npz")
+    assert read_config(written(short_folder, GOOD.replace("127.0.0.1:0", "/a.sock")))[1] == "/a.sock"
+    assert read_config(written(short_folder, GOOD), "here.sock")[1] == "here.sock"
 
 
 def run(arguments: list[str], out: int) -> None:

@@ -349,7 +349,8 @@ class EpisodeReplayBuffer(BaseBuffer):
 
         Returns:
             A dict with one array per field, of shape (batch_size, *shape), and two further arrays:
-            `indexes`, int64[batch_size], and the importance-sampling `weights`, float32[batch_size].
+            `indexes`, int64[batch_size], and the importance-sampling `weights`, float32[batch_size]. Rows are
+            in ascending order of their slots.
 
         Raises:
             TypeError: If batch_size is not an integer.

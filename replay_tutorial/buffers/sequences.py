@@ -198,8 +198,8 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
             Nstep: None, or a dict such as `{"size": 5, "gamma": 0.997}`, which adds n-step returns to a
                 sample. `"rew"` defaults to the argument `rew`.
             online: Whether `sample` returns each new window once before it draws random windows. With
-                period = length and boundary = "pad", every step is then learned at least once, in order.
-                Requires alpha = 0.
+                period = length and boundary = "pad", every step is then learned at least once, in order,
+                unless its window is overwritten before it is sampled. Requires alpha = 0.
             environments: Number of environments.
             rew: Name of the reward field.
             default_dtype: dtype of fields that don't declare one.
@@ -290,7 +290,7 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
 
         Returns:
             A dict of arrays, where T is burn_in + length, and N is the `size` in `Nstep`, or 1 without
-            `Nstep`. Padding is zero.
+            `Nstep`. Padding is zero. With by="window", random windows are in ascending order of their slots.
 
             - Fields with a next observation, such as `obs`, have the shape (n, T + N, *shape), because they
               continue for N entries after the last step. The final observation of an episode is included.

@@ -183,7 +183,7 @@ class EpisodeReplayBuffer(BaseBuffer):
         for name in (*self._ends, *self._rewards):
             if (shape := declared[name].shape) not in ((), (1,)):
                 raise ValueError(f"The field {name!r} must have the shape () or (1,), not {shape}.")
-        taken = {"indexes", "weights", *self._reserved_names()} & declared.keys()
+        taken = {"indexes", "weights", "priorities", *self._reserved_names()} & declared.keys()
         if taken:
             raise ValueError(
                 f"The field names {sorted(taken)} are reserved in {type(self).__name__}; rename the fields."
@@ -649,7 +649,7 @@ class EpisodeReplayBuffer(BaseBuffer):
             IndexError: If the environment does not exist.
         """
         self._check_environment(environment)
-        return int(self._ring.arrays.heads[environment]) * self._ring.environments + environment
+        return int(self._ring.arrays.heads[environment]) * self._ring.environments + int(environment)
 
     @property
     def nbytes(self) -> int:

@@ -246,7 +246,8 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
                     f"{argument} is {name!r}, which is not declared; the fields are {list(declared)}. "
                     "Declare it, or pass the names of your fields as goal=, achieved_goal= and rew=."
                 )
-        specs = {name: (str(declared[name].dtype), declared[name].shape) for name in needed.values()}
+        goals = [*needed.values(), *({f"next_{goal}"} & declared.keys())]
+        specs = {name: (str(declared[name].dtype), declared[name].shape) for name in goals}
         if len(set(specs.values())) > 1:
             raise ValueError(
                 f"The goal and the achieved goals must have the same dtype and shape, not {specs}."

@@ -609,6 +609,7 @@ def test_observation_after_two_steps_is_a_field_of_its_own():
 def test_buffer_constructed_with_numpy_integers_can_be_saved(tmp_path):
     buffer = EpisodeReplayBuffer(np.int64(40), SMALL, environments=np.int64(2))
     buffer.add(**line(4))
+    assert type(buffer.get_next_index(np.uint8(1))) is int  # a sum in uint8 could overflow
     buffer.save(tmp_path / "file")
     loaded = EpisodeReplayBuffer(40, SMALL, environments=2)
     loaded.load(tmp_path / "file")
@@ -640,6 +641,7 @@ def test_episode_that_is_gone_is_not_returned_and_otherwise_ignored():
         ("'terminated' or 'done'", {"env_dict": {"obs": {}, "next_obs": {}, "truncated": {}}}),
         (r"shape \(\) or \(1,\)", {"env_dict": {**SMALL, "rew": {"shape": 2}}}),
         ("'indexes'.*reserved", {"env_dict": {**SMALL, "indexes": {}}}),
+        ("'priorities'.*reserved", {"env_dict": {**SMALL, "priorities": {}}}),
         ("alpha", {"alpha": 1.5}),
     ],
 )

@@ -376,6 +376,7 @@ def nothing(achieved: Any, goals: Any, rows: Any) -> Any:
         ({"goal": "wish"}, ValueError, "goal is 'wish', which is not declared; the fields .*pass the names"),
         ({"achieved_goal": "act"}, ValueError, "'next_act', which is not declared"),
         ({"goal": "act"}, ValueError, "must have the same dtype and shape"),
+        ({"env_dict": {**FIELDS, "next_goal": {}}}, ValueError, "same dtype and shape, not .*next_goal"),
         ({"rew": "reward"}, ValueError, "rew is 'reward', which is not declared"),
         ({"strategy": "past"}, ValueError, "strategy must be one of .*'future'.*, not 'past'"),
         ({"relabel": 4}, ValueError, r"must be in \[0, 1\], not 4"),

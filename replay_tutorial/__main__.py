@@ -183,6 +183,8 @@ def play(arguments: Sequence[str]) -> int:
     parser.add_argument("--seed", type=at_least(0), default=1_000_000, help=f"seed of the episode {DEFAULT}")
     limit = f"maximum number of steps of the episode {DEFAULT}"
     parser.add_argument("--steps", type=at_least(1), default=1_000, help=limit)
+    width = "width of the GIF in pixels (default: the width of the environment's frames)"
+    parser.add_argument("--width", type=at_least(1), help=width)
     options = parser.parse_args(arguments)
 
     from replay_tutorial.apex.runs.gif import play as play_episode
@@ -193,7 +195,7 @@ def play(arguments: Sequence[str]) -> int:
         folder = RunFolder.open(options.run)
         policy, _ = folder.load_policy()
         environment = folder.config().environment
-        played = play_episode(policy, environment, options.seed, output, options.steps)
+        played = play_episode(policy, environment, options.seed, output, options.steps, options.width)
     except (OSError, ValueError) as error:
         exit_with_error("play", error)
     cut = "" if played.ended else " (truncated by --steps)"

@@ -27,7 +27,14 @@ class PlayedEpisode(NamedTuple):
     ended: bool  # whether the environment ended it
 
 
-def play(policy: Policy, environment: str, seed: int, output: Path, max_steps: int = 1_000) -> PlayedEpisode:
+def play(
+    policy: Policy,
+    environment: str,
+    seed: int,
+    output: Path,
+    max_steps: int = 1_000,
+    width: int | None = None,
+) -> PlayedEpisode:
     """Play a greedy episode and write it as a GIF.
 
     Args:
@@ -36,6 +43,7 @@ def play(policy: Policy, environment: str, seed: int, output: Path, max_steps: i
         seed: Seed of the episode.
         output: Path of the GIF; must end in .gif.
         max_steps: Maximum number of steps of the episode.
+        width: Width of the GIF in pixels; None is the width of the environment's frames.
 
     Returns:
         The return and the number of steps of the episode.
@@ -64,12 +72,12 @@ def play(policy: Policy, environment: str, seed: int, output: Path, max_steps: i
     def frames() -> Generator[Image.Image]:
         nonlocal played
         observation, _ = env.reset(seed=seed)
-        yield image_of(env.render())
+        yield image_of(env.render(), width)
         while not played.ended and played.steps < max_steps:
             action = to_step_actions(policy.act_greedily(observation[np.newaxis]))[0]
             observation, reward, terminated, truncated, _ = env.step(action)
             played = PlayedEpisode(played.total + float(reward), played.steps + 1, terminated or truncated)
-            yield image_of(env.render())
+            yield image_of(env.render(), width)
 
     try:
         duration = max(MIN_FRAME_MS, round(1_000 / metadata.get("render_fps", 30)))
@@ -83,7 +91,10 @@ def play(policy: Policy, environment: str, seed: int, output: Path, max_steps: i
     return played
 
 
-def image_of(pixels: Any) -> Image.Image:
+def image_of(pixels: Any, width: int | None) -> Image.Image:
     """Return a frame, uint8 (height, width, 3), as an image of at most 64 colours."""
     array: NDArray[np.uint8] = np.ascontiguousarray(pixels)
-    return Image.fromarray(array).quantize(64, Image.Quantize.FASTOCTREE)
+    image = Image.fromarray(array)
+    if width is not None:
+        image = image.resize((width, max(1, round(image.height * width / image.width))))
+    return image.quantize(64, Image.Quantize.FASTOCTREE)

@@ -53,6 +53,13 @@ def test_long_episode_is_cut(tmp_path):
     assert len(pictures_of(tmp_path / "play.gif")) <= 6
 
 
+def test_width_is_that_of_the_gif_and_the_height_follows(tmp_path):
+    play(policy_of("CartPole-v1"), "CartPole-v1", 7, tmp_path / "play.gif", max_steps=2, width=150)
+    shown = pictures_of(tmp_path / "play.gif")
+    assert {picture.shape for picture in shown} == {(100, 150, 3)}  # 600 by 400 without it
+    assert shown[0].min() < 100  # the cart is in the picture
+
+
 @pytest.mark.parametrize("name", ["play.mp4", "play"])
 def test_name_of_no_gif_is_refused_before_an_episode_is_played(tmp_path, name):
     with pytest.raises(ValueError, match=r"only GIFs can be written.*ends in \.gif"):

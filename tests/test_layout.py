@@ -49,7 +49,7 @@ DEPENDENCIES = {  # layer → extras that its imports may come from, beside the 
     "buffers": [],
     "shared": [],
     "__init__": [],
-    "agents": ["train", "atari", "box2d"],
+    "agents": ["train", "atari", "box2d", "sb3"],
     "tables": [],
     "apex": ["train"],
     "local": ["train"],

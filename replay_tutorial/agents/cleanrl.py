@@ -1,0 +1,280 @@
+"""Drop-in replay buffers for CleanRL: uniform or prioritized, n-step, any number of environments.
+
+The interface is that of `cleanrl_utils.buffers.ReplayBuffer`, which CleanRL took from Stable-Baselines3, so
+that CleanRL's scripts need only another import. `sb3` builds on the same classes. The steps pass through
+`NStep`, with one window per environment, to a buffer of this package; batches are returned as tensors.
+
+    add(obs, next_obs, action, reward, done, infos) ──▶ NStep ──▶ rows      sample(n) ──▶ Samples
+
+Left out: rollout buffers, which don't replay.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from gymnasium import spaces
+from torch import Tensor
+
+from replay_tutorial import buffers
+from replay_tutorial.agents.td_error import priorities_of
+
+Observations = Tensor | dict[str, Tensor]  # a dict if the observation space is a Dict
+
+
+class Samples(NamedTuple):
+    """A batch with CleanRL's names; B is the batch size."""
+
+    observations: Observations  # [B, ...]
+    actions: Tensor  # int64[B, 1] or float32[B, size]
+    next_observations: Observations  # [B, ...], after the last of the k ≤ n steps
+    dones: Tensor  # float32[B, 1], 1 if the episode terminated within these steps
+    rewards: Tensor  # float32[B, 1], Σ_{i<k} γ^i r_{t+i}
+    discounts: Tensor  # float32[B, 1], γ^k, or 0 if the episode terminated
+    weights: Tensor | None = None  # float32[B, 1], importance-sampling weights; None if uniform
+    indexes: npt.NDArray[np.int64] | None = None  # [B], for `update_priorities`; None if uniform
+
+
+class ReplayBuffer:
+    """A uniform replay buffer with the interface of CleanRL's.
+
+    Example:
+        >>> space = spaces.Box(-1, 1, (3,))
+        >>> rb = ReplayBuffer(1000, space, spaces.Discrete(2), "cpu", handle_timeout_termination=False)
+        >>> zeros = np.zeros((1, 3), np.float32)
+        >>> rb.add(zeros, zeros, np.array([0]), np.array([1.0]), np.array([False]), {})
+        >>> data = rb.sample(4)
+        >>> data.observations.shape, data.rewards.shape
+        (torch.Size([4, 3]), torch.Size([4, 1]))
+    """
+
+    _kind: type[buffers.ReplayBuffer] = buffers.ReplayBuffer
+
+    # With optimize_memory_usage, SB3's `learn` writes to its own arrays unless these say that they are empty.
+    pos, full = 0, False
+
+    def __init__(
+        self,
+        buffer_size: int,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        device: torch.device | str = "auto",
+        n_envs: int = 1,
+        optimize_memory_usage: bool = False,
+        handle_timeout_termination: bool = True,
+        *,
+        n_steps: int = 1,
+        gamma: float = 0.99,
+        seed: int | None = None,
+        **options: Any,
+    ) -> None:
+        """Create an empty buffer.
+
+        Args:
+            buffer_size: Maximum number of rows, of all environments together.
+            observation_space: The space of one environment; a Dict of arrays is supported.
+            action_space: The space of one environment.
+            device: Device of the batches. "auto" selects CUDA if it is available.
+            n_envs: Number of environments.
+            optimize_memory_usage: Whether to store each observation once, and each plane of an observation
+                with three axes, such as a stack of frames, once. The rows are unchanged, including those
+                at the end of an episode.
+            handle_timeout_termination: Whether a step with `TimeLimit.truncated` in its info is truncated
+                instead of terminated. This has no effect if `infos` is a dict.
+            n_steps: n, the number of rewards in a return.
+            gamma: The discount factor per step.
+            seed: Seed for sampling. By default, it is drawn from NumPy's global generator, which CleanRL and
+                SB3 seed.
+            **options: Further arguments of the package's buffer, such as `check_finite`.
+
+        Raises:
+            TypeError: If a space is not supported, or an argument has the wrong type.
+            ValueError: If a value is out of range.
+        """
+        fields = buffers.fields_from_spaces(observation_space, action_space)
+        nexts = [name for name in fields if name.startswith("next_obs")]
+        window = {"size": n_steps, "gamma": gamma, "rew": "rew", "next": nexts}
+        self._n_step = buffers.NStep(fields, window, environments=n_envs)
+        stored = self._n_step.env_dict
+        if optimize_memory_usage:
+            stored = {name: spec for name, spec in stored.items() if name not in nexts}
+            observed = [name.removeprefix("next_") for name in nexts]
+            stacks = [name for name in observed if len(stored[name]["shape"]) == 3]
+            options = {"next_of": observed, "stack_compress": stacks, **options}
+        seed = int(np.random.randint(2**31)) if seed is None else seed
+        self.rows: Any = self._kind(buffer_size, stored, seed=seed, **options)
+        automatic = "cuda" if torch.cuda.is_available() else "cpu"
+        self.device = torch.device(automatic if device == "auto" else device)
+        self.buffer_size, self.n_envs = buffer_size, n_envs
+        self.observation_space, self.action_space = observation_space, action_space
+        self.handle_timeout_termination = handle_timeout_termination
+
+    def size(self) -> int:
+        """Return the number of stored rows."""
+        return len(self.rows)
+
+    def add(
+        self,
+        obs: Any,
+        next_obs: Any,
+        action: npt.NDArray[Any],
+        reward: npt.NDArray[Any],
+        done: npt.NDArray[np.bool_],
+        infos: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+    ) -> None:
+        """Add one step of every environment.
+
+        With n-step returns, the first rows of an episode are stored after n steps, and its last rows when it
+        ends.
+
+        Args:
+            obs: The observations: an array (n_envs, …), or a dict of arrays.
+            next_obs: The next observations. Where an episode was truncated, the last observation of that
+                episode, and not the first one of the next.
+            action: One action per environment.
+            reward: float[n_envs].
+            done: bool[n_envs], whether the episode ended. If `infos` is a dict: whether it terminated.
+            infos: A dict from a vector environment of gymnasium, as in CleanRL: an episode was truncated if
+                there is a final observation, but it didn't terminate. Or a list from a `VecEnv` of SB3.
+
+        Raises:
+            ValueError: If a shape doesn't match, or, with n-step returns, if an observation differs from the
+                next observation of the step before it in the same episode. The buffer is then unchanged.
+        """
+        ended = np.asarray(done, np.bool_)
+        truncated = self._truncated(ended, infos)
+        flags = {"terminated": ended & ~truncated, "truncated": truncated}
+        rows = self._n_step.add_step(obs=obs, act=action, rew=reward, next_obs=next_obs, **flags)
+        if rows is not None:
+            self.rows.add(**rows)
+
+    def end_episodes(self) -> None:
+        """End the episodes of all environments; call this after resetting them in the middle of an episode.
+
+        The pending rows, which have fewer than n rewards, are stored as if their episodes had been truncated.
+        """
+        for environment in range(self.n_envs):
+            rows = self._n_step.on_episode_end(environment)
+            if rows is not None:
+                self.rows.add(**rows)
+
+    def reset(self) -> None:
+        """Remove all rows, including pending ones."""
+        self.end_episodes()
+        self.rows.clear()
+
+    def sample(self, batch_size: int, env: Any = None) -> Samples:
+        """Sample rows.
+
+        Args:
+            batch_size: Number of rows.
+            env: SB3's `VecNormalize`, which normalizes observations and rewards, or None.
+
+        Returns:
+            A batch of tensors on the device. Scalars have the shape (batch_size, 1).
+
+        Raises:
+            ValueError: If the buffer is empty, or batch_size is below 1.
+        """
+        return self._samples(self.rows.sample(batch_size), env)
+
+    def _truncated(self, ended: npt.NDArray[np.bool_], infos: Any) -> npt.NDArray[np.bool_]:
+        if isinstance(infos, Mapping):  # gymnasium 0.29 names it final_observation
+            final: Any = infos.get("_final_obs", infos.get("_final_observation", False))
+            return final & ~ended
+        timeouts = [info.get("TimeLimit.truncated", False) for info in infos]
+        return np.array(timeouts, np.bool_) & self.handle_timeout_termination
+
+    def _samples(self, batch: Mapping[str, npt.NDArray[Any]], env: Any) -> Samples:
+        obs, next_obs = self._observations(batch, "obs"), self._observations(batch, "next_obs")
+        rewards = batch["rew"]
+        if env is not None:
+            obs, next_obs = env.normalize_obs(obs), env.normalize_obs(next_obs)
+            rewards = env.normalize_reward(rewards)
+        return Samples(
+            self._tensors(obs),
+            self._tensor(batch["act"].reshape(len(rewards), -1)),
+            self._tensors(next_obs),
+            self._tensor(batch["terminated"].reshape(-1, 1).astype(np.float32)),
+            self._tensor(rewards.reshape(-1, 1)),
+            self._tensor(batch["discount"].reshape(-1, 1)),
+        )
+
+    def _observations(self, batch: Mapping[str, npt.NDArray[Any]], name: str) -> Any:
+        if isinstance(self.observation_space, spaces.Dict):
+            return {key: column(batch[f"{name}/{key}"]) for key in self.observation_space.spaces}
+        return column(batch[name])
+
+    def _tensors(self, observations: Any) -> Observations:
+        if isinstance(observations, dict):
+            return {key: self._tensor(array) for key, array in observations.items()}
+        return self._tensor(observations)
+
+    def _tensor(self, array: npt.NDArray[Any]) -> Tensor:
+        return torch.as_tensor(np.ascontiguousarray(array), device=self.device)
+
+
+class PrioritizedReplayBuffer(ReplayBuffer):
+    """A prioritized replay buffer with the interface of CleanRL's, and `update_priorities`.
+
+    A batch contains `weights`, by which the losses must be multiplied, and `indexes`.
+
+    Attributes:
+        beta: Exponent of the importance-sampling weights; you can change it between batches.
+    """
+
+    _kind = buffers.PrioritizedReplayBuffer
+
+    def __init__(self, *arguments: Any, beta: float = 0.4, **options: Any) -> None:
+        """Create an empty buffer.
+
+        Args:
+            *arguments: As for `ReplayBuffer`.
+            beta: Exponent of the importance-sampling weights, in [0, 1].
+            **options: As for `ReplayBuffer`, and `alpha` and `eps` as for the package's
+                `PrioritizedReplayBuffer`.
+
+        Raises:
+            TypeError: As for `ReplayBuffer`.
+            ValueError: As for `ReplayBuffer`.
+        """
+        super().__init__(*arguments, **options)
+        self.beta = beta
+
+    def sample(self, batch_size: int, env: Any = None) -> Samples:
+        """Sample rows in proportion to their masses, (priority + eps) ** alpha.
+
+        Args:
+            batch_size: Number of rows.
+            env: As for `ReplayBuffer`.
+
+        Returns:
+            A batch as for `ReplayBuffer`, with `weights` and `indexes`.
+
+        Raises:
+            ValueError: As for `ReplayBuffer`, or if `beta` is not in [0, 1].
+        """
+        batch = self.rows.sample(batch_size, beta=self.beta)
+        weights = self._tensor(batch["weights"].reshape(-1, 1))
+        return self._samples(batch, env)._replace(weights=weights, indexes=batch["indexes"])
+
+    def update_priorities(self, indexes: npt.NDArray[np.int64], errors: Tensor) -> None:
+        """Set the priorities of rows to |TD error|.
+
+        Args:
+            indexes: The `indexes` of a batch, int64[B].
+            errors: TD errors of either sign, float[B], or float[B, critics], whose mean over the critics
+                counts.
+
+        Raises:
+            ValueError: If the lengths differ, or an error is infinite or NaN. The buffer is then unchanged.
+        """
+        sizes = priorities_of(errors)
+        self.rows.update_priorities(indexes, sizes.reshape(len(sizes), -1).mean(axis=1))
+
+
+def column(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return scalars, an array of shape (B,), with shape (B, 1), and other arrays unchanged."""
+    return array[:, np.newaxis] if array.ndim == 1 else array

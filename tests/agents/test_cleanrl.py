@@ -1,0 +1,170 @@
+"""CleanRL's loop, with its own buffer and with ours."""
+
+import re
+import textwrap
+from types import SimpleNamespace
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers import FrameStackObservation
+from places import ROOT
+from small_environments import Counting, Film
+from torch.nn import functional
+
+from replay_tutorial.agents.cleanrl import ReplayBuffer
+
+torch.set_num_threads(1)
+COUNTING = Counting.observation_space, Counting.action_space, "cpu"
+
+
+def steps_of(make, num_envs, count, final="final_observation"):
+    """Yield what CleanRL's scripts pass to `rb.add`; newer versions of gymnasium say final_obs."""
+    envs = SyncVectorEnv([make] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
+    envs.single_action_space.seed(1)
+    obs, _ = envs.reset(seed=1)
+    for _ in range(count):
+        actions = np.array([envs.single_action_space.sample() for _ in range(envs.num_envs)])
+        next_obs, rewards, terminations, truncations, infos = envs.step(actions)
+        infos = {name.replace("final_obs", final): value for name, value in infos.items()}
+        real_next_obs = next_obs.copy()
+        for idx, trunc in enumerate(truncations):
+            if trunc:
+                real_next_obs[idx] = infos[final][idx]
+        yield obs, real_next_obs, actions, rewards, terminations, infos
+        obs = next_obs
+
+
+def all_of(theirs, monkeypatch):
+    """Return the rows of a full buffer of SB3, which CleanRL has adopted, in the order of adding."""
+    places, environments = np.divmod(np.arange(theirs.buffer_size * theirs.n_envs), theirs.n_envs)
+    with monkeypatch.context() as patch:
+        patch.setattr(np.random, "randint", lambda *_, **__: environments)
+        return theirs._get_samples(places)
+
+
+@pytest.mark.parametrize("n, num_envs, final", [(1, 3, "final_observation"), (3, 1, "final_obs")])
+def test_rows_are_those_of_the_buffer_that_cleanrl_uses(n, num_envs, final, monkeypatch) -> None:
+    theirs_of = pytest.importorskip("stable_baselines3.common.buffers")
+    options = {"n_envs": num_envs, "handle_timeout_termination": False}
+    ours = ReplayBuffer(60, *COUNTING, n_steps=n, **options)
+    theirs = theirs_of.ReplayBuffer(60, *COUNTING, **options)
+    if n > 1:
+        theirs = theirs_of.NStepReplayBuffer(60, *COUNTING, n_steps=n)
+    for obs, next_obs, actions, rewards, terminations, infos in steps_of(
+        Counting, num_envs, 60 // num_envs, final
+    ):
+        ours.add(obs, next_obs, actions, rewards, terminations, infos)
+        done = terminations
+        if n > 1:  # CleanRL has no n-step returns here, and SB3's need its flags
+            done = obs[:, 1] == 4
+            infos = [{"TimeLimit.truncated": truncated} for truncated in done & ~terminations]
+        theirs.add(obs, next_obs, actions, rewards, done, infos)
+    assert ours.size() == 60
+    found, expected = ours._samples(ours.rows.get_all_transitions(), None), all_of(theirs, monkeypatch)
+    assert 0 < found.dones.sum() < 60
+    for name in expected._fields[: 5 if n == 1 else 6]:
+        one, other = getattr(found, name), getattr(expected, name)
+        assert (one.shape, one.dtype) == (other.shape, other.dtype), name
+        if name == "discounts":  # ours is 0 as well after an episode has terminated
+            other = other * (1 - expected.dones)
+        np.testing.assert_allclose(one, other, rtol=1e-6, err_msg=name)
+
+
+def test_a_truncation_without_its_last_observation_is_refused_by_n_step_returns() -> None:
+    rb = ReplayBuffer(60, *COUNTING, handle_timeout_termination=False, n_steps=3)
+    with pytest.raises(ValueError, match="differs from the 'next_obs' of the step before it"):
+        for obs, next_obs, actions, rewards, terminations, _ in steps_of(Counting, 1, 10):
+            rb.add(obs, next_obs, actions, rewards, terminations, {})
+
+
+def test_with_frames_stored_once_the_rows_are_the_same_and_smaller() -> None:
+    def make():
+        return FrameStackObservation(Film(), 4)
+
+    spaces = make().observation_space, make().action_space
+    options = {"n_envs": 2, "n_steps": 3, "handle_timeout_termination": False, "seed": 0}
+    whole, small = [ReplayBuffer(200, *spaces, "cpu", optimize_memory_usage=o, **options) for o in (0, 1)]
+    for step in steps_of(make, 2, 120):
+        whole.add(*step)
+        small.add(*step)
+    assert whole.size() == 200
+    assert small.rows.bytes_per_transition < whole.rows.bytes_per_transition / 2
+    for one, other in zip(whole.sample(64)[:6], small.sample(64)[:6], strict=True):
+        assert torch.equal(one, other)
+
+
+def test_the_seed_of_a_script_determines_its_batches() -> None:
+    batches = []
+    for seed in (1, 1, 2):
+        np.random.seed(seed)
+        rb = ReplayBuffer(60, *COUNTING, n_envs=3)
+        for step in steps_of(Counting, 3, 20):
+            rb.add(*step)
+        batches.append(rb.sample(32).observations)
+    assert torch.equal(batches[0], batches[1])
+    assert not torch.equal(batches[0], batches[2])
+
+
+def lines_of_the_page(script, signs):
+    """Return the code of each change to a script of CleanRL: signs are " -" before it, " +" after it."""
+    page = (ROOT / "docs" / "recipes" / "from_cleanrl.md").read_text("utf-8")
+    (diff,) = re.findall(rf"^```diff\n--- cleanrl/{script}\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    for hunk in re.split(r"^@@.*\n", diff, flags=re.MULTILINE)[1:]:
+        yield textwrap.dedent("\n".join(line[1:] for line in hunk.splitlines() if line[0] in signs))
+
+
+class Scripts:
+    """What CleanRL's scripts have made when they come to the lines that the page changes."""
+
+    torch, F, device, alpha = torch, functional, "cpu", 0.2
+
+    def __init__(self, make):
+        env = make()
+        self.envs = SimpleNamespace(
+            single_observation_space=env.observation_space, single_action_space=env.action_space
+        )
+        self.args = SimpleNamespace(buffer_size=100, gamma=0.9, batch_size=16, num_envs=1)
+
+    def q_network(self, obs):
+        return obs[:, :2].cos()
+
+    def target_network(self, obs):
+        return obs[:, :2].sin()
+
+    def qf1(self, obs, act):
+        return obs[:, :1] + act
+
+    def qf2(self, obs, act):
+        return obs[:, :1] * act
+
+
+@pytest.mark.parametrize("script", ["dqn.py", "sac_continuous_action.py"])
+def test_with_equal_priorities_the_patched_scripts_have_the_same_loss(script) -> None:
+    def make():
+        return gym.make("CartPole-v1" if script == "dqn.py" else "Pendulum-v1")
+
+    scripts = Scripts(make)
+    names = {name: getattr(scripts, name) for name in dir(scripts) if name[0] != "_"}
+    _, _, *before = lines_of_the_page(script, " -")
+    imports, creates, *after = lines_of_the_page(script, " +")
+    run(imports, names)
+    run(creates.replace("n_steps=3", "n_steps=1, seed=0"), names)
+    rb, losses = names["rb"], []
+    for step in steps_of(make, 1, 50):
+        rb.add(*step)
+    data = names["data"] = rb.sample(50)
+    names["min_qf_next_target"] = data.next_observations[:, :1].sin()
+    names["rb"] = SimpleNamespace(sample=lambda _: data, update_priorities=rb.update_priorities)
+    for code in (before, after):
+        run("\n".join(code), names)
+        losses.append(names["loss" if script == "dqn.py" else "qf_loss"].item())
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+    assert data.dones.any() == (script == "dqn.py")
+    assert rb.sample(16).weights.min() < 1, "the priorities are those of the errors"
+
+
+def run(code, names):
+    exec(code, names)  # noqa: S102 - the lines of a page

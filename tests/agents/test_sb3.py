@@ -1,0 +1,189 @@
+"""The prioritized algorithms for Stable-Baselines3 beside its own, and what its loop stores and saves."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("stable_baselines3")
+
+from gymnasium.spaces import Box, Dict
+from small_environments import Counting
+from stable_baselines3 import DQN, SAC, TD3
+from stable_baselines3.common.buffers import DictReplayBuffer
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.vec_env import VecNormalize
+
+from replay_tutorial.agents.sb3 import (
+    PrioritizedDQN,
+    PrioritizedReplayBuffer,
+    PrioritizedSAC,
+    PrioritizedTD3,
+    ReplayBuffer,
+)
+
+torch.set_num_threads(1)
+PAIRS = {"dqn": (PrioritizedDQN, DQN), "sac": (PrioritizedSAC, SAC), "td3": (PrioritizedTD3, TD3)}
+
+
+class TwoKeys(Counting):
+    """The numbers of `Counting` under two keys, for continuous actions."""
+
+    observation_space = Dict(episode=Box(0, 99, (1,)), step=Box(0, 5, (1, 1), np.float32))
+    action_space = Box(-2, 2, (1,))
+
+    def observation(self):
+        return {
+            "episode": np.array([self.episode], np.float32),
+            "step": np.array([[self.step_number]], np.float32),
+        }
+
+
+class Pushed(Counting):
+    action_space = Box(-2, 2, (1,))
+
+
+def model_of(kind, environment=Counting, policy="MlpPolicy", **options):
+    usual = {"learning_starts": 8, "batch_size": 16, "buffer_size": 60, "seed": 0, "device": "cpu"}
+    environments = environment
+    if not isinstance(environment, VecNormalize):
+        environments = make_vec_env(environment, n_envs=2, seed=0)
+    return kind(policy, environments, policy_kwargs={"net_arch": [8]}, **usual | options)
+
+
+def parameters(model):
+    entropy = [model.log_ent_coef] if isinstance(model, SAC) else []
+    return [each.detach().clone() for each in [*model.policy.parameters(), *entropy]]
+
+
+def pair(name):
+    """Return our model, SB3's with the same parameters, and a batch of n-step rows of equal priorities."""
+    models = [model_of(kind, Counting if name == "dqn" else Pushed, n_steps=3) for kind in PAIRS[name]]
+    for model in models:
+        model.learning_starts = 1_000
+        model.learn(50)
+    return *models, models[0].replay_buffer.sample(16)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_at_equal_priorities_the_update_is_that_of_stable_baselines(name, monkeypatch) -> None:
+    ours, theirs, data = pair(name)
+    assert (data.weights == 1).all()
+    assert data.dones.any() and data.discounts.any()
+    before = parameters(theirs)
+    for model in (ours, theirs):
+        monkeypatch.setattr(model.replay_buffer, "sample", lambda *_, **__: data)
+        torch.manual_seed(0)
+        model.train(3, 16)
+        assert model._n_updates == 3
+    for one, other in zip(parameters(ours), parameters(theirs), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+    changed = [bool((one != old).any()) for one, old in zip(parameters(ours), before, strict=True)]
+    assert sum(changed) >= len(changed) // 2, "the other half of DQN's are the target network's"
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_rows_of_weight_zero_change_no_q_network(name, monkeypatch) -> None:
+    ours, _, data = pair(name)
+    without = data._replace(weights=torch.zeros_like(data.weights))
+    monkeypatch.setattr(ours.replay_buffer, "sample", lambda *_, **__: without)
+    network = ours.q_net if name == "dqn" else ours.critic
+    before = copy.deepcopy(list(network.parameters()))
+    ours.train(1, 16)
+    assert all(torch.equal(*both) for both in zip(before, network.parameters(), strict=True))
+
+
+def test_priorities_are_the_td_errors_before_the_update(monkeypatch) -> None:
+    ours, _, data = pair("dqn")
+    with torch.no_grad():
+        targets = data.rewards + data.discounts * ours.q_net_target(data.next_observations).amax(1, True)
+        errors = targets - ours.q_net(data.observations).gather(1, data.actions)
+    monkeypatch.setattr(ours.replay_buffer, "sample", lambda *_, **__: data)
+    given = []
+    monkeypatch.setattr(ours.replay_buffer.rows, "update_priorities", lambda *each: given.append(each))
+    ours.train(1, 16)
+    ((indexes, priorities),) = given
+    np.testing.assert_array_equal(indexes, data.indexes)
+    np.testing.assert_allclose(priorities, errors.abs().flatten(), rtol=1e-5)
+
+
+def test_no_row_crosses_a_reset_of_an_episode_or_by_learn() -> None:
+    model = model_of(PrioritizedDQN, n_steps=3, gamma=0.9, optimize_memory_usage=True)
+    for _ in range(2):
+        model.learn(24)  # of each environment two episodes and two steps, and then SB3 resets it
+    rows = model.replay_buffer.rows.get_all_transitions()
+    (episodes, steps), (next_episodes, next_steps) = [
+        rows[name].T.astype(float) for name in ("obs", "next_obs")
+    ]
+    taken, odd = next_steps - steps, episodes % 2 == 1
+    assert len(steps) == 2 * (24 - 2), "two steps of each environment are pending"
+    np.testing.assert_array_equal(next_episodes, episodes)
+    cut = taken < np.minimum(3, 5 - steps)
+    assert sorted(zip(steps[cut], taken[cut], strict=True)) == [(0, 2), (0, 2), (1, 1), (1, 1)]
+    np.testing.assert_allclose(rows["rew"], (1 - 0.9**taken) / (1 - 0.9), rtol=1e-6)
+    np.testing.assert_array_equal(rows["terminated"], (next_steps == 5) & odd)
+    np.testing.assert_array_equal(rows["truncated"], (next_steps == 5) & ~odd)
+    np.testing.assert_allclose(rows["discount"], ~rows["terminated"] * 0.9**taken, rtol=1e-6)
+    assert model._n_updates == 4
+    assert model.replay_buffer.rows.stale_updates == 0
+
+
+def test_dict_observations_are_those_of_stable_baselines_and_normalized_as_there(monkeypatch) -> None:
+    environments = VecNormalize(make_vec_env(TwoKeys, n_envs=2, seed=0))
+    model = model_of(PrioritizedSAC, environments, "MultiInputPolicy")
+    ours, spaces = model.replay_buffer, (TwoKeys.observation_space, TwoKeys.action_space)
+    theirs, add = DictReplayBuffer(24, *spaces, "cpu", n_envs=2), ours.add
+
+    def add_to_both(*step):
+        theirs.add(*copy.deepcopy(step))
+        add(*step)
+
+    monkeypatch.setattr(ours, "add", add_to_both)
+    model.learn(24)
+    assert model._n_updates > 4
+    places, numbers = np.divmod(np.arange(24), 2)
+    monkeypatch.setattr(np.random, "randint", lambda *_, **__: numbers)
+    expected = theirs._get_samples(places, environments)
+    found = ours._samples(ours.rows.get_all_transitions(), environments)
+    for name in ("observations", "next_observations"):
+        for key in ("episode", "step"):
+            torch.testing.assert_close(getattr(found, name)[key], getattr(expected, name)[key])
+    for name in ("actions", "dones", "rewards"):
+        torch.testing.assert_close(getattr(found, name), getattr(expected, name))
+
+
+def test_a_loaded_buffer_goes_on_exactly_as_the_saved_one_does(tmp_path, monkeypatch) -> None:
+    model = model_of(PrioritizedDQN, n_steps=3)
+    model.learn(26)  # in the middle of an episode, with pending steps
+    model.save_replay_buffer(tmp_path / "replay.pkl")
+    other = model_of(PrioritizedDQN, n_steps=3, seed=1)
+    other.load_replay_buffer(tmp_path / "replay.pkl")
+    saved, loaded, samples = model.replay_buffer, other.replay_buffer, []
+
+    def in_both(name, call):
+        def called(*arguments, **options):
+            again = getattr(loaded, name)(*arguments, **options)
+            result = call(*arguments, **options)
+            if name == "sample":
+                samples.append((result, again))
+            return result
+
+        return called
+
+    for name in ("add", "sample", "update_priorities"):
+        monkeypatch.setattr(saved, name, in_both(name, getattr(saved, name)))
+    model.learn(40, reset_num_timesteps=False)
+    assert len(samples) == model._n_updates - 3 == 5
+    for one, other in samples:
+        for tensor, same in zip(one, other, strict=True):
+            np.testing.assert_array_equal(tensor, same)
+    assert saved.rows.total_mass == loaded.rows.total_mass
+
+
+def test_any_algorithm_of_stable_baselines_accepts_the_uniform_buffer() -> None:
+    options = {"replay_buffer_class": ReplayBuffer, "replay_buffer_kwargs": {"n_steps": 3, "gamma": 0.9}}
+    model = model_of(TD3, Pushed, **options).learn(24)
+    assert model._n_updates > 4
+    assert not isinstance(model.replay_buffer, PrioritizedReplayBuffer)
+    assert model.replay_buffer.sample(8).weights is None

@@ -20,6 +20,7 @@ from torch.nn import functional
 from torch.optim import Optimizer
 
 from replay_tutorial.agents import cleanrl
+from replay_tutorial.buffers.n_step_windows import NotConsecutive
 
 
 class ReplayBuffer(cleanrl.ReplayBuffer):
@@ -35,11 +36,11 @@ class ReplayBuffer(cleanrl.ReplayBuffer):
         because the buffer was loaded into another process. The pending rows are then stored as truncated.
 
         Raises:
-            ValueError: If a shape or value doesn't match.
+            ValueError: If a shape or value doesn't match. The buffer is then unchanged.
         """
         try:
             super().add(obs, next_obs, action, reward, done, infos)
-        except ValueError:
+        except NotConsecutive:
             self.end_episodes()
             super().add(obs, next_obs, action, reward, done, infos)
 

@@ -38,6 +38,10 @@ Restore = Callable[[str, npt.NDArray[Any]], npt.NDArray[Any]]
 SMALL = 1 << 16  # bytes; smaller arrays are compared as copies, for which no new pages are allocated
 
 
+class NotConsecutive(ValueError):
+    """A step does not continue the pending steps of its environment."""
+
+
 class Windows:
     """The n-step windows of one or several environments.
 
@@ -180,9 +184,9 @@ class Windows:
             if broken.any():
                 raise self._discontinuity_error(next_name, name, int(selected[broken.argmax()]))
 
-    def _discontinuity_error(self, next_name: str, name: str, environment: int) -> ValueError:
+    def _discontinuity_error(self, next_name: str, name: str, environment: int) -> NotConsecutive:
         where = f" in environment {environment}" * (self.environments > 1)
-        return ValueError(
+        return NotConsecutive(
             f"The {name!r} of this step differs from the {next_name!r} of the step before it{where}, but no "
             "episode ended in between. Call on_episode_end() if an episode ended without terminated, "
             "truncated or done being set. For several environments, use NStep(..., environments=n). If "

@@ -129,6 +129,18 @@ def test_no_row_crosses_a_reset_of_an_episode_or_by_learn() -> None:
     assert model.replay_buffer.rows.stale_updates == 0
 
 
+def test_refused_step_ends_no_window() -> None:
+    model = model_of(PrioritizedDQN, n_steps=3)
+    model.learn(24)
+    buffer, rows = model.replay_buffer, model.replay_buffer.size()
+    obs, flags = np.zeros((2, 2), np.float32), np.zeros(2, bool)
+    with pytest.raises(ValueError, match="obs"):
+        buffer.add(obs[:, :1], obs, np.zeros(2, int), np.zeros(2), flags, [{}, {}])
+    assert buffer.size() == rows, "two pending steps of each environment are still pending"
+    buffer.end_episodes()
+    assert buffer.size() == rows + 4
+
+
 def test_dict_observations_are_those_of_stable_baselines_and_normalized_as_there(monkeypatch) -> None:
     environments = VecNormalize(make_vec_env(TwoKeys, n_envs=2, seed=0))
     model = model_of(PrioritizedSAC, environments, "MultiInputPolicy")

@@ -3,10 +3,14 @@
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+# PyTorch reads it when it is imported, here and in the processes that tests start. Two threads are slower for
+# networks this small: they spin while they wait for each other, endlessly on a busy machine.
+os.environ["OMP_NUM_THREADS"] = "1"
 os.environ.setdefault("MPLBACKEND", "Agg")
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 # In the background of a script it is ignored, and so it would be in the programs that the tests start.
@@ -21,12 +25,36 @@ settings.register_profile(
 )
 settings.load_profile("patient")
 
+# The files that take longest begin first, so that no process is left with one of them at the end.
+LONGEST = (
+    "site/test_in_a_browser.py",
+    "apex/runs/test_run.py",
+    "cluster/test_on_ray.py",
+    "shared/test_interrupted_calls.py",
+    "recipes/test_recipes.py",
+    "shared/test_ring_protocol.py",
+    "local/test_supervisor.py",
+    "bench/test_bench_throughput.py",
+    "test_main.py",
+    "shared/test_shared_memory.py",
+)
 
-@pytest.fixture
-def one_thread() -> Iterator[None]:
-    """PyTorch with one thread: two spin while they wait for each other, endlessly on a busy machine."""
-    torch = pytest.importorskip("torch")
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+
+def pytest_configure() -> None:
+    """Refuse a name in LONGEST that has no file: it would have no effect."""
+    if missing := [name for name in LONGEST if not (Path(__file__).parent / name).exists()]:
+        raise pytest.UsageError(f"LONGEST in {__file__} lists files that don't exist: {', '.join(missing)}")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Sort by file: the longest files first, and the others in their own order."""
+    places = {Path(__file__).parent / name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path, len(LONGEST)))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def log_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """SB3 writes a log folder for each model; keep them out of /tmp, where they would remain."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SB3_LOGDIR", str(tmp_path_factory.getbasetemp() / "sb3"))
+        yield

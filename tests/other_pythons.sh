@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Run tests under the Python of another Debian release, in a chroot (needs Linux, root and debootstrap):
+# Run `make test` under the Python of another Debian release, in a chroot (needs Linux, root and debootstrap):
 #
-#   tests/other_pythons.sh trixie                          # Python 3.13: every test whose libraries are there
-#   tests/other_pythons.sh forky tests/buffers -x          # Python 3.14: pytest's own arguments
+#   tests/other_pythons.sh trixie                              # Python 3.13
+#   tests/other_pythons.sh forky                               # Python 3.14
+#   tests/other_pythons.sh forky quick ARGS="-x -k wrap"       # make's own arguments
 #
-# CHROOTS   where the chroots are kept, each about 2 GB (default: /var/tmp/other_pythons)
-# PACKAGES  what pip installs (default: the package with the extra `train`, and what the tests need)
+# CHROOTS   where the chroots are kept, each about 8 GB (default: /var/tmp/other_pythons)
 # MIRROR    Debian's packages (default: http://deb.debian.org/debian)
 #
 # pip reads the PIP_ variables and /etc/pip.conf of this machine. PyTorch without its GPU libraries is much smaller:
@@ -18,28 +18,25 @@ if [ "${OTHER_PYTHONS_MOUNTS:-}" != private ]; then # all mounts below end with 
 fi
 root=${CHROOTS:-/var/tmp/other_pythons}/$suite
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+inside=(chroot "$root" env --unset=PYTHONPATH HOME=/root TMPDIR=/tmp PATH=/usr/sbin:/usr/bin:/sbin:/bin)
 
-if [ ! -e "$root/made" ]; then
+if [ ! -e "$root/unpacked" ]; then
   script=/usr/share/debootstrap/scripts/$suite
   [ -e "$script" ] || script=${script%/*}/sid # a release that is newer than this debootstrap
   mkdir -p "$root"
-  debootstrap --variant=minbase --include=python3,python3-venv,ca-certificates \
+  debootstrap --variant=minbase --include=python3,python3-venv,ca-certificates,make \
     "$suite" "$root" "${MIRROR:-http://deb.debian.org/debian}" "$script"
-  chroot "$root" python3 -m venv /venv
-  touch "$root/made"
+  touch "$root/unpacked"
 fi
-
 for place in proc dev sys; do mount --rbind "/$place" "$root/$place"; done
-cp /etc/resolv.conf "$root/etc/resolv.conf"
-cp /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/ca-certificates.crt"
-[ ! -e /etc/pip.conf ] || cp /etc/pip.conf "$root/etc/pip.conf"
-rm -rf "$root/source"
-mkdir "$root/source"
+for file in /etc/resolv.conf /etc/ssl/certs/ca-certificates.crt /etc/pip.conf; do
+  [ ! -e "$file" ] || cp "$file" "$root$file"
+done
+# The tests of the site need a browser, which debootstrap can't configure.
+"${inside[@]}" sh -c 'command -v chromium || apt-get install --quiet --yes --no-install-recommends chromium' >/dev/null
+
+mkdir -p "$root/source"
+find "$root/source" -mindepth 1 -maxdepth 1 ! -name .venv -exec rm -rf {} +
 git ls-files -z --cached --others --exclude-standard | tar --create --null --files-from - |
   tar --extract --directory "$root/source"
-
-read -ra packages <<<"${PACKAGES:--e /source[train] pytest hypothesis scipy filelock}"
-chroot "$root" /venv/bin/python -m pip install --quiet --disable-pip-version-check \
-  -c /source/constraints.txt "${packages[@]}"
-exec chroot "$root" env HOME=/root PATH=/venv/bin:/usr/bin:/bin PYTHONPATH=/source \
-  sh -c 'cd /source && python --version && exec python -m pytest "$@"' pytest "$@"
+exec "${inside[@]}" make -C /source "${@:-test}"

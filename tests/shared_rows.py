@@ -6,9 +6,12 @@ or taken twice gives itself away.
 
 import os
 import queue
+import re
 import signal
+import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -117,3 +120,16 @@ def in_child(context, target, *arguments):
 def add_rows(buffer, writer, first, count, answers):
     """Adds rows; the answer is the index of the first."""
     answers.put(buffer.add(**rows_of(writer, first, count)))
+
+
+def shared_memory_in_use():
+    """Inodes of the shared memory that this process has mapped or opened; none where /proc is missing."""
+    if sys.platform != "linux":
+        return set()
+    maps = Path("/proc/self/maps").read_text()
+    inodes = {int(inode) for inode in re.findall(r" (\d+) +/memfd:replay_tutorial", maps)}
+    for handle in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            if "memfd:replay_tutorial" in os.readlink(handle):
+                inodes.add(handle.stat().st_ino)
+    return inodes

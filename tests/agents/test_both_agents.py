@@ -8,8 +8,6 @@ from replay_tutorial.agents.dpg import ActorCritic, DPGAgent, DPGPolicy
 from replay_tutorial.agents.dqn import DQNAgent, DQNPolicy
 from replay_tutorial.agents.networks import CriticNetwork, DuelingNetwork, PolicyNetwork, get_parameters
 
-torch.set_num_threads(1)  # more threads slow networks this small down while other processes work
-
 both = pytest.mark.parametrize("kind", ["dqn", "dpg"])
 
 

@@ -16,7 +16,6 @@ from torch.nn import functional
 
 from replay_tutorial.agents.cleanrl import ReplayBuffer
 
-torch.set_num_threads(1)
 COUNTING = Counting.observation_space, Counting.action_space, "cpu"
 
 

@@ -9,8 +9,6 @@ from replay_tutorial.agents.dpg import ActorCritic, DPGAgent, DPGPolicy, policy_
 from replay_tutorial.agents.networks import CriticNetwork, PolicyNetwork, get_parameters, set_parameters
 from replay_tutorial.agents.td_error import Transitions
 
-torch.set_num_threads(1)  # more threads slow networks this small down while other processes work
-
 
 class Times(nn.Module):
     """π(s) = k s."""

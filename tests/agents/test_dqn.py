@@ -10,8 +10,6 @@ from replay_tutorial.agents.dqn import DQNAgent, DQNPolicy, epsilon_schedule, ta
 from replay_tutorial.agents.networks import DuelingNetwork, parameter_count
 from replay_tutorial.agents.td_error import Transitions, priorities_of, weighted_loss
 
-torch.set_num_threads(1)  # more threads slow networks this small down while other processes work
-
 
 class QTable(nn.Module):
     """Q-values looked up: the observation is the number of the state."""

@@ -145,7 +145,6 @@ def test_the_exercise_finds_a_goal_that_is_never_the_last_or_never_the_first() -
             )
 
 
-@pytest.mark.usefixtures("one_thread")
 def test_the_record_has_a_curve_and_a_rate_for_each_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(goal_q_learning, "UPDATES", 1)
     monkeypatch.setattr(goal_q_learning, "BATCH_SIZE", 8)

@@ -12,7 +12,6 @@ pytest.importorskip("matplotlib")
 import half_offline
 
 
-@pytest.mark.usefixtures("one_thread")
 def test_record_holds_the_curve_of_each_run_and_its_table_the_median(tmp_path):
     page, file, chart = tmp_path / "page.md", tmp_path / "record.json", tmp_path / "chart.svg"
     page.write_text("<!-- half-offline:begin -->\n<!-- half-offline:end -->\n", encoding="utf-8")

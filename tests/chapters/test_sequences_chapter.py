@@ -14,8 +14,6 @@ from replay_tutorial.teaching.cue_corridor import STARTS, discrepancy
 from replay_tutorial.teaching.exercises import NotYet
 from replay_tutorial.teaching.exercises_sequences import check_counts, check_priorities, check_rows
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def test_priorities_that_count_padding_are_told_apart() -> None:
     def counts_padding(errors: Any, learn: Any, eta: float) -> Any:

@@ -4,7 +4,6 @@ import gc
 import multiprocessing
 import os
 import pickle
-import re
 import signal
 import subprocess
 import sys
@@ -25,6 +24,7 @@ from shared_rows import (
     in_child,
     row_fields,
     rows_of,
+    shared_memory_in_use,
 )
 
 from replay_tutorial import MPPrioritizedReplayBuffer
@@ -63,30 +63,23 @@ def test_arrays_are_zero_apart_and_shaped_as_asked():
     assert all(start % CACHE_LINE == 0 for start in starts)
 
 
-def shared_memory_in_use():
-    """The buffers' memory that this process has mapped or open (Linux)."""
-    maps = re.findall(r"memfd:replay_tutorial\S*", Path("/proc/self/maps").read_text())
-    handles = [os.readlink(handle) for handle in Path("/proc/self/fd").iterdir() if handle.is_symlink()]
-    return maps + [name for name in handles if "memfd:replay_tutorial" in name]
-
-
 @linux_only
 @pytest.mark.parametrize("ending", ["close", "forget"])
 @every_start_method
 def test_memory_is_given_back_by_closing_or_forgetting_the_buffer(start_method, ending):
     context = multiprocessing.get_context(start_method)
     gc.collect()
-    before = len(shared_memory_in_use())
+    before = shared_memory_in_use()
     buffer = MPPrioritizedReplayBuffer(1000, row_fields(), ctx=context)
     in_child(context, add_rows, buffer, 1, 0, 5)
     batch = buffer.sample(4)
-    assert len(shared_memory_in_use()) > before
+    assert shared_memory_in_use() - before
     if ending == "close":
         buffer.close()
     else:
         del buffer
         gc.collect()
-    assert len(shared_memory_in_use()) == before
+    assert not shared_memory_in_use() - before
     assert_whole(batch)
 
 

@@ -86,7 +86,10 @@ def browser() -> Iterator["Browser"]:
         path = next(filter(None, map(shutil.which, CHROMIUMS)), None)
         try:
             found = playwright.chromium.launch(
-                executable_path=path, channel=None if path else "chrome", timeout=300_000
+                executable_path=path,
+                channel=None if path else "chrome",
+                args=["--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"],  # nothing is sent outside
+                timeout=300_000,
             )
         except Error as error:
             leave_out(f"no browser: {error.message.splitlines()[0]}")

@@ -1,6 +1,7 @@
 """The site as a browser shows it: no error, nothing from outside, formulas, search, both palettes, phones."""
 
 import io
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -12,10 +13,11 @@ from PIL import Image, ImageStat
 from replay_tutorial.teaching import Playable
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page, Route
+    from playwright.sync_api import Browser, BrowserContext, Page, Request
 
 DESKTOP = {"width": 1280, "height": 900}
 PHONE = {"width": 390, "height": 844}
+TABS = 6  # pages that load at a time
 # The page may not scroll sideways; what is wider than the page scrolls in itself, and is not counted here.
 OVERHANG = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 BACKGROUND = "getComputedStyle(document.body).backgroundColor"
@@ -35,7 +37,7 @@ class Visit:
     dark: bool = False  # its background changes when the system turns dark
 
 
-def new_page(browser: "Browser", **options: Any) -> "Page":
+def new_page(browser: "Browser | BrowserContext", **options: Any) -> "Page":
     """Open a page whose waits are long: no test fails by being late on a busy machine."""
     page = browser.new_page(**options)
     page.set_default_timeout(300_000)  # ms
@@ -46,14 +48,11 @@ def new_page(browser: "Browser", **options: Any) -> "Page":
 def watch(page: "Page", address: str, see: Callable[[str], None]) -> None:
     """Tell `see` what a page should never do."""
 
-    def let_through(route: "Route") -> None:
-        if route.request.url.startswith((address, "data:", "blob:")):
-            route.continue_()
-        else:
-            see(f"outside: {route.request.url}")
-            route.abort()
+    def is_inside(request: "Request") -> bool:
+        return request.url.startswith((address, "data:", "blob:"))
 
-    page.route("**/*", let_through)
+    # Not by `page.route`, which would keep the browser from reusing what it has loaded for other pages.
+    page.on("request", lambda request: None if is_inside(request) else see(f"outside: {request.url}"))
     page.on(
         "console",
         lambda said: (
@@ -75,24 +74,37 @@ def worth_a_visit(site: Site) -> list[str]:
 
 @pytest.fixture(scope="module")
 def visits(site: Site, address: str, browser: "Browser") -> dict[str, Visit]:
-    """A visit to each page: at first on a desktop, then as narrow as a phone, then in the dark."""
+    """A visit to each page: at first on a desktop, then as narrow as a phone, then in the dark.
+
+    Several pages load at a time, because the browser waits half a second for more requests of each.
+    """
     found = {name: Visit() for name in worth_a_visit(site)}
-    page = new_page(browser)
-    watch(page, address, lambda fault: visit.faults.append(fault))
-    for name, visit in found.items():
-        page.set_viewport_size(DESKTOP)
-        page.emulate_media(color_scheme="light")
-        page.goto(address + name, wait_until="networkidle")  # what a page that is left has asked for fails
-        visit.overhang["desktop"] = page.evaluate(OVERHANG)
-        page.set_viewport_size(PHONE)
-        visit.overhang["phone"] = page.evaluate(OVERHANG)
-        visit.formulas, visit.formulas_set = page.evaluate(FORMULAS)
-        light = page.evaluate(BACKGROUND)
-        page.emulate_media(color_scheme="dark")
-        page.wait_for_function(IS_DARK)
-        visit.dark = page.evaluate(BACKGROUND) != light
-    page.close()
+    context, names = browser.new_context(viewport=DESKTOP, color_scheme="light"), list(found)
+    while names:
+        some, names = names[:TABS], names[TABS:]
+        pages = [new_page(context) for _ in some]
+        for name, page in zip(some, pages, strict=True):
+            watch(page, address, found[name].faults.append)
+            page.goto(address + name, wait_until="commit")
+        for name, page in zip(some, pages, strict=True):
+            page.wait_for_load_state("networkidle")  # leaving a page aborts its pending requests
+            page.bring_to_front()  # background pages are rarely rendered and switch to dark mode late
+            look_at(page, found[name])
+            page.close()
+    context.close()
     return found
+
+
+def look_at(page: "Page", visit: Visit) -> None:
+    """Record what a loaded page shows."""
+    visit.overhang["desktop"] = page.evaluate(OVERHANG)
+    page.set_viewport_size(PHONE)
+    visit.overhang["phone"] = page.evaluate(OVERHANG)
+    visit.formulas, visit.formulas_set = page.evaluate(FORMULAS)
+    light = page.evaluate(BACKGROUND)
+    page.emulate_media(color_scheme="dark")
+    page.wait_for_function(IS_DARK)
+    visit.dark = page.evaluate(BACKGROUND) != light
 
 
 def test_every_page_loads_without_an_error_and_nothing_from_outside(visits: dict[str, Visit]) -> None:
@@ -112,6 +124,18 @@ def test_every_formula_is_set(visits: dict[str, Visit]) -> None:
 
 def test_every_page_is_light_or_dark_as_the_system_is(visits: dict[str, Visit]) -> None:
     assert [name for name, visit in visits.items() if not visit.dark] == []
+
+
+def test_a_request_to_the_outside_is_reported_and_not_sent(browser: "Browser") -> None:
+    faults: list[str] = []
+    page, outside = new_page(browser), "http://192.0.2.1/picture.png"
+    watch(page, "data:", faults.append)
+    with page.expect_event("requestfailed"):
+        page.set_content(f"<img src='{outside}'>", wait_until="commit")
+    assert f"outside: {outside}" in faults
+    told = re.compile(rf"failed: {re.escape(outside)} net::ERR_(NAME_NOT_RESOLVED|PROXY)")
+    assert any(map(told.match, faults)), faults
+    page.close()
 
 
 def test_search_finds_the_sum_tree(address: str, browser: "Browser") -> None:

@@ -7,19 +7,18 @@ import re
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
 from places import ROOT
+from shared_rows import shared_memory_in_use
 
 from replay_tutorial.agents.dqn import DQNPolicy, td_errors
 from replay_tutorial.agents.td_error import Transitions
 from replay_tutorial.steps.learning import apex_processes
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-pytestmark = pytest.mark.usefixtures("one_thread")  # networks this small are slower with two threads
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -35,17 +34,6 @@ def kernels() -> None:
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """No actor is killed because a busy machine delays its end."""
     monkeypatch.setattr(apex_processes, "STOP_SECONDS", 300.0)
-
-
-def shared_memory_in_use() -> int:
-    """How often this process has mapped or opened the package's shared memory; 0 where /proc is missing."""
-    if sys.platform != "linux":
-        return 0
-    mapped = len(re.findall(r"memfd:replay_tutorial", Path("/proc/self/maps").read_text()))
-    for handle in Path("/proc/self/fd").iterdir():
-        with suppress(OSError):
-            mapped += "memfd:replay_tutorial" in os.readlink(handle)
-    return mapped
 
 
 def test_the_program_ends_and_leaves_no_process_and_no_shared_memory() -> None:
@@ -72,9 +60,10 @@ def test_the_program_ends_and_leaves_no_process_and_no_shared_memory() -> None:
         at, returns = apex_processes.episodes(shared, number)
         np.testing.assert_array_equal(returns, scores[ended])
         np.testing.assert_array_equal(rows["actor"][at - 1], number)
+    assert shared_memory_in_use() - before or sys.platform != "linux"
     del shared, learner, actors, rows
     gc.collect()
-    assert shared_memory_in_use() == before
+    assert not shared_memory_in_use() - before
 
 
 def test_initial_priorities_are_the_actors_own_errors() -> None:

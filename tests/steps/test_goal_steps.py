@@ -80,7 +80,6 @@ def test_reward_and_terminated_belong_to_the_goal_of_the_row(kind: type[OneGoal]
     assert any(at_goal) == (kind is not OneGoal)
 
 
-@pytest.mark.usefixtures("one_thread")
 def test_an_agent_learns_with_relabelled_steps_and_hardly_without() -> None:
     rates = {}
     for kind in (OneGoal, RelabelAtTheEnd):

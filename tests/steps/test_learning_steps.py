@@ -16,9 +16,6 @@ from replay_tutorial.teaching.exercises_why_replay import check_update
 
 GAMMA = 0.9
 
-# Networks this small are slower with two threads, and sums come out the same with one.
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def random_steps(seed: int, count: int) -> list[Step]:
     """Steps of several episodes; observations are serial numbers, and a reset begins with a new one."""

@@ -239,26 +239,20 @@ def locate(plain: Plain, slots: Integers, positions: Integers, starts: Integers,
     count, table = arrays.kinds.shape[0] // environments, arrays.starts.shape[0] // environments
     for i in range(slots.shape[0]):  # only this, so that the cache misses overlap
         positions[i] = arrays.serials[slots[i]]  # for now, the number of the episode
-    # Not a function of one slot: passing it `arrays` would count references to 15 arrays at each call.
+    ring, entries, head, head_slot, oldest, begun, next_entry = -count, 0, 0, 0, 0, 0, 0
     for i in range(slots.shape[0]):
-        environment = slots[i] // count
-        head = arrays.heads[environment]
-        entry = environment * table + positions[i] % table
-        positions[i] = head - (head - (slots[i] - environment * count)) % count
-        starts[i] = max(arrays.starts[entry], oldest_position(arrays, environment))
+        # rarely true, because slots are usually in order; divisions are slow
+        if not ring <= slots[i] < ring + count:
+            environment = slots[i] // count
+            ring, entries = environment * count, environment * table
+            head, begun = arrays.heads[environment], arrays.episodes[environment]
+            head_slot, next_entry = ring + head % count, entries + begun % table
+            oldest = oldest_position(arrays, environment)
+        entry = next_entry - begun + positions[i]
+        entry += table if entry < entries else 0
+        positions[i] = head - head_slot + slots[i] - (count if slots[i] > head_slot else 0)
+        starts[i] = max(arrays.starts[entry], oldest)
         ends[i] = head if arrays.ends[entry] == RUNNING else arrays.ends[entry]
-
-
-@kernel
-def indexes_of(heads: Integers, slots: Integers, count: int) -> Integers:
-    """Return the indexes of the steps in slots; each environment has `count` slots."""
-    indexes = np.empty_like(slots)
-    for i in range(slots.shape[0]):
-        environment = slots[i] // count
-        head = heads[environment]
-        position = head - (head - (slots[i] - environment * count)) % count
-        indexes[i] = position * heads.shape[0] + environment
-    return indexes
 
 
 class Episodes(NamedTuple):

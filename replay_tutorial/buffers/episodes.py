@@ -19,7 +19,6 @@ import numpy.typing as npt
 
 from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.base import BaseBuffer
-from replay_tutorial.buffers.cast import cast
 from replay_tutorial.buffers.episode_archive import ring_from_state, state_of
 from replay_tutorial.buffers.episode_ring import (
     DROP,
@@ -32,11 +31,10 @@ from replay_tutorial.buffers.episode_ring import (
     append_steps,
     end_running_episode,
     evict_episodes,
-    indexes_of,
 )
 from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, FiniteFields
 from replay_tutorial.buffers.gather import Gather, pair_dtype
-from replay_tutorial.buffers.jit import Floats, Integers, kernel, writable
+from replay_tutorial.buffers.jit import Floats, Integers, kernel
 from replay_tutorial.buffers.n_step import END_FIELDS
 from replay_tutorial.buffers.n_step_windows import added_environments, byte_spans, differ
 from replay_tutorial.buffers.priorities import (
@@ -45,11 +43,13 @@ from replay_tutorial.buffers.priorities import (
     UNKNOWN_INDEX,
     Formula,
     Prioritization,
+    Weights,
     check_weight_options,
     write_weights,
 )
 from replay_tutorial.buffers.prioritized import update_leaves
 from replay_tutorial.buffers.rows import (
+    as_integers,
     check_batch_size,
     checked_at_least,
     checked_integer,
@@ -92,6 +92,33 @@ def update_masses(
         *(rows, priorities, capacity, 2 * capacity, capacity, formula),
         *(arrays.sums, arrays.minima, max_given, stale_updates),
     )
+
+
+@kernel
+def draw_steps(
+    plain: Plain,
+    uniforms: Floats,
+    beta: float,
+    by_buffer: bool,
+    slots: Integers,
+    indexes: Integers,
+    weights: Weights,
+) -> None:
+    """Draw a step for each uniform random number; write the slots, indexes and weights of the steps."""
+    arrays = RingArrays(*plain)
+    environments = arrays.heads.shape[0]
+    count = arrays.kinds.shape[0] // environments
+    found, masses = find_stratified(arrays.sums, uniforms)
+    write_weights(masses, beta, arrays.minima[ROOT], by_buffer, weights)
+    ring, environment, head, head_slot = -count, 0, 0, 0
+    for i in range(found.shape[0]):
+        slot = found[i]
+        if not ring <= slot < ring + count:  # once per environment, because the slots are in ascending order
+            environment = slot // count
+            ring, head = environment * count, arrays.heads[environment]
+            head_slot = ring + head % count
+        position = head - head_slot + slot - (count if slot > head_slot else 0)
+        slots[i], indexes[i] = slot, position * environments + environment
 
 
 class EpisodeReplayBuffer(BaseBuffer):
@@ -356,12 +383,8 @@ class EpisodeReplayBuffer(BaseBuffer):
             TypeError: If batch_size is not an integer.
             ValueError: If an argument is out of range, the buffer is empty, or every mass is 0.
         """
-        slots, weights = self._draw(batch_size, beta, normalize)
-        batch = self._transitions(slots, slots)
-        return batch | {
-            "indexes": indexes_of(self._ring.arrays.heads, slots, self._ring.room),
-            "weights": weights,
-        }
+        slots, indexes, weights = self._draw(batch_size, beta, normalize)
+        return self._transitions(slots, slots) | {"indexes": indexes, "weights": weights}
 
     def _transitions(self, slots: Integers, lasts: Integers) -> Batch:
         """Return the fields of the steps in slots, with the `next_` fields of the steps in `lasts`."""
@@ -376,18 +399,22 @@ class EpisodeReplayBuffer(BaseBuffer):
             batch |= {next_name: nexts[name] for name, next_name in self._nexts.items()}
         return {name: batch[name] for name in self._fields.fields}
 
-    def _draw(self, batch_size: int, beta: float, normalize: str) -> tuple[Integers, Any]:
-        """Draw slots by their masses; return them and their weights."""
+    def _draw(self, batch_size: int, beta: float, normalize: str) -> tuple[Integers, Integers, Any]:
+        """Draw steps by their masses; return their slots, indexes and weights."""
+        beta = self._check_draw(batch_size, beta, normalize)
+        slots, indexes = np.empty((2, batch_size), np.int64)
+        weights, uniforms = np.empty(batch_size, np.float32), self._rng.random(batch_size)
+        draw_steps(self._ring.plain, uniforms, beta, normalize == "buffer", slots, indexes, weights)
+        return slots, indexes, weights
+
+    def _check_draw(self, batch_size: int, beta: float, normalize: str) -> float:
+        """Check the arguments of `sample`, and that a step can be drawn; return beta."""
         check_batch_size(batch_size)
         beta = check_weight_options(beta, normalize)
-        tree = self._ring.tree
-        if tree.total == 0.0:
+        if self._ring.tree.total == 0.0:
             self._check_not_empty(batch_size)
-            tree.check_total()
-        slots, masses = find_stratified(tree.sums, self._rng.random(batch_size))
-        weights = np.empty(batch_size, np.float32)
-        write_weights(masses, beta, float(tree.minima[ROOT]), normalize == "buffer", weights)
-        return slots, weights
+            self._ring.tree.check_total()
+        return beta
 
     def _check_not_empty(self, batch_size: int) -> None:
         if self._ring.stored == 0:
@@ -504,7 +531,7 @@ class EpisodeReplayBuffer(BaseBuffer):
             IndexError: If the episode has not begun, or is no longer stored.
             TypeError: If `episode` is not an integer.
         """
-        found = self._look_up(np.array([checked_integer("episode", episode)]))
+        found = self._look_up(as_integers("episode", checked_integer("episode", episode)))
         if not found.stored[0]:
             raise IndexError(
                 f"Episode {episode} is no longer stored: it was overwritten or evicted. `episodes` lists the "
@@ -528,7 +555,7 @@ class EpisodeReplayBuffer(BaseBuffer):
             TypeError: If the numbers or the tags are not integers.
             ValueError: If the lengths differ.
         """
-        found, tags = self._look_up(as_integers("episodes", episodes)), as_integers("tag", tag)
+        found, tags = self._look_up(as_integers("episodes", episodes)), as_integers("tag", tag, ValueError)
         if len(tags) not in (1, len(found.entries)):
             raise ValueError(
                 f"There are {len(found.entries)} episodes, but {len(tags)} tags; pass one for each, or one."
@@ -574,7 +601,7 @@ class EpisodeReplayBuffer(BaseBuffer):
         if checked_integer("n", n) < 0:
             raise ValueError(f"n must be at least 0, not {n}.")
         table = self.episodes()
-        if by not in table:
+        if not isinstance(by, str) or by not in table:
             raise KeyError(f"by is {by!r}, which `episodes` doesn't list; it lists {list(table)}")
         finished, score = table["episode"][table["finished"]], table[by][table["finished"]]
         best_last = finished[np.lexsort((score, ~np.isnan(score)))]  # stable; NaN first
@@ -668,11 +695,3 @@ def selected(fields: Fields, names: Iterable[str]) -> Fields:
     some = copy.copy(fields)
     some.fields = {name: fields.fields[name] for name in names}
     return some
-
-
-def as_integers(name: str, values: npt.ArrayLike) -> Integers:
-    """Convert one integer or several to int64[n]; raise TypeError for anything else."""
-    array = np.asarray(values)
-    if array.dtype.kind not in "iu" and array.size:
-        raise TypeError(f"{name} must be integers, not {array.dtype} ({values!r:.60}).")
-    return writable(np.ascontiguousarray(cast(name, array, np.dtype(np.int64))).reshape(-1))

@@ -20,12 +20,13 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.cast import cast
-from replay_tutorial.buffers.episode_ring import NO_STEP, RUNNING, Plain, RingArrays, locate
-from replay_tutorial.buffers.episodes import EpisodeReplayBuffer
+from replay_tutorial.buffers.episode_ring import NO_STEP, Plain, RingArrays, locate
+from replay_tutorial.buffers.episodes import EpisodeReplayBuffer, draw_steps
 from replay_tutorial.buffers.fields import Batch, EnvDict
-from replay_tutorial.buffers.jit import Flags, Floats, Integers, int64, jitable, kernel
+from replay_tutorial.buffers.jit import Bytes, Flags, Floats, Integers, int64, kernel
 from replay_tutorial.buffers.n_step import NStepSettings, parse_settings
-from replay_tutorial.buffers.rows import checked_number, next_slots, random_below, take_parts
+from replay_tutorial.buffers.priorities import Weights
+from replay_tutorial.buffers.rows import checked_number, copy_part, next_slots, random_below
 
 STRATEGIES = ("future", "final", "episode", "random")
 FUTURE, FINAL, EPISODE, RANDOM = range(4)
@@ -34,93 +35,72 @@ FUTURE, FINAL, EPISODE, RANDOM = range(4)
 Compute = Callable[[Any, Any, Batch], Any]
 
 
-@jitable
-def wrapped(slot: int, ring: int, count: int) -> int:
-    """Return the slot in the ring that begins at the slot `ring`, for a slot up to `count` outside of it."""
-    return slot + count if slot < ring else slot - count if slot >= ring + count else slot
-
-
 @kernel
-def draw_goals(
+def draw_relabelled(
     plain: Plain,
-    slots: Integers,
     uniforms: Floats,
+    beta: float,
+    by_buffer: bool,
     relabel: float,
     strategy: int,
-    n: int,
+    achieved: int,
+    slots: Integers,
     indexes: Integers,
+    weights: Weights,
     relabelled: Flags,
-    goals: Integers,
-    firsts: Integers,
-    counts: Integers,
-    window: Integers,
-    owners: Integers,
-) -> tuple[int, int]:
-    """Draw which rows are relabelled, and their goals; write the n-step windows of all rows.
+    rows: Integers,
+    goal_slots: Integers,
+    goals: Bytes,
+) -> int:
+    """Draw steps with `draw_steps`, and goals for some of them; return the number of relabelled rows.
 
-    Args:
-        plain: The arrays of the ring.
-        slots: The slots of the sampled steps, int64[batch].
-        uniforms: Random numbers in [0, 1), float64[2 * batch].
-        relabel: The probability that a row is relabelled.
-        strategy: FUTURE, FINAL, EPISODE or RANDOM.
-        n: The largest number of steps in a window.
-        indexes: The indexes of the sampled steps, int64[batch].
-        relabelled: Whether each row is relabelled.
-        goals: The slot whose observation contains the goal. For RANDOM, it has already been drawn.
-        firsts: The entry in `window` of each row's first step.
-        counts: The number of steps in each row's window.
-        window: The slots of the steps of all windows, int64[batch * n], those of relabelled rows first.
-        owners: The row of each entry of `window`.
-
-    Returns:
-        The numbers of entries written to `window`: of relabelled rows, and of all rows.
+    `uniforms` are three random numbers per row. `achieved` is the byte offset of the achieved goal in a
+    stored row. Write whether each row is `relabelled`, the numbers of the relabelled rows, and their `goals`.
+    `goal_slots` are the slots of the observations that contain the goals; for RANDOM, the caller has drawn
+    them.
     """
     arrays = RingArrays(*plain)
-    environments, batch_size = arrays.heads.shape[0], slots.shape[0]
-    count, table = arrays.kinds.shape[0] // environments, arrays.starts.shape[0] // environments
-    positions, rings = np.empty(batch_size, np.int64), np.empty(batch_size, np.int64)  # of each row
-    starts, ends = np.empty(batch_size, np.int64), np.empty(batch_size, np.int64)
+    batch_size, count = slots.shape[0], arrays.kinds.shape[0] // arrays.heads.shape[0]
+    draw_steps(plain, uniforms[:batch_size], beta, by_buffer, slots, indexes, weights)
+    positions, starts, ends = np.empty_like(slots), np.empty_like(slots), np.empty_like(slots)
     locate(plain, slots, positions, starts, ends)
+    ring, head, chosen = -count, 0, 0
     for i in range(batch_size):
-        environment = slots[i] // count
-        rings[i] = environment * count  # the first slot
-        indexes[i] = positions[i] * environments + environment
-        relabelled[i] = uniforms[i] < relabel
-        if strategy == FINAL and relabelled[i]:  # a running episode has no final step yet
-            entry = environment * table + arrays.serials[slots[i]] % table
-            relabelled[i] = arrays.ends[entry] != RUNNING
+        if not ring <= slots[i] < ring + count:
+            environment = slots[i] // count
+            ring, head = environment * count, arrays.heads[environment]
         if strategy != RANDOM:
             low = starts[i] if strategy == EPISODE else positions[i] if strategy == FUTURE else ends[i] - 1
-            step = low + int64(uniforms[batch_size + i] * (ends[i] - low))
-            goals[i] = wrapped(slots[i] + step - positions[i] + 1, rings[i], count)  # after its action
-    total, of_relabelled = 0, 0
-    for wanted in (True, False):
-        for i in range(batch_size):
-            if relabelled[i] == wanted:
-                firsts[i], counts[i] = total, min(n, ends[i] - positions[i])
-                for slot in range(slots[i], slots[i] + counts[i]):
-                    window[total], owners[total] = wrapped(slot, rings[i], count), i
-                    total += 1
-        of_relabelled = total if wanted else of_relabelled
-    return of_relabelled, total
+            step = low + int64(uniforms[2 * batch_size + i] * (ends[i] - low))
+            slot = slots[i] + step - positions[i] + 1  # after its action
+            goal_slots[i] = slot + count if slot < ring else slot - count if slot >= ring + count else slot
+        has_goal = strategy != FINAL or ends[i] != head  # a running episode has no final step yet
+        relabelled[i] = has_goal and uniforms[batch_size + i] < relabel
+        rows[chosen] = i
+        chosen += relabelled[i]
+    for k in range(chosen):  # only this, so that the cache misses overlap
+        copy_part(goals, k, 0, arrays.rows, goal_slots[rows[k]], achieved, goals.shape[1])
+    return chosen
 
 
 @kernel
 def sum_windows(
     rewards: Floats,
     terminated: Flags,
-    firsts: Integers,
     counts: Integers,
     gamma: float,
     returns: Floats,
     discounts: Floats,
     lasts: Integers,
 ) -> None:
-    """Sum the rewards of each row's window up to its first terminated step; write the entry of this step."""
-    for i in range(firsts.shape[0]):
+    """Sum the rewards of each row's window up to its first terminated step; write the entry of this step.
+
+    Each row has equally many entries of `rewards` and `terminated`, of which the first `counts` are used.
+    """
+    width = rewards.shape[0] // counts.shape[0]
+    for i in range(counts.shape[0]):
         returns[i], discounts[i] = 0.0, 1.0
-        for entry in range(firsts[i], firsts[i] + counts[i]):
+        for entry in range(i * width, i * width + counts[i]):
             returns[i] += discounts[i] * rewards[entry]
             discounts[i] *= gamma
             lasts[i] = entry
@@ -135,6 +115,9 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
     The stored steps don't change. In a sample, a relabelled row contains the new goal, and the reward and
     `terminated` for this goal; `truncated` and all other fields are as stored. Goals are drawn only from
     stored steps, including the remaining steps of a partly overwritten episode.
+
+    A saved file can only be loaded into a buffer with the same `strategy`, `relabel` and `Nstep`, so that a
+    run can't resume with other goals by mistake. The two functions are not compared: pass the same ones.
 
     Example:
         >>> def reached(achieved, goals, rows):
@@ -252,15 +235,28 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
             raise ValueError(
                 f"The goal and the achieved goals must have the same dtype and shape, not {specs}."
             )
+        if achieved_goal not in self._nexts:
+            raise ValueError(
+                f"achieved_goal is {achieved_goal!r}, a next observation. Pass its name without "
+                "`next_`; the achieved goals are always those after the actions."
+            )
         if {"terminated", "done"} <= declared.keys():
             raise ValueError("Declare 'terminated' or 'done', not both: only one of them is recomputed.")
         self._compute_reward, self._compute_terminated = compute_reward, compute_terminated
         self._strategy = STRATEGIES.index(strategy)
+        offsets: Any = self._ring.fields.dtype.fields  # name → dtype and offset
+        self._achieved_start: int = offsets[achieved_goal][1]
         self._goal, self._achieved = goal, achieved_goal
         self._n_step = None if Nstep is None else self._parse(Nstep, rew)
         # Stored fields that an n-step row takes from its last step; those in `_nexts` are not stored.
         stored = self._ring.fields.fields
         self._of_last = [name for name in stored if name in self._ends or name.startswith("next_")]
+        self._layout |= {
+            "goals": [goal, achieved_goal],
+            "strategy": strategy,
+            "relabel": self._relabel,
+            "Nstep": self._n_step and [self._n_step.size, self._n_step.gamma],
+        }
 
     def _parse(self, settings: Mapping[str, Any], rew: str) -> NStepSettings:
         """Parse `Nstep`; all `next_` fields are those of a row's last step."""
@@ -300,45 +296,56 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
             ValueError: If an argument is out of range, the buffer is empty, every mass is 0, or a function
                 returns the wrong shape, NaN or infinity.
         """
-        slots, weights = self._draw(batch_size, beta, normalize)
-        n, gamma = (1, 1.0) if self._n_step is None else (self._n_step.size, self._n_step.gamma)
-        relabelled, window = np.empty(batch_size, np.bool_), np.empty(batch_size * n, np.int64)
-        owners, (indexes, firsts, counts, lasts) = window.copy(), np.empty((4, batch_size), np.int64)
-        goal_slots = np.empty_like(slots)
+        beta = self._check_draw(batch_size, beta, normalize)
+        ring, goal = self._ring, self._ring.fields.fields[self._achieved]
+        slots, indexes, rows, goal_slots = np.empty((4, batch_size), np.int64)
+        weights, relabelled = np.empty(batch_size, np.float32), np.empty(batch_size, np.bool_)
+        drawn = np.empty((batch_size, goal.nbytes), np.uint8)
         if self._strategy == RANDOM:
-            goal_slots = next_slots(self._random_steps(batch_size), self._ring.room)
-        changed, total = draw_goals(
-            *(self._ring.plain, slots, self._rng.random(2 * batch_size), self._relabel, self._strategy, n),
-            *(indexes, relabelled, goal_slots, firsts, counts, window, owners),
+            goal_slots[:] = next_slots(self._random_steps(batch_size), ring.room)
+        count = draw_relabelled(
+            *(ring.plain, self._rng.random(3 * batch_size), beta, normalize == "buffer"),
+            *(self._relabel, self._strategy, self._achieved_start),
+            *(slots, indexes, weights, relabelled, rows, goal_slots, drawn),
         )
-        window = window[:total]
-        goals = self._goals_in(goal_slots)
-        rewards, terminated = self._outcomes(window, goals.take(owners[:changed], 0))
-        returns, discounts = np.empty((2, batch_size))
-        sum_windows(rewards, terminated, firsts, counts, gamma, returns, discounts, lasts)
-
-        last_slots = slots if n == 1 else window[lasts]
-        batch = self._transitions(slots, last_slots)
-        for name in self._of_last if n > 1 else ():
-            batch[name] = self._ring.rows[name][last_slots]
-        reward, flag = self._fields.fields[self._rewards[0]], self._fields.fields[self._terminates[0]]
-        columns = {reward: returns, flag: terminated[lasts]}
-        if self._n_step is not None:
-            columns[reward._replace(name="discount")] = discounts
-        for field, column in columns.items():
-            batch[field.name] = cast(field.name, column, field.dtype).reshape(batch_size, *field.shape)
+        rows, goals = rows[:count], drawn[:count].view(goal.dtype).reshape(count, *goal.shape)
+        if self._n_step is None:
+            outcomes = self._outcomes(slots.take(rows), goals)
+            batch = self._transitions(slots, slots)
+            self._write(batch, rows, self._rewards + self._terminates, outcomes)
+        else:
+            batch = self._sum_windows(self._n_step, slots, relabelled, goals)
         for name in {self._goal, self._nexts.get(self._goal, self._goal)}:
-            by_row = relabelled.reshape(-1, *(1 for _ in goals.shape[1:]))
-            np.copyto(batch[name], goals, where=by_row)
+            batch[name][rows] = goals
         return batch | {"indexes": indexes, "weights": weights, "relabelled": relabelled}
 
-    def _goals_in(self, slots: Integers) -> Any:
-        """Return the achieved goals in slots, of shape (n, *shape)."""
-        field = self._ring.fields.fields[self._achieved]
-        offsets: Any = self._ring.fields.dtype.fields  # name → dtype and offset
-        goals = np.empty((len(slots), field.nbytes), np.uint8)
-        take_parts(self._ring.arrays.rows, slots, offsets[self._achieved][1], goals, field.nbytes)
-        return goals.view(field.dtype).reshape(len(slots), *field.shape)
+    def _sum_windows(self, n_step: NStepSettings, slots: Integers, relabelled: Flags, goals: Any) -> Batch:
+        """Return the n-step rows of steps; `goals` are those of the relabelled rows."""
+        ring, (reward,), (flag,) = self._ring, self._rewards, self._terminates
+        positions, starts, ends, lasts = np.empty((4, len(slots)), np.int64)
+        locate(ring.plain, slots, positions, starts, ends)
+        counts = np.minimum(ends - positions, n_step.size)
+        steps = np.arange(int(counts.max()))
+        window = ring.slots_of(slots[:, None] // ring.room, positions[:, None] + steps)  # [batch, steps]
+        rewards = ring.rows[reward][window].reshape(window.shape).astype(np.float64)
+        terminated = ring.rows[flag][window].reshape(window.shape) != 0
+        changed = relabelled[:, None] & (steps < counts[:, None])
+        new = self._outcomes(window[changed], goals.repeat(counts[relabelled], 0))
+        rewards[changed], terminated[changed] = new
+        returns, discounts = np.empty((2, len(slots)))
+        sum_windows(rewards.ravel(), terminated.ravel(), counts, n_step.gamma, returns, discounts, lasts)
+        last_slots, flags = window.ravel()[lasts], terminated.ravel()[lasts]
+        batch = self._transitions(slots, last_slots)
+        batch |= {name: ring.rows[name][last_slots] for name in self._of_last}
+        batch["discount"] = np.empty_like(batch[reward])
+        self._write(batch, np.s_[:], (reward, flag, "discount"), (returns, flags, discounts))
+        return batch
+
+    def _write(self, batch: Batch, rows: Any, names: Sequence[str], columns: Sequence[Any]) -> None:
+        """Write columns of shape (n,) to some rows of the fields, if their dtypes can hold the values."""
+        for name, column in zip(names, columns, strict=True):
+            field = batch[name]
+            field[rows] = cast(name, column, field.dtype).reshape(-1, *field.shape[1:])
 
     def _random_steps(self, count: int) -> Integers:
         """Draw stored steps uniformly, from all environments; return their slots, int64[count]."""
@@ -356,19 +363,19 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
             missing = missing[arrays.kinds[slots[missing]] == NO_STEP]
         return slots
 
-    def _outcomes(self, window: Integers, goals: Any) -> tuple[Floats, Flags]:
-        """Return the rewards of steps and whether they terminate; the first steps belong to the goals."""
-        steps = self._transitions(window, window)
-        reward, flag = steps[self._rewards[0]], steps[self._terminates[0]]
-        rewards, terminated = reward.reshape(len(reward)).astype(np.float64), flag.reshape(len(flag)) != 0
-        if count := len(goals):
-            relabelled = {name: column[:count] for name, column in steps.items()}
-            copies = self._transitions(window[:count], window[:count])  # compute_reward may change them
-            reward = self._compute_reward(copies[f"next_{self._achieved}"], goals.copy(), copies)
-            rewards[:count] = checked_result("compute_reward", reward, count, "biuf")
-            flag = self._compute_terminated(relabelled[f"next_{self._achieved}"], goals, relabelled)
-            terminated[:count] = checked_result("compute_terminated", flag, count, "b")
-        return rewards, terminated
+    def _outcomes(self, slots: Integers, goals: Any) -> list[Any]:
+        """Return the rewards of the steps in slots for new goals, and whether the steps terminate."""
+        if not len(slots):
+            return [np.empty(0), np.empty(0, np.bool_)]
+        outcomes: list[Any] = []
+        for name, compute, kinds in (
+            ("compute_reward", self._compute_reward, "biuf"),
+            ("compute_terminated", self._compute_terminated, "b"),
+        ):
+            rows = self._transitions(slots, slots)  # for each, because a function may change its arguments
+            outcome = compute(rows[f"next_{self._achieved}"], goals.copy(), rows)
+            outcomes.append(checked_result(name, outcome, len(slots), kinds))
+        return outcomes
 
 
 def checked_result(name: str, result: Any, count: int, kinds: str) -> Any:

@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers.episodes import EpisodeReplayBuffer, as_integers
+from replay_tutorial.buffers.episodes import EpisodeReplayBuffer
 from replay_tutorial.buffers.fields import Batch
+from replay_tutorial.buffers.rows import as_integers
 from replay_tutorial.buffers.spaces import flatten
 
 # Minari's names, and the fields of `fields_from_spaces`; nested fields are named `obs/image` and so on.

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from replay_tutorial.buffers.fields import Batch
 from replay_tutorial.buffers.gather import DRAW_SPECS, ArraySpec, new_arrays
 from replay_tutorial.buffers.jit import Floats, Integers
-from replay_tutorial.buffers.priorities import check_weight_options
+from replay_tutorial.buffers.priorities import check_weight_options, limit_of_priorities
 from replay_tutorial.buffers.rows import check_batch_size, checked_number
 from replay_tutorial.buffers.schemes import SCHEME_SPECS, Distribution, Proportional, Scheme, Uniform
 
@@ -201,16 +201,19 @@ class Mixture:
                 f"priorities must be one number per row or one for all: {len(source)} or 1, not {given.size}."
             )
         given = np.broadcast_to(given, len(source))
-        if given.dtype.kind in "biuf" and not (valid := (given >= 0) & (given < np.inf)).all():
-            raise ValueError(
-                f"A priority must be finite and at least 0, not {given[~valid][0]}. Pass |TD error|."
-            )
         updates = [
             (component.buffer, indexes[mine], given[mine])
             for number, component in enumerate(self._components)
             if (mine := source == number).any() and has_priorities(component.buffer)
         ]
-        for buffer, mine, _ in updates:  # all before the first update, so that an error changes no buffer
+        # All checks are before the first update, so that an error changes no buffer.
+        largest = max((buffer.get_buffer_size() for buffer, *_ in updates), default=1)
+        limit = np.float64(limit_of_priorities(largest))  # float32 can't hold it
+        if given.dtype.kind in "biuf" and not (valid := (given >= 0) & (given <= limit)).all():
+            raise ValueError(
+                f"A priority must be between 0 and {limit:.3g}, not {given[~valid][0]}. Pass |TD error|."
+            )
+        for buffer, mine, _ in updates:
             if (wrong := mine[(mine < 0) | (mine >= buffer.get_next_index())]).size:
                 raise IndexError(
                     f"No row with index {wrong[0]} has been added to its buffer. Pass the batch that "

@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from replay_tutorial.buffers.archive import Damaged
 from replay_tutorial.buffers.jit import Floats, Integers, kernel, types, writable
+from replay_tutorial.buffers.rows import as_integers
 
 Weights = Annotated[npt.NDArray[np.float32], types.float32[::1]]
 Formula = tuple[float, float, float]  # alpha, eps, and the largest valid priority
@@ -130,13 +131,18 @@ def check_weight_options(beta: float, normalize: str) -> float:
     return beta
 
 
+def limit_of_priorities(capacity: int) -> float:
+    """Return the largest valid priority, chosen so that the sum of `capacity` masses can't overflow."""
+    return sys.float_info.max / (8 * capacity)
+
+
 class Prioritization:
     """The prioritization parameters of a buffer and its maximum priority so far.
 
     Attributes:
         alpha: Exponent of the priorities, in [0, 1].
         eps: Added to each priority.
-        priority_limit: Largest valid priority, chosen so that the sum of `capacity` masses can't overflow.
+        priority_limit: Largest valid priority.
         formula: alpha, eps and priority_limit, for the kernels.
         max_given: float64[1], the largest priority set so far, or NO_PRIORITY.
     """
@@ -145,7 +151,7 @@ class Prioritization:
         """Check alpha and eps; `max_given` may be in shared memory."""
         if not 0.0 <= alpha <= 1.0:
             raise ValueError(f"alpha must be in [0, 1], not {alpha}.")
-        self.priority_limit = sys.float_info.max / (8 * capacity)
+        self.priority_limit = limit_of_priorities(capacity)
         if not 0.0 <= eps <= self.priority_limit:
             raise ValueError(f"eps must be between 0 and {self.priority_limit:.3g}, not {eps}.")
         self.alpha = float(alpha)
@@ -201,10 +207,7 @@ class Prioritization:
 
     def as_update(self, indexes: Any, priorities: Any) -> tuple[Integers, Floats]:
         """Convert the arguments of `update_priorities` to int64[n] and float64[n]; ranges are not checked."""
-        array = np.asarray(indexes)
-        if array.dtype.kind not in "iu" and array.size:
-            raise TypeError(f"indexes must be integers, as returned by `sample`, not {array.dtype}.")
-        checked = writable(np.ascontiguousarray(array, np.int64).reshape(-1))
+        checked = as_integers("indexes", indexes)
         return checked, self.as_floats(priorities, len(checked))
 
     def priority_error(self, given: Floats) -> ValueError:

@@ -329,7 +329,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         return float(self._synced_tree().minima[ROOT])
 
     def _stored_rows(self) -> StoredRows:
-        return super()._stored_rows()._replace(tree=self._synced_tree())
+        return super()._stored_rows()._replace(tree=self._synced_tree(), alpha=self._prioritization.alpha)
 
     def _synced_tree(self) -> SumTree:
         """Recompute the nodes above the leaves that `add` has written, and return the tree."""

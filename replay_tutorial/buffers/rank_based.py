@@ -77,6 +77,11 @@ class RankBased(Distribution):
     def _groups(self, stored: StoredRows) -> tuple[Any, ...]:
         """Return the current `Groups` of the stored rows, and extend H to all ranks."""
         tree = tree_of(stored, self)
+        if stored.alpha == 0.0:
+            raise ValueError(
+                "RankBased requires a buffer with alpha above 0: with alpha=0, all masses are equal and have "
+                "no order. The alpha of RankBased is the exponent of the ranks."
+            )
         if len(self._cumulative) <= stored.capacity:
             powers = np.arange(1.0, stored.capacity + 1) ** -self.alpha
             self._cumulative = np.concatenate([[0.0], np.cumsum(powers)])

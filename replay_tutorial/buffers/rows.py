@@ -11,8 +11,9 @@ from numbers import Real
 from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 
-from replay_tutorial.buffers.jit import Bytes, Integers, cgutils, intrinsic, jitable, kernel, types
+from replay_tutorial.buffers.jit import Bytes, Integers, cgutils, intrinsic, jitable, kernel, types, writable
 
 
 def address(context: Any, builder: Any, array_type: Any, array: Any, row: Any, element: Any) -> Any:
@@ -141,6 +142,19 @@ def checked_at_least(name: str, value: Any, least: int, limit: float = 1 << 48) 
     if checked >= limit:
         raise ValueError(f"{name} must be below 2**{math.log2(limit):.0f}, not {value}.")
     return checked
+
+
+def as_integers(name: str, values: npt.ArrayLike, too_large: type[Exception] = IndexError) -> Integers:
+    """Convert one integer or several to int64[n]; raise TypeError for anything else.
+
+    `too_large` is the error for an integer that int64 can't hold.
+    """
+    array: Any = np.asarray(values)
+    if array.dtype.kind not in "iu" and not all(type(value) is int for value in array.flat):
+        raise TypeError(f"{name} must be integers, not {array.dtype} ({values!r:.60}).")
+    if array.dtype.kind in "uO" and len(wrong := array[(array < -(2**63)) | (array >= 2**63)]):
+        raise too_large(f"{name} must be int64, which can't hold {wrong[0]}.")
+    return writable(np.ascontiguousarray(array, np.int64).reshape(-1))
 
 
 def checked_number(name: str, value: Any) -> float:

@@ -26,6 +26,7 @@ from replay_tutorial.buffers.jit import Floats, Integers
 from replay_tutorial.buffers.rows import checked_at_least, checked_number, random_below
 from replay_tutorial.buffers.sum_tree import ROOT, SumTree, find_stratified
 
+ROUNDING = 1e-9  # relative tolerance for equal probabilities
 SMALLEST = float(np.finfo(np.float64).tiny)  # stands for probabilities that are too small for a double
 
 # The arrays that a sample with a scheme contains in addition to the fields.
@@ -43,12 +44,14 @@ class StoredRows(NamedTuple):
         next_index: Index after that of the newest row.
         capacity: Number of slots; row `index` is stored in slot `index % capacity`.
         tree: Masses of the rows by slot; None if the buffer has no priorities.
+        alpha: Exponent of the priorities; with 0, the masses are equal.
     """
 
     oldest_index: int
     next_index: int
     capacity: int
     tree: SumTree | None
+    alpha: float = 1.0
 
     @property
     def row_count(self) -> int:
@@ -310,14 +313,20 @@ class Combined(Scheme):
         first_new = stored.next_index - newest
         drawn = self.scheme.draw(stored, others, rng)
         new = np.arange(first_new, stored.next_index)
+        given = self.scheme.probabilities(stored, np.append(new, stored.oldest_index))
         indexes = np.concatenate([new, drawn.indexes])
-        probabilities = np.concatenate([self.scheme.probabilities(stored, new), drawn.probabilities])
+        probabilities = np.concatenate([given[:-1], drawn.probabilities])
+        least_old = drawn.least if newest < stored.row_count else math.inf
+        # possibly only new rows are this rare: O(rows)
+        if given[:-1].min() <= drawn.least * (1 + ROUNDING) < given[-1]:
+            old = self.scheme.probabilities(stored, np.arange(stored.oldest_index, first_new))
+            least_old = old.min(where=old > 0.0, initial=math.inf)
         probabilities *= others
         probabilities += indexes >= first_new
         probabilities /= batch_size
-        least = (others * drawn.least + (newest == stored.row_count)) / batch_size
         # A new row is in the batch even if the other scheme never draws it.
-        return Drawn(indexes, probabilities, min(least, float(probabilities[:newest].min())))
+        least = min(others * least_old / batch_size, probabilities[:newest].min())
+        return Drawn(indexes, probabilities, float(least))
 
     def replace(
         self, stored: StoredRows, drawn: Drawn, positions: Integers, rng: np.random.Generator

@@ -327,7 +327,7 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
         if by == "episode":
             starts[new:] = self._draw_by_episode(batch_size - new)
         elif new < batch_size:
-            starts[new:], weights[new:] = self._draw(batch_size - new, beta, normalize)
+            starts[new:], _, weights[new:] = self._draw(batch_size - new, beta, normalize)
         batch = self._take_windows(starts, time_major) | {"weights": weights}
         self._served = served  # last: an interrupted or failed call has served no window
         return batch

@@ -202,7 +202,8 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
     ) -> Batch:
         mapped, sampler = self._mapped, self._mapped.sampler
         if scheme is not None and type(scheme) is not Proportional:
-            batch, drawn = self._draw_by(scheme, batch_size, given, self._synced_tree)
+            alpha = mapped.priorities.alpha
+            batch, drawn = self._draw_by(scheme, batch_size, given, self._synced_tree, alpha)
             weights = np.empty(batch_size, np.float32)
             write_weights(drawn.probabilities, beta, drawn.least, by_buffer, weights)
             return write_to_out(batch, given, weights=weights)

@@ -256,11 +256,12 @@ class MPReplayBuffer(Handle):
         batch_size: int,
         given: Out,
         synced_tree: Callable[[], SumTree] | None = None,
+        alpha: float = 1.0,
     ) -> tuple[Batch, Drawn]:
         """Sample with a scheme; None is uniform. Return the whole batch, and what was drawn."""
         mapped = self._mapped
         with restore_rng_on_error(self._rng):
-            draw = SchemeDraw(mapped.ring, scheme or Uniform(), batch_size, self._rng, synced_tree)
+            draw = SchemeDraw(mapped.ring, scheme or Uniform(), batch_size, self._rng, synced_tree, alpha)
             if mapped.frames is None:
                 batch = mapped.gather.to_batch(draw.rows, given)
             else:

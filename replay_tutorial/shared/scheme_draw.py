@@ -35,14 +35,16 @@ class SchemeDraw:
         batch_size: int,
         rng: np.random.Generator,
         synced_tree: Callable[[], SumTree] | None = None,
+        alpha: float = 1.0,
     ) -> None:
-        """Draw a batch; `synced_tree` returns the masses of the rows stored now, if there are priorities.
+        """Draw a batch; with priorities, `synced_tree` returns the masses of the rows stored now.
 
         Raises:
             RuntimeError: If rows are overwritten faster than they can be read.
             ValueError: If the ring is empty, or the scheme can't draw from it.
         """
-        self._ring, self._scheme, self._rng, self._synced_tree = ring, scheme, rng, synced_tree
+        self._ring, self._scheme, self._rng = ring, scheme, rng
+        self._synced_tree, self._alpha = synced_tree, alpha
         ring.check_not_empty(batch_size)
         self.drawn = scheme.draw(self._stored_rows(batch_size), batch_size, rng)
         self._words = ring.empty_words(batch_size)
@@ -92,14 +94,14 @@ class SchemeDraw:
                 recent = np.arange(max(oldest, end - count), end)
                 complete = np.flatnonzero(ring.indexes(recent % ring.capacity) == recent)
                 if len(complete):
-                    return StoredRows(oldest, int(recent[complete[-1]]) + 1, ring.capacity, tree)
+                    newest = int(recent[complete[-1]])
+                    return StoredRows(oldest, newest + 1, ring.capacity, tree, self._alpha)
                 end, count = int(recent[0]), 2 * count
             indexes = self._published()
             if len(indexes):  # a writer reserved a whole lap and died: only rows before it remain
                 newest = int(indexes.max())
-                return StoredRows(
-                    max(int(indexes.min()), newest + 1 - ring.capacity), newest + 1, ring.capacity, tree
-                )
+                oldest = max(int(indexes.min()), newest + 1 - ring.capacity)
+                return StoredRows(oldest, newest + 1, ring.capacity, tree, self._alpha)
             time.sleep(0.0001)  # all rows are being written
         raise ring.no_row_error(batch_size)
 

@@ -19,6 +19,7 @@ from replay_tutorial import (
     PrioritizedReplayBuffer,
     ReplayBuffer,
 )
+from replay_tutorial.buffers import rows
 
 INTEGER_DTYPES = [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64]
 FLOAT_DTYPES = [np.float16, np.float32, np.float64, np.longdouble]
@@ -525,3 +526,26 @@ def test_copies_attached_and_loaded_buffers_check_what_the_first_one_does(name, 
     for other in others:
         with pytest.raises(ValueError, match="check_finite"):
             other.add(**bad)
+
+
+@pytest.mark.parametrize("dtype", INTEGER_DTYPES)
+def test_python_looks_at_no_single_one_of_many_indexes(dtype):
+    def opcodes(count):
+        """The steps of Python's interpreter in which `count` indexes are checked."""
+        steps = 0
+
+        def step(frame, event, _):
+            nonlocal steps
+            frame.f_trace_opcodes = True
+            steps += event == "opcode"
+            return step if frame.f_code.co_filename == rows.__file__ else None
+
+        indexes, before = np.arange(count, dtype=dtype), sys.gettrace()
+        sys.settrace(step)
+        try:
+            rows.as_integers("indexes", indexes)
+        finally:
+            sys.settrace(before)
+        return steps
+
+    assert opcodes(100) < opcodes(2) + 98

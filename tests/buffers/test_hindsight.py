@@ -156,7 +156,7 @@ def assert_frequencies(seen: dict[Any, Counter[Any]], allowed: dict[Any, list[An
     assert freedom == 0 or chi2.sf(statistic, freedom) > LEAST
 
 
-@pytest.mark.parametrize(("laps", "evict"), [(0.2, False), (3.0, True)])
+@pytest.mark.parametrize(("laps", "evict"), [(0.2, False), (5.0, True)])
 @pytest.mark.parametrize("strategy", ["future", "final", "episode"])
 def test_goals_are_uniform_over_the_steps_that_the_strategy_allows(strategy, laps, evict):
     world = World(laps, evict, strategy=strategy)
@@ -176,7 +176,7 @@ def test_goals_are_uniform_over_the_steps_that_the_strategy_allows(strategy, lap
         assert any(min(s[2] for s in stored if s[:2] == o[:2]) > 0 for o in stored), "partly overwritten"
 
 
-@pytest.mark.parametrize(("laps", "evict"), [(0.2, False), (3.0, True), (3.0, "most")])
+@pytest.mark.parametrize(("laps", "evict"), [(0.2, False), (5.0, True), (5.0, "most")])
 def test_random_goals_are_uniform_over_all_stored_steps(laps, evict):
     world = World(laps, bool(evict), strategy="random", relabel=1.0)
     if evict == "most":
@@ -188,7 +188,7 @@ def test_random_goals_are_uniform_over_all_stored_steps(laps, evict):
         assert_frequencies({None: counts}, {None: stored})
 
 
-@pytest.mark.parametrize("laps", [0.2, 3.0])
+@pytest.mark.parametrize("laps", [0.2, 5.0])
 @pytest.mark.parametrize(
     ("strategy", "n"),
     [*(("future", n) for n in range(1, 6)), *((s, 3) for s in ("final", "episode", "random"))],
@@ -236,7 +236,7 @@ def test_without_n_step_a_sample_has_the_declared_fields_and_no_discount():
 
 @pytest.mark.parametrize("batch_size", [1, 10])
 def test_share_of_relabelled_rows_is_exact_at_every_position_of_a_batch(batch_size):
-    world = World(3.0, relabel=0.8)
+    world = World(5.0, relabel=0.8)
     by_position = world.samples(1_500 * (1 + batch_size), batch_size)["relabelled"].reshape(-1, batch_size)
     statistic = ((by_position.mean(0) - 0.8) ** 2 / (0.8 * 0.2) * len(by_position)).sum()
     assert chi2.sf(statistic, batch_size) > LEAST
@@ -245,7 +245,7 @@ def test_share_of_relabelled_rows_is_exact_at_every_position_of_a_batch(batch_si
 
 
 def test_rows_are_drawn_by_their_priorities_alone_and_have_their_weights():
-    world = World(3.0, alpha=0.7, eps=0.0, Nstep={"size": 3})
+    world = World(5.0, alpha=0.7, eps=0.0, Nstep={"size": 3})
     stored = world.stored()
     rows = world.samples(5_000)
     index = dict(zip(triples(rows["obs"]), rows["indexes"].tolist(), strict=True))
@@ -298,6 +298,15 @@ def test_a_loaded_buffer_samples_the_same(tmp_path):
     actual = loaded.samples(300)
     for name, expected in saved.samples(300).items():
         np.testing.assert_array_equal(actual[name], expected)
+
+
+@pytest.mark.parametrize(
+    "options", [{"strategy": "final"}, {"relabel": 0.5}, {"Nstep": {"size": 2}}, {"Nstep": {"size": 1}}]
+)
+def test_a_file_is_not_loaded_into_a_buffer_that_relabels_otherwise(tmp_path, options):
+    World(0.2).buffer.save(tmp_path / "buffer")
+    with pytest.raises(ValueError, match=rf"different layout: {next(iter(options))} is "):
+        World(0.2, **options).buffer.load(tmp_path / "buffer")
 
 
 def test_functions_are_called_once_with_stored_rows_and_may_change_them():
@@ -376,6 +385,11 @@ def nothing(achieved: Any, goals: Any, rows: Any) -> Any:
         ({"goal": "wish"}, ValueError, "goal is 'wish', which is not declared; the fields .*pass the names"),
         ({"achieved_goal": "act"}, ValueError, "'next_act', which is not declared"),
         ({"goal": "act"}, ValueError, "must have the same dtype and shape"),
+        (
+            {"env_dict": {**FIELDS, "next_next_at": TRIPLE}, "achieved_goal": "next_at"},
+            ValueError,
+            "achieved_goal is 'next_at', a next observation",
+        ),
         ({"env_dict": {**FIELDS, "next_goal": {}}}, ValueError, "same dtype and shape, not .*next_goal"),
         ({"rew": "reward"}, ValueError, "rew is 'reward', which is not declared"),
         ({"strategy": "past"}, ValueError, "strategy must be one of .*'future'.*, not 'past'"),

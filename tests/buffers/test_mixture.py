@@ -206,8 +206,8 @@ def test_unknown_index_of_the_last_buffer_changes_no_buffer():
     ("priorities", "error", "message"),
     [
         ([1.0] * 3, ValueError, "64 or 1, not 3"),
-        ([1.0] * 63 + [-1.0], ValueError, "at least 0"),
-        ([np.nan] + [1.0] * 63, ValueError, "finite"),
+        ([1.0] * 63 + [-1.0], ValueError, "between 0 and .*, not -1"),
+        ([np.nan] + [1.0] * 63, ValueError, "between 0 and .*, not nan"),
         (["a"] * 64, TypeError, "real numbers"),
     ],
 )
@@ -218,6 +218,15 @@ def test_wrong_priorities_change_no_buffer(priorities, error, message):
     masses = [buffers[name].total_mass for name in ("online", "expert")]
     with pytest.raises(error, match=message):
         mixture.update_priorities(batch, priorities)
+    assert [buffers[name].total_mass for name in ("online", "expert")] == masses
+
+
+def test_priority_above_the_limit_of_the_last_buffer_changes_no_buffer():
+    buffers = three_buffers()
+    mixture = mixture_of(buffers)
+    masses = [buffers[name].total_mass for name in ("online", "expert")]
+    with pytest.raises(ValueError, match=r"between 0 and .*, not 1e[+]307"):
+        mixture.update_priorities({"source": [0, 2], "indexes": [30, 2]}, [9.0, 1e307])
     assert [buffers[name].total_mass for name in ("online", "expert")] == masses
 
 

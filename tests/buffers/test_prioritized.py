@@ -314,6 +314,8 @@ class TestRefused:
             ([-1], [1], IndexError),
             ([0, -(2**62)], [1, 1], IndexError),
             (np.array([2**63 + 1], np.uint64), [1], IndexError),
+            (np.array([0, 2**63], np.uint64), [1, 1], IndexError),
+            ([0, -(2**63) - 1], [1, 1], IndexError),
             ([0.0], [1], TypeError),
             ([True, False], [1, 1], TypeError),
             (["0"], [1], TypeError),

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from replay_tutorial import PrioritizedReplayBuffer, ReplayBuffer
+from replay_tutorial import MPPrioritizedReplayBuffer, PrioritizedReplayBuffer, ReplayBuffer
 from replay_tutorial.buffers import prioritized
 from replay_tutorial.buffers.rank_based import RankBased
 from replay_tutorial.buffers.schemes import Combined
@@ -207,3 +207,12 @@ def test_wrong_arguments_name_the_remedy():
         uniform.sample(2, scheme=RankBased())
     with pytest.raises(ValueError, match="Every mass is 0"):
         buffer_of([0.0, 0.0]).sample(2, scheme=RankBased())
+
+
+@pytest.mark.parametrize("kind", [PrioritizedReplayBuffer, MPPrioritizedReplayBuffer])
+@pytest.mark.parametrize("scheme", [RankBased(), Combined(newest=1, scheme=RankBased())])
+def test_buffer_with_alpha_0_has_no_ranks(kind, scheme):
+    buffer = kind(5, ACT, alpha=0.0)
+    buffer.add(act=np.arange(5), priorities=np.arange(5.0))
+    with pytest.raises(ValueError, match="requires a buffer with alpha above 0"):
+        buffer.sample(2, scheme=scheme)

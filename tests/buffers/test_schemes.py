@@ -13,6 +13,7 @@ import pytest
 from scipy.stats import chisquare
 
 from replay_tutorial import MPPrioritizedReplayBuffer, MPReplayBuffer, PrioritizedReplayBuffer, ReplayBuffer
+from replay_tutorial.buffers.rank_based import RankBased
 from replay_tutorial.buffers.schemes import (
     Combined,
     Geometric,
@@ -258,6 +259,18 @@ def test_new_row_that_the_other_scheme_never_draws_has_the_largest_weight():
     sample = buffer.sample(32, beta=1.0, scheme=Combined(1, Proportional()))
     assert sample["weights"][0] == 1.0
     np.testing.assert_allclose(sample["weights"] * sample["probabilities"], 1 / 32, rtol=1e-6)
+
+
+@pytest.mark.parametrize("other", [Proportional(), RankBased(1.0)], ids=["mass", "rank"])
+def test_largest_weight_is_1_if_the_rarest_row_of_the_other_scheme_is_new(other):
+    buffer = filled(PrioritizedReplayBuffer, 8, 11, alpha=1.0, eps=0.0)
+    buffer.update_priorities(range(3, 11), [2, 4, 8, 16, 32, 64, 128, 0.5])  # row 10 is new and the rarest
+    samples = [buffer.sample(64, beta=1.0, scheme=Combined(1, other)) for _ in range(20)]
+    shares = {int(i): p for s in samples for i, p in zip(s["indexes"], s["probabilities"], strict=True)}
+    assert len(shares) == 8 and sum(shares.values()) == pytest.approx(1.0)
+    for sample in samples:
+        expected = min(shares.values()) / sample["probabilities"]
+        np.testing.assert_allclose(sample["weights"], expected, rtol=1e-6)
 
 
 def walked(starts: int, stride: int, stored: range, batch_size: int) -> list[int]:

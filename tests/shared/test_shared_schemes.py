@@ -17,6 +17,7 @@ from scipy.stats import chisquare
 from shared_rows import assert_whole, row_fields, rows_of
 
 from replay_tutorial import MPPrioritizedReplayBuffer, MPReplayBuffer, PrioritizedReplayBuffer, ReplayBuffer
+from replay_tutorial.buffers.rank_based import RankBased
 from replay_tutorial.buffers.schemes import Combined, Geometric, Proportional, Reverse, Uniform
 from replay_tutorial.shared.protocol import NEXT_INDEX, add_to_counter, held_stamp
 
@@ -30,7 +31,9 @@ SCHEMES = [
     lambda: Combined(2),
     lambda: Combined(1, Geometric(4)),
     lambda: Reverse(4),
+    RankBased,
 ]
+BY_MASS = (Proportional, RankBased)  # require priorities
 PAIRS = [(MPReplayBuffer, ReplayBuffer), (MPPrioritizedReplayBuffer, PrioritizedReplayBuffer)]
 
 
@@ -44,7 +47,7 @@ def fill(buffer: Any, rows: int) -> Any:
 @pytest.mark.parametrize("make", SCHEMES)
 @pytest.mark.parametrize(("shared", "single"), PAIRS)
 def test_shared_buffer_draws_by_a_scheme_what_a_buffer_of_one_process_draws(shared, single, make):
-    if single is ReplayBuffer and make is Proportional:
+    if single is ReplayBuffer and make in BY_MASS:
         with pytest.raises(ValueError, match="requires priorities"):
             fill(shared(11, ACT), 11).sample(2, scheme=make())
         return
@@ -150,7 +153,7 @@ def test_rows_without_their_frames_are_replaced():
 def test_rows_are_whole_and_the_newest_are_there_while_a_thread_overwrites_the_ring(shared):
     buffer, stop = shared(64, row_fields(), seed=0), threading.Event()
     buffer.add(**rows_of(0, 0, 64))
-    schemes = [make() for make in SCHEMES if shared is MPPrioritizedReplayBuffer or make is not Proportional]
+    schemes = [make() for make in SCHEMES if shared is MPPrioritizedReplayBuffer or make not in BY_MASS]
     written = [64]  # get_next_index() also counts rows that are reserved and not written yet
 
     def write() -> None:
@@ -190,7 +193,7 @@ def test_killed_writer_stops_no_scheme(shared):
         os.kill(process.pid, signal.SIGKILL)
         process.join()
         for make in SCHEMES:
-            if shared is MPPrioritizedReplayBuffer or make is not Proportional:
+            if shared is MPPrioritizedReplayBuffer or make not in BY_MASS:
                 scheme = make()
                 for _ in range(5):
                     assert_whole(buffer.sample(32, scheme=scheme))

@@ -225,12 +225,13 @@ def test_the_encoding_of_every_text_file_is_named() -> None:
 
 
 @cache
-def documented_in_protocols() -> dict[str, set[str]]:
-    """The methods that each protocol of the package explains, so that its implementations need not."""
+def documented_in_interfaces() -> dict[str, set[str]]:
+    """The methods that each protocol and abstract class explains, so that its implementations need not."""
     found: dict[str, set[str]] = {}
     for path in MODULES:
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.ClassDef) and "Protocol" in {getattr(b, "id", "") for b in node.bases}:
+            bases = {getattr(base, "id", "") for base in getattr(node, "bases", ())}
+            if isinstance(node, ast.ClassDef) and bases & {"Protocol", "ABC"}:
                 methods = [method for method in node.body if isinstance(method, ast.FunctionDef)]
                 found[node.name] = {method.name for method in methods if ast.get_docstring(method)}
     return found
@@ -245,7 +246,7 @@ def test_everything_public_has_a_docstring(path: Path) -> None:
         # What a class implements, it says by its bases, or there is a protocol beside it.
         known = [] if owner is tree else [*owner.bases, *(ast.Name(other.name) for other in classes)]
         names = [getattr(name, "id", "") for name in known]
-        promised = {method for name in names for method in documented_in_protocols().get(name, ())}
+        promised = {method for name in names for method in documented_in_interfaces().get(name, ())}
         for node in owner.body:
             if not isinstance(node, ast.FunctionDef | ast.ClassDef) or node.name.startswith("_"):
                 continue

@@ -16,9 +16,8 @@ from replay_tutorial.tables.client import Client
 from replay_tutorial.tables.core import rate_limiters, selectors
 from replay_tutorial.tables.core.cells import CapacityError
 from replay_tutorial.tables.core.hooks import Hook, InsertOnSample
-from replay_tutorial.tables.core.message import UnknownWriter
 from replay_tutorial.tables.core.rate_limiters import MinSize, Queue, RateLimiter, SampleToInsertRatio, Stack
-from replay_tutorial.tables.core.sampled import (
+from replay_tutorial.tables.core.results import (
     ItemInfo,
     Sample,
     SampledItem,
@@ -28,7 +27,8 @@ from replay_tutorial.tables.core.sampled import (
 )
 from replay_tutorial.tables.core.selectors import Fifo, Lifo, MaxHeap, MinHeap, Prioritized, Uniform
 from replay_tutorial.tables.core.table import Table
-from replay_tutorial.tables.core.waiting import Closed
+from replay_tutorial.tables.core.waiting import CallerGone, Closed
+from replay_tutorial.tables.core.writer_state import UnknownWriter
 from replay_tutorial.tables.reading.dataset import TimestepDataset, Timesteps, TrajectoryDataset, as_torch
 from replay_tutorial.tables.remote.endpoint import Endpoint
 from replay_tutorial.tables.remote.handle import RemoteServer, ServerLost
@@ -37,6 +37,7 @@ from replay_tutorial.tables.writing.patterns import Pattern, StepState, Structur
 from replay_tutorial.tables.writing.writer import TrajectoryWriter
 
 __all__ = [
+    "CallerGone",
     "CapacityError",
     "Client",
     "Closed",

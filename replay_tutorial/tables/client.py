@@ -1,5 +1,7 @@
 """The client, which inserts and samples items and creates writers."""
 
+# pyright: reportPrivateUsage=false
+
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import Any, ClassVar
@@ -7,11 +9,11 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.tables.core.arguments import ByColumn, check_mapping, flat_columns
+from replay_tutorial.tables.core.arguments import ByColumn, as_priorities, flat_columns
 from replay_tutorial.tables.core.message import ColumnSlice, Message, NewItems, Part
 from replay_tutorial.tables.core.rate_limiters import RateLimiter
+from replay_tutorial.tables.core.results import Sample, TableInfo
 from replay_tutorial.tables.core.reverb_names import ExplainsReverbNames, explain_reverb_arguments
-from replay_tutorial.tables.core.sampled import Sample, TableInfo
 from replay_tutorial.tables.remote.handle import RemoteServer
 from replay_tutorial.tables.server import Server
 from replay_tutorial.tables.writing.patterns import Pattern, StructuredWriter
@@ -63,8 +65,8 @@ class Client(ExplainsReverbNames):
         Returns:
             The item's key in each table.
         """
-        check_mapping(data, self.server.fields.fields)
-        columns = {name: np.asarray(value)[None] for name, value in flat_columns(data).items()}
+        flat = flat_columns(data, self.server.fields.fields)
+        columns = {name: np.asarray(value)[None] for name, value in flat.items()}
         given = {table: None if p is None else [p] for table, p in priorities.items()}
         return {table: keys[0] for table, keys in self._insert(columns, given, timeout).items()}
 
@@ -92,10 +94,9 @@ class Client(ExplainsReverbNames):
                 order of `priorities`.
             TypeError: If a value is not numeric; nothing has been inserted.
             ValueError: If a value has the wrong shape or does not fit its dtype; nothing has been inserted.
-            Exception: Other errors of `Server.insert`.
+            Exception: Other errors of `TrajectoryWriter.create_item`.
         """
-        check_mapping(data, self.server.fields.fields)
-        return self._insert(flat_columns(data), priorities, timeout)
+        return self._insert(flat_columns(data, self.server.fields.fields), priorities, timeout)
 
     def _insert(
         self,
@@ -103,33 +104,28 @@ class Client(ExplainsReverbNames):
         priorities: Mapping[str, npt.ArrayLike | None],
         timeout: float | None,
     ) -> dict[str, list[int]]:
-        slices = self._column_slices(columns)
-        count = len(slices[0].values)
+        fields = ByColumn(self.server.fields.fields)
+        slices = [ColumnSlice(name, 0, fields[name].to_array(value)) for name, value in columns.items()]
+        counts = {len(column_slice.values) for column_slice in slices}
+        if len(counts) != 1 or 0 in counts:
+            raise ValueError(
+                f"All columns must have the same number of values, at least one; they have {sorted(counts)}."
+            )
+        (count,) = counts
         layout = tuple(Part(name, name, 1, squeezed=True) for name in columns)
         steps = np.repeat(np.arange(count)[:, None], len(slices), axis=1)
         items = [
-            NewItems(table, None if given is None else np.asarray(given), layout, steps)
+            NewItems(table, None if given is None else as_priorities(given, count), layout, steps)
             for table, given in priorities.items()
         ]
         if not items:
             raise ValueError("priorities must contain at least one table, such as {'replay': 1.0}.")
-        writer: Any = self.server.open_writer()
+        writer: Any = self.server._open_writer()
         try:
-            keys = self.server.insert(writer, Message(slices, items, count), timeout)
+            keys = self.server._insert(writer, Message(slices, items, count), timeout)
         finally:
-            self.server.close_writer(writer)
+            self.server._close_writer(writer)
         return {new.table: keys[i * count : (i + 1) * count] for i, new in enumerate(items)}
-
-    def _column_slices(self, columns: Mapping[str, Any]) -> list[ColumnSlice]:
-        """Check the values of each column and return them as slices that start at step 0."""
-        fields = ByColumn(self.server.fields.fields)
-        slices = [ColumnSlice(name, 0, fields[name].to_array(value)) for name, value in columns.items()]
-        lengths = {len(column_slice.values) for column_slice in slices}
-        if len(lengths) != 1 or 0 in lengths:
-            raise ValueError(
-                f"All columns must have the same number of values, at least one; they have {sorted(lengths)}."
-            )
-        return slices
 
     @explain_reverb_arguments(
         max_sequence_length="use num_keep_alive_refs, the number of newest steps that items can reference.",

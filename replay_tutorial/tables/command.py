@@ -10,9 +10,9 @@ from contextlib import suppress
 from multiprocessing import AuthenticationError
 from pathlib import Path
 
-from replay_tutorial.tables.config import read_config
 from replay_tutorial.tables.remote.endpoint import Endpoint
 from replay_tutorial.tables.remote.handle import RemoteServer
+from replay_tutorial.tables.serve_config import create_server
 
 
 def tables(arguments: Sequence[str]) -> int:
@@ -48,7 +48,7 @@ def tables(arguments: Sequence[str]) -> int:
 
 def serve(path: Path, address: str | None = None) -> None:
     """Run a server until SIGINT or SIGTERM arrives."""
-    server, address, save, save_every = read_config(path, address)
+    server, address, save, save_every = create_server(path, address)
     if save is not None:
         check_writable(save)
         if save.exists():

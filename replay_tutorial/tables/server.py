@@ -11,10 +11,13 @@ All changes run in one critical section, `_change`. It defers Ctrl-C until the c
 the first call of each queue that the limiter now admits.
 """
 
+# pyright: reportPrivateUsage=false
+
+import functools
 import logging
+import os
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from os import PathLike
 from threading import RLock
 from typing import Any, ClassVar, Self, TypeVar
@@ -26,27 +29,50 @@ import numpy.typing as npt
 from replay_tutorial.buffers.fields import EnvDict, Fields
 from replay_tutorial.buffers.interrupts import defer_sigint
 from replay_tutorial.buffers.rows import check_batch_size, checked_integer
-from replay_tutorial.tables.core import server_file
+from replay_tutorial.tables.core import checkpoint
 from replay_tutorial.tables.core.arguments import as_keys, as_updates
 from replay_tutorial.tables.core.cells import MAX_CELLS, Cells, release_cells
 from replay_tutorial.tables.core.message import Message
 from replay_tutorial.tables.core.rate_limiters import RateLimiter
+from replay_tutorial.tables.core.results import Sample, TableInfo, concatenate_samples
 from replay_tutorial.tables.core.reverb_names import ExplainsReverbNames, explain_reverb_arguments
-from replay_tutorial.tables.core.sampled import Sample, TableInfo, concatenate_samples
 from replay_tutorial.tables.core.table import Table, check_reachable
 from replay_tutorial.tables.core.table_state import TableState
-from replay_tutorial.tables.core.waiting import CallerGone, Closed, WaitQueue, deadline_of
+from replay_tutorial.tables.core.waiting import Closed, WaitQueue, deadline_of
 from replay_tutorial.tables.core.writer_state import CellsByStep, WriterState, find_table
 
 log = logging.getLogger("replay_tutorial")
 T = TypeVar("T")
+SERVERS = WeakSet["Server"]()  # of this process
+
+
+class ParentsLock:
+    """Replaces the lock of a server in a forked child, where the copied lock may be locked forever."""
+
+    def __enter__(self) -> None:
+        raise RuntimeError(
+            "The server belongs to the parent process. Use a RemoteServer in other processes, or "
+            "DataLoader(..., num_workers=0) with in_flight."
+        )
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+def disown_servers() -> None:
+    """Make all servers of the parent process refuse calls."""
+    for server in SERVERS:
+        server._lock = ParentsLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=disown_servers)
 
 
 class Server(ExplainsReverbNames):
     """A thread-safe set of named tables in this process.
 
     An unknown table or column raises KeyError. After `close`, methods that change a table raise `Closed`. All
-    arguments are checked before any state changes.
+    arguments are checked before any state changes. A forked child can't call its parent's servers.
 
     Example:
         >>> from replay_tutorial.tables import Client, Fifo, MinSize, Server, Table, Uniform
@@ -101,21 +127,25 @@ class Server(ExplainsReverbNames):
             capacity = min(2 * full + 1000, MAX_CELLS // len(self.fields.fields))
         self._cells = Cells(self.fields, checked_integer("capacity", capacity))
         self._rng = np.random.default_rng(seed)
-        self._lock = RLock()  # reentrant, because a hook may call the server while the lock is held
+        # reentrant, because a hook may call the server while the lock is held
+        self._lock: RLock | ParentsLock = RLock()
+        SERVERS.add(self)
         self._closed = False
         names = [table.name for table in tables]
         if not names or len(set(names)) < len(names):
             raise ValueError(
                 f"A server must have at least one table, and their names must be unique, not {names}."
             )
-        self._tables = {table.name: TableState(table, self._cells, self._rng) for table in tables}
+        self._tables: dict[str, TableState] = {}
+        for table in tables:
+            self._tables[table.name] = TableState(table, self._cells, self._rng, self._tables)
         self._writers = WeakSet[WriterState]()
         self._dropped = deque[CellsByStep]()  # cells of writers that were garbage-collected before `close`
         for table in tables:
             for hook in table.hooks:
                 hook.check(table.name, self._tables)
         self._queues = {
-            (side, name): WaitQueue(self._lock, partial(self._can_proceed, side, name), patience)
+            (side, name): WaitQueue(self._lock, functools.partial(self._can_proceed, side, name), patience)
             for name in names
             for side in ("insert", "sample")
         }
@@ -124,17 +154,14 @@ class Server(ExplainsReverbNames):
         state = self._tables[table]
         return state.may_insert() if side == "insert" else state.may_sample()
 
-    def open_writer(self) -> WriterState:
-        """Start a new writer session, whose steps are numbered from 0.
-
-        The session is closed when its state is garbage-collected.
-        """
+    def _open_writer(self) -> WriterState:
+        """Start a new writer, whose steps are numbered from 0; garbage collection closes it."""
         with self._lock:
             writer = WriterState(self._cells, self._dropped)
             self._writers.add(writer)
             return writer
 
-    def insert(
+    def _insert(
         self,
         writer: WriterState,
         message: Message,
@@ -149,7 +176,7 @@ class Server(ExplainsReverbNames):
         continues with the remaining items; passing a finished message returns its keys again.
 
         Args:
-            writer: The writer session, from `open_writer`.
+            writer: The writer, from `_open_writer`.
             message: The next message of this writer, or its last message again.
             timeout: Seconds to wait for all items together. None waits indefinitely, 0 does not wait.
             check: Called before the message is accepted. It raises an error if the message is invalid;
@@ -184,9 +211,10 @@ class Server(ExplainsReverbNames):
 
         position = self._change(accept)
         while position < len(message.accepted):
-            name = message.accepted[position][0].description.name
-            wait = partial(self._wait, "insert", name, deadline, writer, should_cancel)
-            position = self._change(partial(self._insert_items, writer, message, position), wait)
+            table, *_ = message.accepted[position]
+            wait = functools.partial(self._wait, "insert", table.config.name, deadline, writer, should_cancel)
+            insert = functools.partial(self._insert_items, writer, message, position)
+            position = self._change(insert, after=wait)
         return list(message.keys or ())
 
     def _insert_items(self, writer: WriterState, message: Message, admitted: int = -1) -> int:
@@ -199,14 +227,14 @@ class Server(ExplainsReverbNames):
         assert keys is not None
         while (position := len(keys)) < len(message.accepted):
             table, cells, lengths, priority = message.accepted[position]
-            if position != admitted and not self._queues["insert", table.description.name].can_enter:
+            if position != admitted and not self._queues["insert", table.config.name].can_enter:
                 return position
-            keys.append(table.insert(cells, lengths, priority, self._tables))
+            keys.append(table.insert(cells, lengths, priority))
         writer.release_before(message.keep_from)
         return len(keys)
 
-    def close_writer(self, writer: WriterState) -> None:
-        """Close a writer session and release its steps; inserted items stay, waiting items are discarded."""
+    def _close_writer(self, writer: WriterState) -> None:
+        """Close a writer and release its steps; inserted items stay, waiting items are discarded."""
 
         def close() -> None:
             writer.close()
@@ -235,13 +263,15 @@ class Server(ExplainsReverbNames):
             most_bytes: Maximum size of the batch in bytes; None for no limit.
 
         Returns:
-            `batch_size` items in newly allocated arrays; with `partial`, 1 to `batch_size` items. If the
-            timeout, `close` or `should_cancel` ends the call, the items sampled so far are returned, because
-            the table has already counted them.
+            `batch_size` items in newly allocated arrays; with `partial`, 1 to `batch_size` items. If an
+            error ends the call, the items sampled so far are returned, because the table has already counted
+            them.
 
         Raises:
             CallerGone: If `should_cancel` returned True before any item was sampled.
             Closed: If the server was closed before any item was sampled.
+            MemoryError: If the batch does not fit into memory. No item was sampled, unless the batch was
+                drawn in several parts.
             TimeoutError: If the timeout expired before any item was sampled.
             ValueError: If `batch_size` or `timeout` is out of range, or the batch could exceed `most_bytes`.
         """
@@ -253,17 +283,17 @@ class Server(ExplainsReverbNames):
 
         def draw() -> Sample:
             state = self._table(table)
-            if most_bytes is not None and not samples:
+            if most_bytes is not None:
                 state.check_size(batch_size, most_bytes)
-            return state.sample(remaining, self._tables)
+            return state.sample(remaining)
 
         def wait() -> None:
             self._wait("sample", table, deadline, None, should_cancel)
 
         while remaining and not (samples and partial):
             try:
-                samples.append(self._change(draw, wait))
-            except (TimeoutError, Closed, CallerGone):
+                samples.append(self._change(draw, after=wait))
+            except Exception:
                 if not samples:
                     raise
                 break  # the items sampled so far have been counted, so return them
@@ -293,7 +323,7 @@ class Server(ExplainsReverbNames):
         def mutate() -> int:
             state = self._table(table)
             state.check_priorities(priorities)
-            return state.mutate(keys, priorities, deleted, self._tables)
+            return state.mutate(keys, priorities, deleted)
 
         return self._change(mutate)
 
@@ -306,7 +336,7 @@ class Server(ExplainsReverbNames):
         def reset() -> None:
             state = self._table(table)
             waiting = any(writer.has_items_for(state) for writer in self._writers)
-            state.reset(self._tables, keep_parts=waiting)
+            state.reset(keep_parts=waiting)
 
         self._change(reset)
 
@@ -319,7 +349,7 @@ class Server(ExplainsReverbNames):
 
         def replace() -> None:
             state = self._table(table)
-            check_reachable(limiter, state.description.max_size)
+            check_reachable(limiter, state.config.max_size)
             state.limiter = limiter
 
         self._change(replace)
@@ -350,16 +380,17 @@ class Server(ExplainsReverbNames):
         complete.
         """
         with self._lock:
-            server_file.save(path, self.fields, self._cells, self._rng, self._tables)
+            self._check_idle()
+            checkpoint.save(path, self.fields, self._cells, self._rng, self._tables)
 
     def load(self, path: str | PathLike[str]) -> None:
         """Replace the content of all tables with that of a saved file, and resume exactly.
 
         The next calls return the same results as they would have on the saved server. The file must come from
         a server with the same columns, and with tables of the same names, selectors and `max_size`. Rate
-        limiters, `max_times_sampled`, capacity and hooks remain those of this server. Writers must start a
-        new session: the next message of an existing one raises UnknownWriter. While loading, the old and the
-        new content are both in memory.
+        limiters, `max_times_sampled`, capacity and hooks remain those of this server. The next message of
+        an existing writer raises UnknownWriter. While loading, the old and the new content are both in
+        memory.
 
         Raises:
             OSError: If the file can't be read.
@@ -368,11 +399,14 @@ class Server(ExplainsReverbNames):
         """
         with self._lock:
             self._check_open()
-            loaded = server_file.load(path, self.fields, self._cells.capacity, self._tables)
+            self._check_idle()
+            loaded = checkpoint.load(path, self.fields, self._cells.capacity, self._tables)
 
             def replace() -> None:
                 for writer in self._writers:
                     writer.is_open = False
+                # breaks the reference cycle between tables, so that the old content is freed at once
+                self._tables.clear()
                 self._cells, self._rng, self._tables = loaded
                 self._dropped = deque[CellsByStep]()
                 self._wake_all()
@@ -400,27 +434,39 @@ class Server(ExplainsReverbNames):
 
     def _table(self, name: str) -> TableState:
         self._check_open()
-        return find_table(self._tables, name)
+        table = find_table(self._tables, name)
+        if table.calls_hooks:
+            table.check_idle()  # raises
+        return table
 
-    def _change(self, work: Callable[[], T], wait: Callable[[], None] | None = None) -> T:
+    def _check_idle(self) -> None:
+        for table in self._tables.values():
+            table.check_idle()
+
+    def _change(self, work: Callable[[], T], *, after: Callable[[], None] | None = None) -> T:
         """Run `work` in the critical section and return its result; Ctrl-C is deferred until it is complete.
 
-        `wait` is called first. It releases the lock while it waits, and Ctrl-C interrupts it.
+        `after` is called first, to wait. It releases the lock while it waits, and Ctrl-C interrupts it.
         """
         with self._lock:
             try:
-                if wait is not None:
-                    wait()
+                if after is not None:
+                    after()
                 with defer_sigint():
-                    return work()
-            finally:  # even if nothing has changed: a call that gives up its turn must wake the next one
+                    try:
+                        return work()
+                    finally:
+                        for queue in self._queues.values():
+                            queue.wake()
+            except BaseException:  # a call that gives up its turn must wake the next one
                 for queue in self._queues.values():
                     queue.wake()
+                raise
 
     def _wait(
         self,
         side: str,
-        table: str,
+        name: str,
         deadline: float,
         writer: WriterState | None,
         should_cancel: Callable[[], bool] | None,
@@ -428,17 +474,19 @@ class Server(ExplainsReverbNames):
         """Wait in a queue until the call is admitted; the lock is released meanwhile."""
 
         def check() -> None:
-            self._table(table)
+            self._table(name)
             if writer is not None:
                 writer.check_open()
 
         check()
-        queue = self._queues[side, table]
+        queue = self._queues[side, name]
         if queue.can_enter:  # the common case
             return
+        if any(table.calls_hooks for table in self._tables.values()):
+            deadline = 0.0  # waiting would release the lock in the middle of a change
 
         def reason() -> str:
-            return f"{side}({table!r}) waits for {self._tables[table].info().wait_reason(side)}"
+            return f"{side}({name!r}) waits for {self._tables[name].info().wait_reason(side)}"
 
         if not queue.wait(deadline, lambda: log.warning("%s", reason()), check, writer, should_cancel):
             raise TimeoutError(f"The timeout expired; {reason()}")

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from replay_tutorial.buffers.fields import Fields
-from replay_tutorial.tables.core.message import UnknownWriter
+from replay_tutorial.tables.core.writer_state import UnknownWriter
 
 
 class RecordingServer:
@@ -16,12 +16,12 @@ class RecordingServer:
         self.writers = []
         self.room = None  # items that may still come in; None: any number
 
-    def open_writer(self):
+    def _open_writer(self):
         self.writers.append(SimpleNamespace(message=None, values={}, keep_from=0))
         return self.writers[-1]
 
-    def insert(self, writer, message, timeout=None):
-        """Take in a message as `Server.insert` does; items beyond `room` time out."""
+    def _insert(self, writer, message, timeout=None):
+        """Take in a message as `Server._insert` does; items beyond `room` time out."""
         self.messages.append(message)
         if any(new.priorities is not None and not (new.priorities >= 0).all() for new in message.items):
             raise ValueError("a priority that no table takes")
@@ -65,6 +65,6 @@ class RecordingServer:
         assert not steps
         return new.table, None if new.priorities is None else new.priorities[number].item(), parts
 
-    def close_writer(self, writer):
+    def _close_writer(self, writer):
         if writer in self.writers:
             self.writers.remove(writer)

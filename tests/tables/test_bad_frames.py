@@ -37,7 +37,7 @@ from served import (
 from replay_tutorial.tables import Client, Endpoint, RemoteServer
 from replay_tutorial.tables.core.message import ColumnSlice, NewItems, Part
 from replay_tutorial.tables.core.rate_limiters import MinSize, Queue, RateLimiter, SampleToInsertRatio, Stack
-from replay_tutorial.tables.core.sampled import Sample, SampleInfo, TableInfo
+from replay_tutorial.tables.core.results import Sample, SampleInfo, TableInfo
 from replay_tutorial.tables.remote import local_socket
 from replay_tutorial.tables.remote.codec import (
     ARGUMENT_TYPES,

@@ -12,6 +12,7 @@ import pytest
 from served import KEY, serving, table, until
 
 from replay_tutorial.tables import (
+    CallerGone,
     Client,
     Closed,
     RemoteServer,
@@ -22,8 +23,7 @@ from replay_tutorial.tables import (
     TrajectoryWriter,
     as_torch,
 )
-from replay_tutorial.tables.core.sampled import Sample, SampleInfo, concatenate_samples
-from replay_tutorial.tables.core.waiting import CallerGone
+from replay_tutorial.tables.core.results import Sample, SampleInfo, concatenate_samples
 
 COLUMNS = {"obs": {"shape": 2}, "act": {"shape": (), "dtype": np.int64}}
 PATIENCE = 300.0  # seconds after which a test has hung
@@ -64,8 +64,6 @@ def in_flight(request):
     ("batch_size", "options", "batches", "left"),
     [
         (2, {"timeout": 0.0}, [[[0], [1]], [[2], [3]], [[4]]], 0),
-        (2, {"timeout": 0.0, "drop_last": True}, [[[0], [1]], [[2], [3]]], 0),  # the last item is drawn, too
-        (2, {"max_samples": 3, "drop_last": True}, [[[0], [1]]], 3),  # what would be dropped is not drawn
         (3, {"max_samples": 4}, [[[0], [1], [2]], [[3]]], 1),  # as in Reverb
         (9, {"timeout": 0.0}, [[[0], [1], [2], [3], [4]]], 0),
     ],
@@ -163,15 +161,14 @@ def closed_when_somebody_waits(server):
     closing_server.join()
 
 
-@pytest.mark.parametrize(("drop_last", "rest"), [(False, [[[2]]]), (True, [])])
-def test_what_was_drawn_before_an_error_is_handed_over_first(drop_last, rest, in_flight):
+def test_what_was_drawn_before_an_error_is_handed_over_first(in_flight):
     """The table has counted it."""
     server = server_of()
     write(server, [1] * 3)
-    batches = iter(TrajectoryDataset(server, "queue", 2, in_flight=in_flight, drop_last=drop_last))
+    batches = iter(TrajectoryDataset(server, "queue", 2, in_flight=in_flight))
     assert acts([next(batches)]) == [[[0], [1]]]
     with closed_when_somebody_waits(server):
-        assert acts(next(batches) for _ in rest) == rest
+        assert acts([next(batches)]) == [[[2]]]
         with pytest.raises(Closed):
             next(batches)
 
@@ -321,13 +318,12 @@ def test_steps_come_in_order_and_say_where_a_trajectory_begins(batch_size, in_fl
     assert [np.count_nonzero(keys == key) for key in dict.fromkeys(keys.tolist())] == [3, 1, 5, 2]
 
 
-def test_datasets_of_steps_drop_the_last_and_count_trajectories():
+def test_datasets_of_steps_count_trajectories():
     server = server_of()
     write(server, [3, 2, 2])
     batches = TimestepDataset(server, "queue", 4, max_samples=2)
     assert [batch.data["act"].tolist() for batch in batches] == [[0, 1, 2, 3], [4]]
     assert server.info()["queue"].size == 1
-    assert not list(TimestepDataset(server, "queue", 3, timeout=0.0, drop_last=True))
 
 
 def test_steps_are_not_told_apart_without_an_axis_of_time_or_where_lengths_differ():

@@ -160,7 +160,7 @@ class Life:
     def check(self, does: str) -> None:
         """Everything goes on: no item is lost or twice there, and in the end every cell is free."""
         if does == "create_item":
-            was_made = len(self.writer._in_flight) != 1  # the item before it was in flight
+            was_made = len(self.writer._pending) != 1  # the item before it was in flight
             self.writer.flush()
             if not was_made:
                 self.press(does)()
@@ -300,7 +300,7 @@ class PutsBack(Hook):
     """Inserts what one table deletes into another one."""
 
     def on_delete(self, tables: Any, table: str, key: int) -> None:
-        tables["a"].try_insert(tables[table].item(key), tables)
+        tables["a"].try_insert(tables[table].item(key))
 
 
 def test_a_hook_does_not_change_a_table_in_the_middle_of_a_change() -> None:
@@ -310,6 +310,45 @@ def test_a_hook_does_not_change_a_table_in_the_middle_of_a_change() -> None:
     assert server.sample("a", 3).data["obs"].tolist() == [1, 2, 3]
     info = server.info()["a"]
     assert info.size == info.inserts - info.deletes == 0
+
+
+@pytest.mark.parametrize("event", ["on_insert", "on_sample", "on_update", "on_delete", "on_reset"])
+def test_a_hook_can_not_change_its_own_table_or_save_it_or_wait(
+    event: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    called: list[str] = []
+
+    def misbehave(tables: Any, name: str, *keys: int) -> None:
+        for call in (
+            lambda: server.mutate_priorities("a", deletes=keys),
+            lambda: server.reset("a"),
+            lambda: server.sample("a", 1, timeout=0),
+            lambda: client.insert({"obs": 1}, {"a": 1.0}),
+            lambda: server.save(tmp_path / "file"),
+            lambda: server.load(tmp_path / "file"),
+        ):
+            with pytest.raises(RuntimeError, match="A hook of the table 'a' can't"):
+                call()
+        with pytest.raises(TimeoutError):
+            client.insert({"obs": 1}, {"full": 1.0})
+        client.insert({"obs": 1}, {"b": 1.0})
+        assert server.items("a").info.table_size.size == server.info()["a"].size
+        called.append(name)
+
+    hook = Hook()
+    setattr(hook, event, misbehave)
+    tables = [table("a", max_size=2, max_times_sampled=1, hooks=[hook]), table("b"), Table.queue("full", 1)]
+    server = Server(tables, COLUMNS, capacity=20)
+    client = Client(server)
+    client.insert({"obs": 1}, {"full": 1.0})
+    keys = [client.insert({"obs": 1}, {"a": 1.0})["a"] for _ in range(4)]
+    server.mutate_priorities("a", {keys[3]: 2.0}, [keys[2]])
+    server.sample("a", 5, partial=True)
+    server.reset("a")
+    assert called and not caplog.records
+    for name in ("b", "full"):
+        server.reset(name)
+    assert server._cells.free_count(0) == 20
 
 
 class Exits(Hook):
@@ -327,6 +366,21 @@ def test_a_hook_that_ends_the_program_leaves_its_table_open_for_other_hooks() ->
     Client(server).insert({"obs": 1}, {"a": 1.0})
     server.sample("a", 1)
     assert server.info()["b"].size == 1
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs fork")
+def test_a_forked_child_can_not_use_its_parents_server() -> None:
+    server = Server([table()], COLUMNS, capacity=9)
+    child = os.fork()
+    if child == 0:
+        refused = 0
+        for call in (lambda: Client(server).insert({"obs": 1}, {"t": 1.0}), lambda: server.sample("t", 1)):
+            try:
+                call()
+            except RuntimeError as error:
+                refused += "Use a RemoteServer" in str(error)
+        os._exit(refused)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs fork")

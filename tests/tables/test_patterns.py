@@ -1,5 +1,7 @@
 """StructuredWriter: which patterns make an item, and when."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from histories import repeatable
@@ -7,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from recording_server import RecordingServer
 
+from replay_tutorial.tables.core import waiting
 from replay_tutorial.tables.writing.patterns import Pattern, StructuredWriter, reference, td_error
 
 COLUMNS = {"a": {"shape": (), "dtype": np.int64}, "b": {"shape": (), "dtype": np.int64}, "td": {"shape": ()}}
@@ -326,3 +329,27 @@ def test_the_items_of_some_steps_travel_together():
     assert [sum(count for _, count in message) for message in sent] == [5, 3, 1]
     assert [table for table, _, _ in server.items] == ["t", "t", "u", "t", "u", "t", "u", "end", "t"]
     assert server.items[-1][2]["a"] == 9
+
+
+def test_the_end_of_an_episode_has_one_deadline(monkeypatch):
+    """The clock advances by 4 s with each message."""
+    clock, timeouts = [0.0], []
+    monkeypatch.setattr(waiting, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+
+    class SlowServer(RecordingServer):
+        def _insert(self, writer, message, timeout=None):
+            timeouts.append(timeout)
+            clock[0] += 4
+            return super()._insert(writer, message, timeout)
+
+    at_end = Pattern("end", NEWEST, when=[lambda state: state.is_end_episode])
+    for timeout, expected in [(10, [10, 6]), (5, [5, 1]), (3, [3, 0]), (0, [0, 0]), (None, [None, None])]:
+        server = SlowServer(COLUMNS)
+        writer = StructuredWriter(server, [Pattern("t", NEWEST), at_end])
+        server.room = 0
+        with pytest.raises(TimeoutError):
+            writer.append({"a": 0})
+        server.room = None
+        timeouts.clear()
+        writer.end_episode(timeout=timeout)
+        assert timeouts == expected

@@ -205,3 +205,8 @@ def test_numbers_that_cannot_be_are_refused_by_name(
 ) -> None:
     with pytest.raises(error, match=match):
         kind(*arguments)
+
+
+def test_single_precision_arguments_are_not_computed_with() -> None:
+    limiter = RateLimiter(np.float32(1), 1, np.float32(0), np.float32(1))
+    assert not limiter.may_insert(2**24, 2**24 - 1, 0), "the cursor would be 2; float32 rounds it to 1"

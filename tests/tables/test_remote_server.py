@@ -1,14 +1,17 @@
 """A server in another process answers as one in this process does, also if connections are cut."""
 
+import gc
 import math
 import multiprocessing
 import os
 import pickle
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -35,12 +38,14 @@ from replay_tutorial.tables import (
     CapacityError,
     Client,
     Closed,
+    Endpoint,
     MinSize,
     Queue,
     RemoteServer,
     SampleToInsertRatio,
     Server,
     ServerLost,
+    Table,
     TrajectoryDataset,
     TrajectoryWriter,
     UnknownWriter,
@@ -247,6 +252,17 @@ def test_a_handle_whose_connections_were_all_cut_is_told(key: bytes, tmp_path: P
     assert served.info()["replay"].inserts == 1
 
 
+@pytest.mark.skipif(os.name != "posix", reason="there are no socket paths")
+def test_a_relative_path_is_relative_to_the_folder_where_the_handle_was_made(
+    key: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:  # a short path
+        monkeypatch.chdir(folder)
+        with Endpoint(small_server(), "socket"), RemoteServer("socket") as server:
+            monkeypatch.chdir("/")
+            assert server.info()["replay"].inserts == 0
+
+
 @contextmanager
 def interrupted(holds: Callable[[], bool]) -> Iterator[None]:
     """Ctrl-C in this thread as soon as something holds."""
@@ -280,6 +296,42 @@ def test_an_item_whose_call_was_interrupted_goes_in_once_with_flush(there: Simpl
         server.sample("queue", 2)
     assert served.info()["queue"].inserts == 5
     assert served.items("queue").data["act"].tolist().count(5) == 1
+
+
+def test_a_first_item_that_is_refused_leaves_its_writer_usable(there: SimpleNamespace) -> None:
+    for server in (there.served, there.server):
+        with Client(server).writer(1) as writer:
+            writer.append({"obs": np.zeros(3), "act": 1})
+            act = writer.history["act"][-1]
+            for table, parts in [(3, {"act": act}), ("queue", {3: act})]:
+                with pytest.raises(
+                    (KeyError, TypeError), match=r"There is no table 3|must be a string, not 3"
+                ):
+                    writer.create_item(table, 1.0, parts)
+            writer.create_item("queue", 1.0, {"act": act})
+
+
+def test_a_batch_s_priority_of_the_wrong_shape_is_the_same_error_as_here(there: SimpleNamespace) -> None:
+    for server in (there.server, there.served):
+        with pytest.raises(ValueError, match=r"must have the shape \(1,\), one per item, not \(\)"):
+            Client(server).insert_batch({"act": [1]}, {"queue": 1.0})
+
+
+def test_a_writer_that_is_dropped_is_closed_by_a_later_message(key: bytes, tmp_path: Path) -> None:
+    served = small_server(capacity=6)
+    with serving(served, tmp_path) as endpoint, RemoteServer(endpoint.address) as server:
+        client = Client(server)
+        dropped, other = client.writer(5), client.writer(1)
+        for writer in (dropped, other):
+            writer.append({"act": 1})
+            writer.create_item("replay", 1.0, {"act": writer.history["act"][-1]})
+        (session,) = endpoint._sessions.values()
+        assert len(session._writers) == 2
+        del dropped
+        gc.collect()
+        other.append({"act": 2})
+        other.create_item("replay", 1.0, {"act": other.history["act"][-1]})
+        until(lambda: len(session._writers) == 1)
 
 
 @needs_signals
@@ -329,6 +381,21 @@ def test_a_long_item_that_is_gone_does_not_count() -> None:
     with pytest.raises(ValueError, match="at most 2 items at once"):
         server.sample("t", 3, most_bytes=most)
     assert len(server.sample("t", 2, most_bytes=most)) == 2
+
+
+def test_a_sample_that_outgrows_the_limit_while_it_waits_returns_what_was_drawn() -> None:
+    server = Server([Table.queue("q", 5)], {"x": {"shape": 1000}}, 50)
+    with TrajectoryWriter(server, 10) as writer, ThreadPoolExecutor(1) as pool:
+        for _ in range(9):
+            writer.append({"x": np.zeros(1000)})
+        writer.create_item("q", 1.0, {"x": writer.history["x"][-1:]})
+        sampled = pool.submit(server.sample, "q", 3, 60.0, most_bytes=20_000)
+        until(lambda: server.info()["q"].samples == 1 and server.info()["q"].waiting_samples == 1)
+        writer.create_item("q", 1.0, {"x": writer.history["x"][-9:]})
+        assert sampled.result(300.0).data["x"].shape == (1, 1, 1000)
+    with pytest.raises(ValueError, match="limit for one reply"):
+        server.sample("q", 3, most_bytes=20_000)
+    assert server.sample("q", 1).data["x"].shape == (1, 9, 1000)
 
 
 def test_a_message_sent_again_while_the_first_call_goes_on_goes_in_once(there: SimpleNamespace) -> None:

@@ -86,6 +86,25 @@ def test_a_column_is_given_once() -> None:
     assert client.info()["t"].size == 0
 
 
+def test_a_table_can_not_be_changed_under_its_server() -> None:
+    config = table(max_size=3)
+    with pytest.raises(AttributeError, match="cannot assign to field 'max_size'"):
+        config.max_size = 10
+
+
+def test_a_tuple_is_a_value_of_its_column() -> None:
+    client = client_of(table())
+    client.insert({"obs": (1.0, 2.0), "rew": 3.0}, {"t": 1.0})
+    client.insert_batch({"obs": ([4.0, 5.0],), "rew": (6.0,)}, {"t": None})
+    assert client.items("t").data["obs"].tolist() == [[1.0, 2.0], [4.0, 5.0]]
+    assert client.items("t").data["rew"].tolist() == [3.0, 6.0]
+
+
+def test_a_signature_whose_part_has_no_string_for_a_name_is_refused() -> None:
+    with pytest.raises(TypeError, match="must be a string, not 3"):
+        table(signature={3: ("obs", 1)})
+
+
 def test_one_description_serves_many_tables() -> None:
     """Reverb: one limiter given to two tables ends the process, one selector twice kills the table."""
     same, limiter = Prioritized(0.5), Queue(3)
@@ -131,6 +150,8 @@ def test_a_priority_that_a_selector_can_not_take_changes_nothing(priority: Any, 
         (lambda c: c.insert_batch({"obs": [[1.0, 2.0]], "rew": [1.0, 2.0]}, {"t": None}), ValueError),
         (lambda c: c.insert_batch({"rew": []}, {"t": None}), ValueError),
         (lambda c: c.insert_batch({"rew": [1.0, 2.0]}, {"t": [1.0]}), ValueError),
+        (lambda c: c.insert_batch({"rew": [1.0]}, {"t": 1.0}), ValueError),
+        (lambda c: c.insert(STEP, {3: 1.0}), KeyError),
         (lambda c: c.insert({"rew": 1.0}, {"t": 1.0}), ValueError),  # other parts than the items there
         (lambda c: c.sample("t", 0), ValueError),
         (lambda c: c.sample("t", 1.5), TypeError),
@@ -138,6 +159,7 @@ def test_a_priority_that_a_selector_can_not_take_changes_nothing(priority: Any, 
         (lambda c: c.mutate_priorities("?", {0: 1.0}), KeyError),
         (lambda c: c.mutate_priorities("t", {0.5: 1.0}), TypeError),
         (lambda c: c.mutate_priorities("t", ([0, 1], [1.0])), ValueError),
+        (lambda c: c.mutate_priorities("t", [(0, 5.0), (1, 7.0), (2, 9.0)]), ValueError),
         (lambda c: c.mutate_priorities("t", deletes=["a"]), TypeError),
         (lambda c: c.mutate_priorities("t", deletes=[[1]]), ValueError),
         (lambda c: c.reset("?"), KeyError),
@@ -263,30 +285,61 @@ def test_a_hook_that_raises_is_logged_and_leaves_whole_tables(
     assert "failed in " + event in caplog.text and "the hook's own fault" in caplog.text
 
 
-def test_a_batch_that_is_too_big_for_the_memory_is_not_counted() -> None:
-    client = client_of(table())
+@pytest.mark.parametrize("options", [{}, {"max_times_sampled": 2 * 10**14}, {"hooks": [Hook()]}])
+def test_a_batch_that_is_too_big_for_the_memory_is_not_counted(options: dict[str, Any]) -> None:
+    client = client_of(table(**options))
     client.insert({"rew": 1.0}, {"t": None})
     with pytest.raises(MemoryError):
         client.sample("t", 10**14)
     info = client.info()["t"]
     assert (info.samples, info.unique_samples) == (0, 0)
+    assert client.sample("t", 2).data["rew"].tolist() == [1.0, 1.0]
 
 
-def test_a_copy_that_fails_leaves_no_item_half_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
-    client = client_of(table(max_times_sampled=1))
-    client.insert_batch({"rew": [1.0, 2.0, 3.0]}, {"t": None})
+@pytest.mark.parametrize("ends", [[1, 1, 1], [3, 1, 2]])
+def test_a_queue_keeps_the_items_of_a_batch_that_does_not_fit_into_memory(
+    ends: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = client_of(Table.queue("q", 9))
+    with client.writer(5) as writer:
+        for reward in range(4):
+            writer.append({"rew": reward})
+        for end in ends:
+            writer.create_item("q", 1.0, {"rew": writer.history["rew"][:end]})
+    before = state(client.server)
 
-    def out_of_memory(*_: Any) -> Any:
-        raise MemoryError
+    def out_of_memory(shape: Any, dtype: Any = float) -> Any:
+        if dtype is np.uint8:
+            raise MemoryError
+        return np.zeros(shape, dtype)
 
-    with monkeypatch.context() as patch:
-        patch.setattr("replay_tutorial.tables.core.table_state.gather_cells", out_of_memory)
-        with pytest.raises(MemoryError):
-            client.sample("t", 2)
-    assert client.info()["t"].size == len(client.items("t").info.keys) == 1
-    assert client.server._cells.free_count(1) == 49
-    client.insert_batch({"rew": [4.0] * 9}, {"t": None})
-    assert client.info()["t"].size == 9
+    with monkeypatch.context() as patch, pytest.raises(MemoryError):
+        patch.setattr(np, "empty", out_of_memory)
+        client.sample("q", 3)
+    assert repr(state(client.server)) == repr(before)
+    assert [item.data["rew"].tolist() for item in client.sample("q", 3)] == [list(range(end)) for end in ends]
+
+
+def test_a_long_item_that_is_gone_needs_no_memory() -> None:
+    client = client_of(table(max_size=2, max_times_sampled=2 * 10**14))
+    with client.writer(1) as writer:
+        writer.append({"rew": 5.0})
+        for length in (40_000, 1, 1):
+            writer.create_item("t", 1.0, {"rew": writer.history["rew"][[0] * length]})
+    with pytest.raises(MemoryError):  # for 1.6e19 bytes, NumPy would raise a ValueError
+        client.sample("t", 10**14)
+    rooms = []
+
+    def limited(shape: Any, dtype: Any = float) -> Any:
+        rooms.append(shape)
+        if np.prod(shape) > 10_000:
+            raise MemoryError
+        return np.zeros(shape, dtype)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(np, "empty", limited)
+        assert client.sample("t", 1000).data["rew"].shape == (1000, 1)
+    assert rooms[:2] == [(40_000_000, 4), (1000, 4)]
 
 
 def test_an_item_is_copied_when_it_is_sampled_for_the_first_time() -> None:
@@ -323,8 +376,7 @@ def nbytes(thing: Any) -> int:
     if isinstance(thing, dict):
         return sum(map(nbytes, thing.values()))
     own = vars(thing) if hasattr(thing, "__dict__") else {}
-    shared = ("_all_plans", "_first", "leaves")  # views, or of the whole server
-    return sum(nbytes(value) for name, value in own.items() if name not in shared)
+    return sum(nbytes(value) for name, value in own.items() if name != "leaves")  # a view
 
 
 @pytest.mark.parametrize("sampler", [Uniform(), Prioritized(0.6), MaxHeap()])

@@ -16,9 +16,9 @@ from served import COLUMNS, free_address, key, message, send, serving, short_fol
 
 from replay_tutorial.__main__ import main
 from replay_tutorial.tables import Client, RemoteServer, Server, Table
-from replay_tutorial.tables.config import ConfigError, read_config
 from replay_tutorial.tables.core.rate_limiters import MinSize, Queue, SampleToInsertRatio, Stack
 from replay_tutorial.tables.core.selectors import Fifo, MaxHeap, Prioritized, Uniform
+from replay_tutorial.tables.serve_config import ConfigError, create_server
 
 __all__ = ["key", "short_folder"]  # fixtures
 
@@ -67,7 +67,7 @@ def written(folder: Path, text: str) -> Path:
 
 
 def test_a_file_describes_what_a_program_would(tmp_path: Path) -> None:
-    server, address, save, _ = read_config(written(tmp_path, GOOD))
+    server, address, save, _ = create_server(written(tmp_path, GOOD))
     assert (address, save) == ("127.0.0.1:0", tmp_path / "tables.npz")
     assert {name: (field.shape, str(field.dtype)) for name, field in server.fields.fields.items()} == {
         "obs": ((2, 3), "float64"),
@@ -86,13 +86,13 @@ def test_a_file_describes_what_a_program_would(tmp_path: Path) -> None:
         Queue(4),
         Stack(3),
     ]
-    described = [contents.description for contents in server._tables.values()]
+    described = [contents.config for contents in server._tables.values()]
     assert [table.sampler for table in described][:2] == [Prioritized(0.6), Uniform()]
     assert [table.remover for table in described][:2] == [Fifo(), MaxHeap()]
     assert [table.max_times_sampled for table in described] == [7, 0, 1, 1]
     assert described[0].hooks[0].target == "best"
     assert described[3].parts == {"last": ("obs", "one"), "act": ("act", "any")}
-    assert read_config(written(tmp_path, GOOD), "127.0.0.1:5")[1] == "127.0.0.1:5"
+    assert create_server(written(tmp_path, GOOD), "127.0.0.1:5")[1] == "127.0.0.1:5"
 
 
 @pytest.mark.parametrize(
@@ -100,6 +100,7 @@ def test_a_file_describes_what_a_program_would(tmp_path: Path) -> None:
     [
         ('"any"', "0", "tables.last: The signature .* 'act' with the length 0"),
         ('"any"', '"any", more = "one"', "refers to the column 'more'"),
+        ('["best"]', '"best"', "tables.replay: insert_on_sample must be a list of tables, not 'best'"),
         ("capacity = 1000", 'capacity = "1000"', "capacity must be an integer"),
         ("capacity = 1000", "capacity = true", "capacity must be an integer"),
         ("capacity = 1000", "capacity = 0", "capacity must be between"),
@@ -136,7 +137,7 @@ def test_a_file_describes_what_a_program_would(tmp_path: Path) -> None:
         ('"queue"', '"heap"', "tables.rollouts: kind must be one of table, queue, stack"),
         ("max_size = 4", 'max_size = 4\nsampler = "Fifo"', "tables.rollouts: .*'sampler'"),
         ('["best"]', '["worst"]', r"InsertOnSample\('worst'\)"),
-        ('["best"]', "1", "tables.replay: .*int"),
+        ('["best"]', "1", "tables.replay: .*must be a list of tables, not 1"),
         ("[columns]", "[columns", "is not valid TOML"),
         ("[tables.last]", "[tables.more]\n[tables.last]", "tables.more: .*missing"),
         ("[columns]", "folder = 'x'\n[columns]", r"The file: .*unknown keys \['folder'\]"),
@@ -149,17 +150,17 @@ def test_a_file_describes_what_a_program_would(tmp_path: Path) -> None:
 def test_an_error_in_the_file_names_the_key(tmp_path: Path, old: str, new: str, message: str) -> None:
     assert old in GOOD
     with pytest.raises(ConfigError, match=message):
-        read_config(written(tmp_path, GOOD.replace(old, new, 1)))
+        create_server(written(tmp_path, GOOD.replace(old, new, 1)))
 
 
 @pytest.mark.skipif(os.name != "posix", reason="there are no sockets in the file system")
 def test_paths_are_relative_to_the_folder_of_the_file(short_folder: Path) -> None:
     without = written(short_folder, GOOD.replace('address = "127.0.0.1:0"', ""))
-    assert read_config(without, "127.0.0.1:0")[1] == "127.0.0.1:0", "--address is enough"
-    _, address, save, _ = read_config(written(short_folder, GOOD.replace("127.0.0.1:0", "a.sock")))
+    assert create_server(without, "127.0.0.1:0")[1] == "127.0.0.1:0", "--address is enough"
+    _, address, save, _ = create_server(written(short_folder, GOOD.replace("127.0.0.1:0", "a.sock")))
     assert (address, save) == (str(short_folder / "a.sock"), short_folder / "tables.npz")
-    assert read_config(written(short_folder, GOOD.replace("127.0.0.1:0", "/a.sock")))[1] == "/a.sock"
-    assert read_config(written(short_folder, GOOD), "here.sock")[1] == "here.sock"
+    assert create_server(written(short_folder, GOOD.replace("127.0.0.1:0", "/a.sock")))[1] == "/a.sock"
+    assert create_server(written(short_folder, GOOD), "here.sock")[1] == "here.sock"
 
 
 def run(arguments: list[str], out: int) -> None:
@@ -214,7 +215,7 @@ def test_a_server_that_is_ended_is_saved_and_goes_on_when_it_is_started_again(
 def test_a_server_is_saved_while_it_runs(key: bytes, tmp_path: Path) -> None:
     with started(tmp_path, GOOD.replace("seed = 3", "save_every = 0.05")) as (process, client, _):
         client.insert({"obs": np.zeros((2, 3)), "act": 7}, {"best": 1.0})
-        server, _, save, seconds = read_config(tmp_path / "config.toml")
+        server, _, save, seconds = create_server(tmp_path / "config.toml")
         assert seconds == 0.05
 
         def is_saved() -> bool:
@@ -241,7 +242,7 @@ def test_signals_that_come_while_a_server_ends_do_not_keep_it_from_saving(key: b
                 sent += 1
                 process.join(0.0005)
             assert process.exitcode == 0
-        server, *_ = read_config(folder / "config.toml")
+        server, *_ = create_server(folder / "config.toml")
         server.load(folder / "tables.npz")
         assert server.items("best").data["act"].tolist() == list(range(count))
         most = max(most, sent)

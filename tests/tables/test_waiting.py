@@ -1,5 +1,6 @@
 """Who waits for whom, with threads: timeouts, lines, closing, resetting, another limiter, warnings."""
 
+import signal
 import sys
 import threading
 import time
@@ -363,6 +364,25 @@ def test_loading_ends_the_calls_of_writers_that_wait(start: Any, tmp_path: Path)
     for call in calls:
         with pytest.raises(UnknownWriter):
             call.result(PATIENCE)
+
+
+def test_a_ctrl_c_while_a_call_wakes_the_others_wakes_them(start: Any) -> None:
+    server = server_of(Table.queue("q", 1))
+    send(server, message(1, 0, "q", [1]))
+    waits = start(send, server, message(2, 0, "q", [2]))
+    until(lambda: waiting(server, "q") == (1, 0))
+
+    def trace(frame: Any, event: str, argument: Any) -> None:
+        if frame.f_code is WaitQueue.wake.__code__:
+            sys.settrace(None)
+            signal.raise_signal(signal.SIGINT)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    with pytest.raises(KeyboardInterrupt):
+        sys.settrace(trace)
+        server.sample("q", 1)
+    signal.signal(signal.SIGINT, before)
+    waits.result(PATIENCE)
 
 
 @pytest.mark.parametrize("side", ["insert", "sample"])

@@ -190,12 +190,12 @@ def test_a_writer_that_was_closed_elsewhere_begins_anew():
     writer = TrajectoryWriter(server, 2)
     writer.append({"act": 1})
     writer.create_item("t", 1.0, {"act": writer.history["act"][-1]})
-    server.close_writer(writer._writer)
+    server._close_writer(writer._writer)
     with pytest.raises(UnknownWriter):
         writer.create_item("t", 1.0, {"act": writer.history["act"][-1]})
     writer.append({"act": 2})
     writer.create_item("t", 1.0, {"act": writer.history["act"][-1]})
-    server.close_writer(writer._writer)
+    server._close_writer(writer._writer)
     writer.append({"act": 3})
     writer.end_episode()  # nothing is lost by it: there was nothing to send
     writer.append({"act": 4})

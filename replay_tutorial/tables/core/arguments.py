@@ -1,7 +1,6 @@
 """Checks and conversions of arguments that `Server`, `RemoteServer`, clients and writers share."""
 
-import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
@@ -20,12 +19,6 @@ class ByColumn(dict[str, T]):
         raise KeyError(f"There is no column {name!r}; the columns are {list(self)}.")
 
 
-def check_at_least(minimum: int, name: str, number: int) -> None:
-    """Raise an error unless `number` is an integer of at least `minimum`."""
-    if operator.index(number) < minimum:
-        raise ValueError(f"{name} must be at least {minimum}, not {number}.")
-
-
 def check_mapping(data: Any, columns: Iterable[str]) -> None:
     """Raise TypeError unless the values of a step are passed as a mapping from column name to value."""
     if type(data) is not dict and not isinstance(data, Mapping):
@@ -33,9 +26,19 @@ def check_mapping(data: Any, columns: Iterable[str]) -> None:
         raise TypeError(f"Values must be passed by column, as {{{named}}}, not as {type(data).__name__}.")
 
 
-def flat_columns(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Join nested names by "/"; raise KeyError if that passes a column twice."""
-    pairs = list(flatten(data))
+def check_names(names: Iterable[Any]) -> None:
+    """Raise TypeError unless the names of tables, or of parts, are strings."""
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(f"The name of a table or part must be a string, not {name!r:.60}.")
+
+
+def flat_columns(data: Mapping[str, Any], columns: Collection[str]) -> dict[str, Any]:
+    """Join nested names by "/", except in values of `columns`; raise KeyError if a column is passed twice."""
+    check_mapping(data, columns)
+    pairs: list[tuple[str, Any]] = []
+    for name, value in data.items():
+        pairs += [(name, value)] if name in columns else flatten({name: value})
     if len(columns := dict(pairs)) < len(pairs):
         raise KeyError(f"A column is passed twice, nested and by its joined name: {sorted(columns)}.")
     return columns
@@ -56,6 +59,8 @@ def as_priorities(priorities: Any, count: int) -> Floats:
 def as_updates(updates: Mapping[int, float] | tuple[Any, Any]) -> tuple[Integers, Floats]:
     """Convert a mapping from key to priority, or a pair (keys, priorities), to two arrays."""
     pair = (list(updates), list(updates.values())) if isinstance(updates, Mapping) else updates
+    if len(pair) != 2:
+        raise ValueError(f"updates must be a mapping or a pair (keys, priorities), not {len(pair)} values.")
     keys = as_keys(pair[0])
     return keys, as_priorities(pair[1], len(keys))
 

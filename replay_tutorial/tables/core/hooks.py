@@ -1,7 +1,8 @@
 """Hooks: callbacks for inserts, samples, updates and deletes of items.
 
-Hooks are called during the operation, with the server's lock held. A hook therefore sees a consistent table
-and may insert into other tables, but must not wait. Exceptions are logged, and the operation continues.
+Hooks are called during the operation, with the server's lock held. A hook may read all tables and change
+other tables. Calls that change its own table, `save` and `load` raise RuntimeError, and no call waits.
+Exceptions are logged, and the operation continues.
 """
 
 import logging
@@ -37,7 +38,7 @@ class HookedTable(Protocol):
         """Return how often an existing item has been sampled."""
         ...
 
-    def try_insert(self, item: Item, tables: "Tables") -> int | None:
+    def try_insert(self, item: Item) -> int | None:
         """Insert an item if that is possible without waiting.
 
         Returns:
@@ -105,7 +106,7 @@ class InsertOnSample(Hook):
         """Copy the item if it was sampled for the first time."""
         if tables[table].times_sampled(key) != 1:
             return
-        if tables[self.target].try_insert(tables[table].item(key), tables) is not None:
+        if tables[self.target].try_insert(tables[table].item(key)) is not None:
             self.copied += 1
             return
         self.dropped += 1

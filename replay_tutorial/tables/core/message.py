@@ -74,7 +74,7 @@ class ColumnSlice(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Message:
-    """The content of one call of `Server.insert`, and its progress.
+    """The content of one call of `Server._insert`, and its progress.
 
     Attributes:
         slices: Values that the writer has not sent before. The columns of a step may be spread over several
@@ -98,10 +98,3 @@ class Message:
     def is_finished(self) -> bool:
         """Whether all items have been inserted."""
         return self.keys is not None and len(self.keys) == len(self.accepted)
-
-
-class UnknownWriter(LookupError):
-    """The server does not know this writer session: it was closed, or the server loaded a file.
-
-    To recover, create a new writer and start a new episode.
-    """

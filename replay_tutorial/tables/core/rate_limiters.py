@@ -20,7 +20,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from replay_tutorial.buffers.rows import checked_integer, checked_number
+from replay_tutorial.buffers.rows import checked_at_least, checked_integer, checked_number
 
 MAX_ITEMS = 2**53  # float64 represents all integers up to this limit
 
@@ -50,6 +50,8 @@ class RateLimiter:
             raise ValueError(f"min_size must be at least 1 and at most 2 ** 53, not {size:g}.")
         if not checked_number("min_diff", self.min_diff) <= checked_number("max_diff", self.max_diff):
             raise ValueError(f"min_diff must be at most max_diff, not {self.min_diff} and {self.max_diff}.")
+        for name in ("samples_per_insert", "min_diff", "max_diff"):  # float32 would round the products
+            object.__setattr__(self, name, checked_number(name, getattr(self, name)))
 
     def may_insert(self, inserts: int, samples: int, deletes: int) -> bool:
         """Return whether one more insert is admitted."""
@@ -135,10 +137,8 @@ class Queue(RateLimiter):
 
     def __init__(self, size: int) -> None:
         """Set the maximum number of items in the queue, at least 1."""
-        if checked_integer("size", size) < 1:
-            raise ValueError(f"size must be at least 1, not {size}.")
-        super().__init__(1.0, 1, 0.0, float(size))
+        super().__init__(1.0, 1, 0.0, float(checked_at_least("size", size, 1)))
 
 
 class Stack(Queue):
-    """The limiter of a stack. It equals `Queue`; only the selectors of the table differ."""
+    """The limiter of a stack. It behaves like `Queue`; only the selectors of the table differ."""

@@ -8,8 +8,9 @@ user creates, such as `Fifo()`, is only a configuration; each table creates its 
 import copy
 import math
 import sys
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple, Protocol, Self
+from typing import Annotated, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -38,13 +39,8 @@ class Selected(NamedTuple):
 
 
 @dataclass
-class Selector(Protocol):
-    """Base class of selectors.
-
-    A deterministic selector implements `first`. A random selector overrides `select_one`, `select` and
-    `probabilities` instead. Selectors of the same class are equal, and have the same repr, if their
-    parameters are equal.
-    """
+class Selector(ABC):
+    """Base class of selectors; two of the same class are equal if their parameters are equal."""
 
     low = -sys.float_info.max  # smallest valid priority
     high = sys.float_info.max  # largest valid priority
@@ -55,40 +51,53 @@ class Selector(Protocol):
         selector.allocate(num_slots)
         return selector
 
+    @abstractmethod
     def allocate(self, num_slots: int) -> None:
         """Allocate the arrays for `num_slots` slots."""
-        ...
 
+    @abstractmethod
     def insert(self, slot: int, priority: float) -> None:
         """Add a slot."""
-        ...
 
-    def update(self, slots: Integers, priorities: Floats) -> None:
+    def update(self, slots: Integers, priorities: Floats) -> None:  # noqa: B027 - by default without effect
         """Set new priorities of slots, one after the other."""
 
+    @abstractmethod
     def delete(self, slot: int) -> None:
         """Remove a slot."""
-        ...
-
-    def first(self) -> int:
-        """Return the slot that a deterministic selector selects next."""
-        return int(self.in_order()[0])
 
     def select_one(self, rng: np.random.Generator) -> int:
         """Select one slot and return it without its probability."""
+        return int(self.select(1, rng).slots[0])
+
+    @abstractmethod
+    def select(self, count: int, rng: np.random.Generator) -> Selected:
+        """Select `count` slots with replacement; the selector must not be empty."""
+
+    @abstractmethod
+    def probabilities(self, slots: Integers) -> Floats:
+        """Return the current probability of selecting each of the given slots, float64[n]."""
+
+    @abstractmethod
+    def in_order(self) -> Integers:
+        """Return all slots, int64[size], in an order whose insertion rebuilds an equal selector."""
+
+
+class DeterministicSelector(Selector, ABC):
+    """Base class of deterministic selectors."""
+
+    @abstractmethod
+    def first(self) -> int:
+        """Return the slot to select next."""
+
+    def select_one(self, rng: np.random.Generator) -> int:
         return self.first()
 
     def select(self, count: int, rng: np.random.Generator) -> Selected:
-        """Select `count` slots with replacement; the selector must not be empty."""
         return Selected(np.full(count, self.first(), np.int64), np.ones(count), 1.0)
 
     def probabilities(self, slots: Integers) -> Floats:
-        """Return the current probability of selecting each of the given slots, float64[n]."""
         return (slots == self.first()).astype(np.float64)
-
-    def in_order(self) -> Integers:
-        """Return all slots, int64[size], in an order whose insertion rebuilds an equal selector."""
-        ...
 
 
 class Uniform(Selector):
@@ -116,9 +125,6 @@ class Uniform(Selector):
         self._slots[position] = last
         self._positions[last] = position
 
-    def select_one(self, rng: np.random.Generator) -> int:
-        return int(self.select(1, rng).slots[0])
-
     def select(self, count: int, rng: np.random.Generator) -> Selected:
         probability = 1.0 / self._size
         slots = self._slots[random_below(self._size, count, rng)].astype(np.int64)
@@ -131,7 +137,7 @@ class Uniform(Selector):
         return self._slots[: self._size].astype(np.int64)
 
 
-class Fifo(Selector):
+class Fifo(DeterministicSelector):
     """Selects the oldest item; updates have no effect.
 
     The slots form a doubly linked list with a sentinel, so any slot can be removed in O(1):
@@ -172,7 +178,6 @@ class Lifo(Fifo):
     """Selects the newest item; updates have no effect."""
 
     def first(self) -> int:
-        """Return the newest slot."""
         return int(self._previous[self._sentinel])
 
 
@@ -201,7 +206,7 @@ def set_ranks(
         set_rank(winners, ranks, stamps, slots[i], values[i], first_stamp + i)
 
 
-class MinHeap(Selector):
+class MinHeap(DeterministicSelector):
     """Selects the item with the lowest priority; ties go to the item inserted or updated longest ago.
 
     A tournament: a binary tree like the sum tree, in which each node holds the better slot of its two
@@ -302,9 +307,6 @@ class Prioritized(Selector):
     def delete(self, slot: int) -> None:
         self._present[slot] = False
         set_mass(self._tree.sums, self._tree.minima, slot, 0.0, self.exponent)
-
-    def select_one(self, rng: np.random.Generator) -> int:
-        return int(self.select(1, rng).slots[0])
 
     def select(self, count: int, rng: np.random.Generator) -> Selected:
         total = self._tree.total

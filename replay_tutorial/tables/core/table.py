@@ -1,17 +1,18 @@
 """The configuration of a table, from which a server creates the table.
 
-A configuration holds no items, so several servers can use the same one; `table_state` contains the state of a
-table.
+A configuration holds no items, so several servers can use the same one; they then share its hooks.
+`table_state` contains the state of a table.
 """
 
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Literal, Self, cast
 
 import numpy as np
 
-from replay_tutorial.buffers.rows import checked_integer
+from replay_tutorial.buffers.rows import checked_at_least
+from replay_tutorial.tables.core.arguments import check_names
 from replay_tutorial.tables.core.hooks import Hook
 from replay_tutorial.tables.core.message import Layout, Part
 from replay_tutorial.tables.core.rate_limiters import Queue, RateLimiter, Stack
@@ -22,9 +23,9 @@ Signature = Mapping[str, Length | tuple[str, Length]]
 Parts = dict[str, tuple[str, Length]]  # name of each part → its column and length; ordered
 
 
-@dataclass
+@dataclass(frozen=True)
 class Table:
-    """Configuration of a table: its selectors, size, rate limiter and signature.
+    """Configuration of a table: its selectors, size, rate limiter and signature. It can't be changed.
 
     Example:
         >>> from replay_tutorial.tables import MinSize, Prioritized, Fifo, Table
@@ -61,28 +62,24 @@ class Table:
     max_times_sampled: int = 0
     hooks: Sequence[Hook] = ()
     signature: Signature | None = None
+    parts: Parts = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str):
-            raise TypeError(f"A table's name must be a string, not {self.name!r}.")
+        check_names([self.name])
         if not self.name:
             raise ValueError("A table's name can't be empty.")
-        self.max_size = checked_integer("max_size", self.max_size)
-        if self.max_size < 1:
-            raise ValueError(f"max_size must be at least 1, not {self.max_size}.")
-        self.max_times_sampled = checked_integer("max_times_sampled", self.max_times_sampled)
-        if self.max_times_sampled < 0:
-            raise ValueError(
-                f"max_times_sampled must be at least 0 (no limit), not {self.max_times_sampled}."
-            )
+        max_size = checked_at_least("max_size", self.max_size, 1)
+        max_times_sampled = checked_at_least("max_times_sampled", self.max_times_sampled, 0)
         for selector in (self.sampler, self.remover):
-            if Selector not in type(selector).mro():
+            if not isinstance(selector, Selector):
                 raise TypeError(
                     f"A selector must be, for example, Uniform() or Prioritized(0.6), not {selector!r}."
                 )
-        check_reachable(self.rate_limiter, self.max_size)
-        self.hooks = tuple(self.hooks)
-        self.parts = parts_of(self.signature)
+        check_reachable(self.rate_limiter, max_size)
+        parts = parts_of(self.signature)
+        checked = {"max_size": max_size, "max_times_sampled": max_times_sampled, "parts": parts}
+        for name, value in (checked | {"hooks": tuple(self.hooks)}).items():
+            object.__setattr__(self, name, value)
 
     @property
     def cells_of_an_item(self) -> int:
@@ -131,7 +128,7 @@ def parts_of(signature: Any) -> Parts:
     """Return the parts that a signature declares, or no parts if it is None.
 
     Raises:
-        TypeError: If the signature is not a mapping, or a column name is not a string.
+        TypeError: If the signature is not a mapping, or the name of a part is not a string.
         ValueError: If the signature is empty, or a length is invalid.
     """
     if signature is None:
@@ -142,6 +139,7 @@ def parts_of(signature: Any) -> Parts:
         )
     parts: Parts = {}
     for name, value in cast("Mapping[str, Any]", signature).items():
+        check_names([name])
         match value:
             case [str(column), length]:
                 pass
@@ -164,6 +162,7 @@ def parts_of(signature: Any) -> Parts:
 
 def inferred_parts(layout: Layout) -> Parts:
     """Return the parts that an item determines for a table without a signature; lengths are unrestricted."""
+    check_names(part.name for part in layout)
     return {part.name: (part.column, "one" if part.squeezed else "any") for part in layout}
 
 

@@ -25,7 +25,7 @@ from replay_tutorial.tables.core.cells import CellList, Cells, release_cells, re
 from replay_tutorial.tables.core.hooks import HookedTable, Item, Tables
 from replay_tutorial.tables.core.items import Items, Lengths
 from replay_tutorial.tables.core.message import Layout
-from replay_tutorial.tables.core.sampled import Sample, SampleInfo, TableInfo
+from replay_tutorial.tables.core.results import Sample, SampleInfo, TableInfo
 from replay_tutorial.tables.core.selectors import Slots
 from replay_tutorial.tables.core.table import Parts, Table, inferred_parts, item_layout, layout_matches
 
@@ -71,18 +71,21 @@ def gather_cells(
     """Copy the values of one part of several items to `copies`, `max_length` rows per item.
 
     Item i contributes lengths[i] cells, or `max_length` without lengths, from cells[starts[i] + begin] on.
+    Its other rows are set to 0.
     """
     for i in range(len(starts)):
         length = lengths[i] if len(lengths) else max_length
         for j in range(length):
             copy_row(copies, i * max_length + j, values, cells[starts[i] + begin + j] // columns)
+        if length < max_length:
+            copies[i * max_length + length : (i + 1) * max_length] = 0
 
 
 class TableState(HookedTable):
     """The items, selectors and counts of a table.
 
     Attributes:
-        description: The configuration of the table.
+        config: The configuration of the table.
         limiter: The current rate limiter.
         items: The items.
         parts: The parts of all items, including pending items. They are taken from the signature, or else
@@ -90,30 +93,32 @@ class TableState(HookedTable):
         inserts: Number of inserts since the table was created or reset.
         samples: Number of samples since then.
         deletes: Number of deletes since then.
+        calls_hooks: Whether the table is calling its hooks, in the middle of a change.
     """
 
-    def __init__(self, table: Table, cells: Cells, rng: np.random.Generator) -> None:
-        """Create an empty table."""
-        self.description = table
-        self.limiter = table.rate_limiter
-        for column, _ in table.parts.values():
+    def __init__(self, config: Table, cells: Cells, rng: np.random.Generator, tables: Tables) -> None:
+        """Create an empty table; `tables` are all tables of the server, for hooks."""
+        self.config = config
+        self.limiter = config.rate_limiter
+        for column, _ in config.parts.values():
             if column not in cells.numbers:
                 raise KeyError(
-                    f"The signature of the table {table.name!r} refers to the column {column!r}; the columns "
-                    f"are {list(cells.numbers)}."
+                    f"The signature of the table {config.name!r} refers to the column {column!r}; the "
+                    f"columns are {list(cells.numbers)}."
                 )
         self._cells = cells
         self._rng = rng
-        self._hook_depth = 0
-        self.items = Items(table.max_size + 1)  # a new item is inserted before one is evicted
-        self.set_parts(table.parts)
+        self._tables = tables
+        self.calls_hooks = False
+        self.items = Items(config.max_size + 1)  # a new item is inserted before one is evicted
+        self.set_parts(config.parts)
         self._clear()
 
     def _clear(self) -> None:
         """Delete all items, create new selectors and set the counts to 0."""
         self.items.clear()
-        self.sampler = self.description.sampler.for_slots(self.items.num_slots)
-        self.remover = self.description.remover.for_slots(self.items.num_slots)
+        self.sampler = self.config.sampler.for_slots(self.items.num_slots)
+        self.remover = self.config.remover.for_slots(self.items.num_slots)
         self._low = max(self.sampler.low, self.remover.low)
         self._high = min(self.sampler.high, self.remover.high)
         self.inserts = self.samples = self.deletes = self.unique_samples = self.stale = 0
@@ -136,7 +141,7 @@ class TableState(HookedTable):
         """Return the current state of the table."""
         counts = (self.inserts, self.samples, self.deletes, self.unique_samples, self.stale)
         rest = (self.highest_priority, self.limiter, waiting_inserts, waiting_samples)
-        return TableInfo(self.items.size, self.description.max_size, *counts, *rest)
+        return TableInfo(self.items.size, self.config.max_size, *counts, *rest)
 
     # Queries and checks, which change nothing
 
@@ -147,6 +152,14 @@ class TableState(HookedTable):
     def may_sample(self) -> bool:
         """Return whether the rate limiter admits one more sample."""
         return self.limiter.may_sample(self.inserts, self.samples, self.deletes)
+
+    def check_idle(self) -> None:
+        """Raise RuntimeError if a hook of this table made the call."""
+        if self.calls_hooks:
+            raise RuntimeError(
+                f"A hook of the table {self.config.name!r} can't change this table, save or load, because "
+                "the table is being changed."
+            )
 
     def check_layout(self, layout: Layout, parts: Parts) -> Lengths:
         """Return the lengths of a trajectory; raise ValueError unless it matches `parts`."""
@@ -161,13 +174,12 @@ class TableState(HookedTable):
 
     def _refuse_layout(self, layout: Layout, parts: Parts) -> NoReturn:
         received = {part.name: (part.column, "one" if part.squeezed else part.length) for part in layout}
-        if self.description.parts:
+        if self.config.parts:
             raise ValueError(
-                f"The signature of the table {self.description.name!r} is {parts}, but an item has "
-                f"{received}."
+                f"The signature of the table {self.config.name!r} is {parts}, but an item has {received}."
             )
         raise ValueError(
-            f"The first item of the table {self.description.name!r} had the parts {parts}, but this item has "
+            f"The first item of the table {self.config.name!r} had the parts {parts}, but this item has "
             f"{received}. Only lengths may differ, so use one table per kind of item. If the first item was "
             "wrong, call reset. Table(signature=...) declares the parts in advance."
         )
@@ -187,7 +199,7 @@ class TableState(HookedTable):
             item = bytes_of(self.items.lengths(self.items.used_slots())[0])
         if count * item > max_bytes:
             raise ValueError(
-                f"{count:,} items of the table {self.description.name!r} may take {count * item:,} bytes; "
+                f"{count:,} items of the table {self.config.name!r} may take {count * item:,} bytes; "
                 f"the limit for one reply is {max_bytes:,} bytes. Request at most {max_bytes // item:,} "
                 "items at once."
             )
@@ -197,7 +209,7 @@ class TableState(HookedTable):
         first_invalid = first_outside(priorities, self._low, self._high)
         if first_invalid >= 0:
             raise ValueError(
-                f"Priorities in the table {self.description.name!r} must be between {self._low:.3g} and "
+                f"Priorities in the table {self.config.name!r} must be between {self._low:.3g} and "
                 f"{self._high:.3g}, not {priorities[first_invalid]}."
             )
 
@@ -211,7 +223,7 @@ class TableState(HookedTable):
 
     # Operations; the caller has checked the arguments
 
-    def insert(self, cells: CellList, lengths: Lengths, priority: float | None, tables: Tables) -> int:
+    def insert(self, cells: CellList, lengths: Lengths, priority: float | None) -> int:
         """Insert an item and return its key."""
         if priority is None:
             priority = self.highest_priority
@@ -221,14 +233,14 @@ class TableState(HookedTable):
         retain_cells(cells, self._cells.allocator.references)
         self.sampler.insert(slot, priority)
         self.remover.insert(slot, priority)
-        self._call_hooks("on_insert", tables, key)
-        if self.items.size > self.description.max_size:
-            self._delete(self.remover.select_one(self._rng), tables)
+        self._call_hooks("on_insert", key)
+        if self.items.size > self.config.max_size:
+            self._delete(self.remover.select_one(self._rng))
         self.inserts += 1
         return key
 
-    def try_insert(self, item: Item, tables: Tables) -> int | None:
-        if self._hook_depth or not self.may_insert():  # a hook is called while the table is being changed
+    def try_insert(self, item: Item) -> int | None:
+        if self.calls_hooks or not self.may_insert():  # a hook is called while the table is being changed
             return None
         parts = self.parts or inferred_parts(item.layout)
         if not layout_matches(item.layout, parts) or not self._low <= item.priority <= self._high:
@@ -236,37 +248,46 @@ class TableState(HookedTable):
         if not self.parts:
             self.set_parts(parts)
         lengths = tuple(part.length for part in item.layout)
-        return self.insert(item.cells, lengths, item.priority, tables)
+        return self.insert(item.cells, lengths, item.priority)
 
-    def sample(self, limit: int, tables: Tables) -> Sample:
-        """Sample as many items as the limiter admits, at most `limit`; it must admit at least one."""
+    def sample(self, limit: int) -> Sample:
+        """Sample as many items as the limiter admits, at most `limit`; it must admit at least one.
+
+        Memory is allocated first, so a batch that does not fit into memory raises MemoryError and changes
+        nothing.
+        """
+        count = self.limiter.sampleable(self.inserts, self.samples, self.deletes, limit)
+        if not (self.config.max_times_sampled or self.config.hooks):
+            return self._draw(count)
+        if self.config.max_times_sampled:
+            count = min(count, self.items.size * self.config.max_times_sampled)
+        try:
+            memory = self._allocate(count, self.items.longest)
+        # `longest` may be the length of a deleted item. NumPy raises ValueError for 2**63 bytes or more.
+        except (MemoryError, ValueError):
+            memory = self._allocate(count, self.items.lengths(self.items.used_slots())[0])
         exhausted: list[int] = []  # items sampled for the last time, which are freed after copying
         try:
-            if self.description.max_times_sampled or self.description.hooks:
-                slots, info = self._draw_one_by_one(limit, exhausted, tables)
-                return Sample(info, *self._copy(slots))
-            return self._draw(limit)
+            slots, info = self._draw_one_by_one(count, exhausted)
+            return Sample(info, *self._copy(slots, memory))
         finally:
             for slot in exhausted:
                 self._free(slot)
 
-    def _draw(self, limit: int) -> Sample:
-        """Sample all items in one call, because no sample affects the next one."""
-        count = self.limiter.sampleable(self.inserts, self.samples, self.deletes, limit)
+    def _draw(self, count: int) -> Sample:
+        """Draw the whole batch at once, which is possible because no draw changes the table."""
         slots, probabilities, least = self.sampler.select(count, self._rng)
-        copied = self._copy(slots)  # first, so that a batch that does not fit into memory is not counted
+        copied = self._copy(slots)
         sizes, times = np.full(count, self.items.size), np.empty(count, np.int64)
         self.samples += count
         self.unique_samples += count_samples(slots, self.items.times_sampled, times)
         return Sample(self._info(slots, probabilities, np.full(count, least), sizes, times), *copied)
 
-    def _draw_one_by_one(
-        self, limit: int, exhausted: list[int], tables: Tables
-    ) -> tuple[Integers, SampleInfo]:
-        """Sample items one by one, because a deleted item cannot be sampled again."""
+    def _draw_one_by_one(self, count: int, exhausted: list[int]) -> tuple[Integers, SampleInfo]:
+        """Draw at most `count` items one by one, because a deleted item cannot be sampled again."""
         items, slots = self.items, list[int]()
         rows: list[tuple[float, ...]] = []
-        while len(slots) < limit and self.may_sample():
+        while len(slots) < count and self.may_sample():
             self.samples += 1
             drawn = self.sampler.select(1, self._rng)
             slot = int(drawn.slots[0])
@@ -275,9 +296,9 @@ class TableState(HookedTable):
             times = int(items.times_sampled[slot])
             self.unique_samples += times == 1
             rows.append((drawn.probabilities[0], drawn.least_probability, items.size - len(exhausted), times))
-            self._call_hooks("on_sample", tables, int(items.keys[slot]))
-            if 0 < self.description.max_times_sampled <= times:
-                self._remove_from_selectors(slot, tables)
+            self._call_hooks("on_sample", int(items.keys[slot]))
+            if 0 < self.config.max_times_sampled <= times:
+                self._remove_from_selectors(slot)
                 exhausted.append(slot)
         chosen = np.array(slots)
         probabilities, least, sizes, times = map(np.array, zip(*rows, strict=True))
@@ -289,7 +310,16 @@ class TableState(HookedTable):
         keys, priorities = self.items.keys[slots], self.items.priorities[slots]
         return SampleInfo(keys, probabilities, least, sizes, priorities, times)
 
-    def _copy(self, slots: Integers) -> tuple[Batch, dict[str, Integers] | None, frozenset[str]]:
+    def _allocate(self, count: int, lengths: Lengths) -> list[Bytes]:
+        """Allocate memory for the parts of `count` items of at most these lengths."""
+        return [
+            np.empty((count * length, values.shape[1]), np.uint8)
+            for length, (_, values) in zip(lengths, self._columns, strict=True)
+        ]
+
+    def _copy(
+        self, slots: Integers, memory: list[Bytes] | None = None
+    ) -> tuple[Batch, dict[str, Integers] | None, frozenset[str]]:
         """Copy the trajectories of items; return `data`, `lengths` and `squeezed` of a `Sample`."""
         batch: Batch = {}
         if not len(slots):
@@ -299,18 +329,16 @@ class TableState(HookedTable):
         longest, lengths_by_item = items.lengths(slots)
         for part, (name, (field, values)) in enumerate(zip(self.parts, self._columns, strict=True)):
             max_length = longest[part]
-            if lengths_by_item is None:
-                copies = np.empty((count * max_length, values.shape[1]), np.uint8)
-                gather_cells(values, items.cells, starts, begin, NO_LENGTHS, max_length, columns, copies)
-                begin += max_length
-            else:
-                copies = np.zeros((count * max_length, values.shape[1]), np.uint8)
-                gather_cells(
-                    values, items.cells, starts, begin, lengths_by_item[part], max_length, columns, copies
-                )
-                starts += lengths_by_item[part]
+            lengths = NO_LENGTHS if lengths_by_item is None else lengths_by_item[part]
+            rows = count * max_length
+            copies = np.empty((rows, values.shape[1]), np.uint8) if memory is None else memory[part][:rows]
             shape = (count, *field.shape) if name in squeezed else (count, max_length, *field.shape)
             batch[name] = copies.view(field.dtype).reshape(shape)
+            gather_cells(values, items.cells, starts, begin, lengths, max_length, columns, copies)
+            if lengths_by_item is None:
+                begin += max_length
+            else:
+                starts += lengths
         return (
             batch,
             None if lengths_by_item is None else dict(zip(self.parts, lengths_by_item, strict=True)),
@@ -326,7 +354,7 @@ class TableState(HookedTable):
         sizes, times = np.full(len(slots), len(slots)), self.items.times_sampled[slots].astype(np.int64)
         return Sample(self._info(slots, probabilities, least, sizes, times), *self._copy(slots))
 
-    def mutate(self, keys: Integers, priorities: Floats, deletes: Integers, tables: Tables) -> int:
+    def mutate(self, keys: Integers, priorities: Floats, deletes: Integers) -> int:
         """Delete items, then update the priorities of others; the last priority of a repeated key is used.
 
         Returns:
@@ -335,7 +363,7 @@ class TableState(HookedTable):
         stale = 0
         for key in deletes.tolist():
             if self.items.keys[key % self.items.num_slots] == key >= 0:
-                self._delete(key % self.items.num_slots, tables)
+                self._delete(key % self.items.num_slots)
             else:
                 stale += 1
         slots, live = self.items.find(keys)
@@ -347,40 +375,38 @@ class TableState(HookedTable):
             self.sampler.update(slots, priorities)
             self.remover.update(slots, priorities)
             self.max_priority = max(self.max_priority, float(priorities.max()))
-        for key in self.items.keys[slots].tolist() if self.description.hooks else ():
-            self._call_hooks("on_update", tables, key)
+        for key in self.items.keys[slots].tolist() if self.config.hooks else ():
+            self._call_hooks("on_update", key)
         self.stale += stale
         return stale
 
-    def reset(self, tables: Tables, keep_parts: bool) -> None:
+    def reset(self, keep_parts: bool) -> None:
         """Delete all items and set the counts to 0; `keep_parts` keeps inferred parts for waiting items."""
         release_cells(self.items.all_cells()[1], self._cells.allocator_tuple)
         self._clear()
         if not keep_parts:
-            self.set_parts(self.description.parts)
-        self._call_hooks("on_reset", tables)
+            self.set_parts(self.config.parts)
+        self._call_hooks("on_reset")
 
-    def _call_hooks(self, event: str, tables: Tables, *keys: int) -> None:
+    def _call_hooks(self, event: str, *keys: int) -> None:
         """Call all hooks; exceptions are logged, because they must not interrupt the operation."""
-        self._hook_depth += 1
+        self.calls_hooks = True
         try:
-            for hook in self.description.hooks:
+            for hook in self.config.hooks:
                 try:
-                    getattr(hook, event)(tables, self.description.name, *keys)
+                    getattr(hook, event)(self._tables, self.config.name, *keys)
                 except Exception:
-                    log.exception(
-                        "The hook %r of the table %r failed in %s", hook, self.description.name, event
-                    )
+                    log.exception("The hook %r of the table %r failed in %s", hook, self.config.name, event)
         finally:
-            self._hook_depth -= 1
+            self.calls_hooks = False
 
-    def _delete(self, slot: int, tables: Tables) -> None:
-        self._remove_from_selectors(slot, tables)
+    def _delete(self, slot: int) -> None:
+        self._remove_from_selectors(slot)
         self._free(slot)
 
-    def _remove_from_selectors(self, slot: int, tables: Tables) -> None:
+    def _remove_from_selectors(self, slot: int) -> None:
         """Make an item unreachable; its cells stay allocated until `_free`."""
-        self._call_hooks("on_delete", tables, int(self.items.keys[slot]))
+        self._call_hooks("on_delete", int(self.items.keys[slot]))
         self.sampler.delete(slot)
         self.remover.delete(slot)
         self.deletes += 1

@@ -31,6 +31,11 @@ def deadline_of(timeout: float | None) -> float:
     return time.monotonic() + timeout
 
 
+def seconds_until(deadline: float) -> float | None:
+    """Return the seconds until a deadline; None if it is infinite."""
+    return None if deadline == math.inf else max(0.0, deadline - time.monotonic())
+
+
 class WaitQueue:
     """A first-in, first-out queue of waiting calls; all methods require the lock."""
 

@@ -1,9 +1,9 @@
-"""The server's state of one writer session: the cells of the steps that the writer may still reference.
+"""The server's state of one writer: the cells of the steps that the writer may still reference.
 
     obs   {4: 60, 5: 34, 6: 16, 7: 62}      step → cell, for each column
     act   {4: 61, 5: 35, 6: 17}             step 7 is still open
 
-The session holds a reference to each of these cells until the writer releases the step. Accepting a message
+The server holds a reference to each of these cells until the writer releases the step. Accepting a message
 turns its values into cells and its items into lists of cells; a rejected message changes nothing.
 
 Left out: waiting (`server`), and the checks of messages from other processes (`remote.session`).
@@ -17,7 +17,7 @@ import numpy as np
 
 from replay_tutorial.tables.core.arguments import as_priorities
 from replay_tutorial.tables.core.cells import CellList, CellMatrix, Cells, release_cells
-from replay_tutorial.tables.core.message import Layout, Message, Steps, UnknownWriter
+from replay_tutorial.tables.core.message import Layout, Message, Steps
 from replay_tutorial.tables.core.table import Parts, inferred_parts
 from replay_tutorial.tables.core.table_state import TableState
 
@@ -25,11 +25,18 @@ MAX_STEPS = 1 << 62  # upper limit of step numbers
 CellsByStep = list[dict[int, int]]  # for each column, step → cell
 
 
+class UnknownWriter(LookupError):
+    """The server does not know this writer: it was closed, or the server loaded a file.
+
+    To recover, create a new writer and start a new episode.
+    """
+
+
 class WriterState:
     """The steps that one writer has sent and may still reference.
 
     Attributes:
-        is_open: Whether the session is open.
+        is_open: Whether the writer is open.
         message: The last accepted message.
         first_kept_step: Number of the oldest step that has not been released.
         cells_by_step: For each column, step → cell.
@@ -38,7 +45,7 @@ class WriterState:
     is_open = False
 
     def __init__(self, cells: Cells, dropped: deque[CellsByStep]) -> None:
-        """Start an empty session; `dropped` receives its cells if it is garbage-collected while open."""
+        """Start without steps; `dropped` receives its cells if it is garbage-collected while open."""
         self.message: Message | None = None
         self.first_kept_step = 0
         self.cells_by_step: CellsByStep = [{} for _ in cells.fields]
@@ -53,19 +60,21 @@ class WriterState:
             self._dropped.append(self.cells_by_step)
 
     def check_open(self) -> None:
-        """Raise UnknownWriter if the session is closed."""
+        """Raise UnknownWriter if the writer is closed."""
         if not self.is_open:
             raise UnknownWriter(
-                "The writer session was closed, or the server has loaded a file; waiting items were "
+                "The writer was closed, or the server has loaded a file; waiting items were "
                 "discarded. Create a new writer."
             )
 
     def accept(self, message: Message, tables: Mapping[str, TableState]) -> None:
-        """Store the values of a message and find the cells of its items; see `Server.insert`."""
+        """Store the values of a message and find the cells of its items; see `Server._insert`."""
         inferred: dict[str, Parts] = {}
         checked: list[tuple[TableState, tuple[int, ...], list[float] | list[None]]] = []
         for name, priorities, layout, steps in message.items:
             table = find_table(tables, name)
+            if table.calls_hooks:
+                table.check_idle()  # raises
             parts = table.parts or inferred.setdefault(name, inferred_parts(layout))
             lengths = table.check_layout(layout, parts)
             if priorities is None:
@@ -147,7 +156,7 @@ class WriterState:
         self.first_kept_step = max(self.first_kept_step, keep_from)
 
     def close(self) -> None:
-        """Close the session and release all steps; waiting items are not inserted."""
+        """Close the writer and release all steps; waiting items are not inserted."""
         if self.is_open:
             self.release_before(MAX_STEPS)
             self.is_open = False
@@ -159,7 +168,7 @@ class WriterState:
             self.is_open
             and message is not None
             and message.keys is not None
-            and any(item[0] is table for item in message.accepted[len(message.keys) :])
+            and any(waiting is table for waiting, *_ in message.accepted[len(message.keys) :])
         )
 
 

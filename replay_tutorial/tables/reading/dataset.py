@@ -8,7 +8,7 @@ them.
 Left out: shuffling, because the table's sampler determines the order.
 """
 
-import os
+import math
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.fields import Batch
+from replay_tutorial.buffers.rows import checked_at_least
 from replay_tutorial.tables.client import Client
-from replay_tutorial.tables.core.arguments import check_at_least
-from replay_tutorial.tables.core.sampled import Sample, SampleInfo, concatenate_samples
+from replay_tutorial.tables.core.results import Sample, SampleInfo, concatenate_samples
 from replay_tutorial.tables.core.waiting import deadline_of
 from replay_tutorial.tables.reading.prefetch import Prefetcher
 from replay_tutorial.tables.remote.handle import RemoteServer
@@ -53,8 +53,6 @@ class TrajectoryDataset:
             iteration as soon as no item can be sampled.
         max_samples: Number of items after which the iteration ends; None for no limit.
         in_flight: Number of batches that a thread samples in advance; 0 samples on demand.
-        drop_last: Whether to drop an incomplete last batch. If the iteration ends because of the timeout, its
-            items have been sampled nevertheless.
         pad: Whether trajectories of different lengths are allowed. Shorter ones are padded with zeros, and
             `Sample.lengths` holds their lengths.
     """
@@ -66,16 +64,14 @@ class TrajectoryDataset:
     timeout: float | None = None
     max_samples: int | None = None
     in_flight: int = 0
-    drop_last: bool = False
     pad: bool = False
 
     def __post_init__(self) -> None:
-        check_at_least(1, "batch_size", self.batch_size)
-        check_at_least(0, "in_flight", self.in_flight)
+        checked_at_least("batch_size", self.batch_size, 1)
+        checked_at_least("in_flight", self.in_flight, 0)
         if self.max_samples is not None:
-            check_at_least(1, "max_samples", self.max_samples)
+            checked_at_least("max_samples", self.max_samples, 1, math.inf)
         deadline_of(self.timeout)  # raises an error if it is invalid
-        self._process = os.getpid()
 
     def __iter__(self) -> Generator[Sample]:
         """Iterate over batches. If you stop early, close or delete the generator to stop its thread.
@@ -88,12 +84,6 @@ class TrajectoryDataset:
             ValueError: If trajectories have different lengths and `pad` is not set.
             Exception: Errors of the server; items that were already sampled are yielded first.
         """
-        server = getattr(self.source, "server", self.source)
-        if isinstance(server, Server) and os.getpid() != self._process:
-            raise RuntimeError(
-                "The server belongs to another process. Use DataLoader(..., num_workers=0) with "
-                "in_flight, or use a RemoteServer."
-            )
         draw = partial(self.source.sample, self.table, partial=True)
         if self.in_flight:
             return Prefetcher(draw, self._batches, self.in_flight, self.timeout).batches()
@@ -101,9 +91,9 @@ class TrajectoryDataset:
 
     def _batches(self, draw: Callable[[int], Sample]) -> Generator[Sample]:
         """Yield batches of the items that `draw` returns, until it raises TimeoutError."""
-        left, minimum = self.max_samples or sys.maxsize, self.batch_size if self.drop_last else 1
+        left = self.max_samples or sys.maxsize
         with suppress(TimeoutError):
-            while left >= minimum:
+            while left:
                 remaining = min(self.batch_size, left)
                 left -= remaining
                 samples: list[Sample] = []
@@ -112,7 +102,7 @@ class TrajectoryDataset:
                         samples.append(draw(remaining))
                         remaining -= len(samples[-1].info.keys)
                 except Exception:
-                    if samples and not self.drop_last:  # the table has counted these items
+                    if samples:  # the table has counted these items
                         yield self._joined(samples)
                     raise
                 yield self._joined(samples)
@@ -154,8 +144,7 @@ class TimestepDataset:
         The arguments are those of `TrajectoryDataset`. `batch_size` counts steps; `max_samples` and
         `in_flight` count trajectories; `pad` has no effect.
         """
-        check_at_least(1, "batch_size", batch_size)
-        self.batch_size = batch_size
+        self.batch_size = checked_at_least("batch_size", batch_size, 1)
         self.trajectories = TrajectoryDataset(source, table, 1, **options)
 
     def __iter__(self) -> Generator[Timesteps]:
@@ -181,10 +170,10 @@ class TimestepDataset:
                             yield concatenate_steps(pieces)
                             pieces, remaining = [], self.batch_size
         except Exception:
-            if pieces and not self.trajectories.drop_last:
+            if pieces:
                 yield concatenate_steps(pieces)
             raise
-        if pieces and not self.trajectories.drop_last:
+        if pieces:
             yield concatenate_steps(pieces)
 
 

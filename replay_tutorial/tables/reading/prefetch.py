@@ -1,9 +1,9 @@
 """Prefetching: a thread that samples batches before the learner requests them.
 
-If no item can be sampled, the thread waits in the table's queue like any other caller. It cancels the call
-when the learner has waited `timeout` seconds for a batch, or has closed the iterator. Then it tries once
-more without waiting, because the limiter may have admitted the call in the meantime. Sampled items are always
-delivered, because the table has counted them.
+The thread waits in the table's queue. When the learner stops waiting (timeout, or the iterator is closed),
+the thread cancels the call and tries once more without waiting, because the call may just have been admitted.
+Sampled items are delivered, because the table has counted them; only a remote server may sample items in the
+moment in which the call is cancelled.
 """
 
 import math
@@ -13,7 +13,7 @@ from contextlib import suppress
 from queue import SimpleQueue
 from threading import Thread, current_thread
 
-from replay_tutorial.tables.core.sampled import Sample
+from replay_tutorial.tables.core.results import Sample
 from replay_tutorial.tables.core.waiting import POLL_INTERVAL, CallerGone
 
 Draw = Callable[..., Sample]  # (maximum number of items, timeout in seconds, should_cancel=...)

@@ -25,10 +25,11 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.tables.core.cells import CapacityError
-from replay_tutorial.tables.core.message import ColumnSlice, NewItems, UnknownWriter
+from replay_tutorial.tables.core.message import ColumnSlice, NewItems
 from replay_tutorial.tables.core.rate_limiters import MinSize, Queue, RateLimiter, SampleToInsertRatio, Stack
-from replay_tutorial.tables.core.sampled import Sample, TableInfo
+from replay_tutorial.tables.core.results import Sample, TableInfo
 from replay_tutorial.tables.core.waiting import Closed
+from replay_tutorial.tables.core.writer_state import UnknownWriter
 
 Array = npt.NDArray[Any]
 

@@ -9,6 +9,7 @@ No call is carried out twice. A writer may send its last message again (`flush`)
 by its number.
 """
 
+import functools
 import os
 import secrets
 import time
@@ -16,20 +17,19 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import partial
 from multiprocessing import AuthenticationError
 from os import PathLike
 from typing import Any, Self
 
 from replay_tutorial.buffers.fields import Fields
 from replay_tutorial.buffers.rows import check_batch_size
-from replay_tutorial.tables.core.arguments import as_keys, as_updates
+from replay_tutorial.tables.core.arguments import as_keys, as_updates, check_names
 from replay_tutorial.tables.core.message import Message
 from replay_tutorial.tables.core.rate_limiters import RateLimiter
-from replay_tutorial.tables.core.sampled import Sample, TableInfo
+from replay_tutorial.tables.core.results import Sample, TableInfo
 from replay_tutorial.tables.core.waiting import POLL_INTERVAL, CallerGone, Closed
 from replay_tutorial.tables.remote.codec import ERRORS, HELLO, RESULT_TYPES, pack, unpack
-from replay_tutorial.tables.remote.local_socket import Connection, connect, read_key
+from replay_tutorial.tables.remote.local_socket import Connection, connect, parse_address, read_key
 
 RETRY_INTERVAL = 0.02  # seconds between attempts to connect
 
@@ -39,7 +39,7 @@ class ServerLost(ConnectionError):
 
 
 class RemoteWriter:
-    """A writer session of a handle, with its last message; sending an equal message again keeps its number.
+    """A writer of a handle, with its last message; sending an equal message again keeps its number.
 
     Attributes:
         number: Unique number of the writer.
@@ -87,7 +87,9 @@ class RemoteServer:
             ServerLost: If no server is reachable.
             ValueError: If the address does not belong to this machine, or other users can read the key.
         """
-        self.address, self._timeout = address, timeout
+        path = isinstance(parse_address(address), str)
+        self.address = os.path.abspath(address) if path else address  # the process may change its folder
+        self._timeout = timeout
         self._key = b""
         self._instance = ""  # ID of the server instance, used to detect a restart
         self._closed = False
@@ -108,7 +110,7 @@ class RemoteServer:
                 time.sleep(RETRY_INTERVAL)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return partial(RemoteServer, timeout=self._timeout), (self.address,)
+        return functools.partial(RemoteServer, timeout=self._timeout), (self.address,)
 
     def _start_session(self) -> tuple[Connection, str, list[Connection]]:
         """Open the first connection of a session."""
@@ -184,23 +186,25 @@ class RemoteServer:
             raise ERRORS[kind](text)
         return back[0]
 
-    def open_writer(self) -> RemoteWriter:
-        """Start a writer session; its first message opens it on the server."""
+    def _open_writer(self) -> RemoteWriter:
+        """Start a writer; its first message creates it on the server."""
         return RemoteWriter(self._dropped)
 
-    def insert(self, writer: RemoteWriter, message: Message, timeout: float | None = None) -> list[int]:
-        """Store the values of a message and insert its items; see `Server.insert`."""
+    def _insert(self, writer: RemoteWriter, message: Message, timeout: float | None = None) -> list[int]:
+        """Store the values of a message and insert its items; see `Server._insert`."""
         while self._dropped:
             with suppress(IndexError):  # another thread may have removed the last element
                 self._send_close(self._dropped.popleft())
+        for new in message.items:  # the server could not decode others
+            check_names((new.table, *(part.name for part in new.layout)))
         sequence = writer.sequence + (message is not writer.message)
         values = (writer.number, sequence, message.slices, message.items, message.keep_from, timeout)
         frame = pack("insert", values)  # first: if this fails, the message does not use up a number
         writer.sequence, writer.message = sequence, message
         return self._exchange("insert", frame)
 
-    def close_writer(self, writer: RemoteWriter) -> None:
-        """Close a writer session without waiting for the server."""
+    def _close_writer(self, writer: RemoteWriter) -> None:
+        """Close a writer without waiting for the server."""
         if writer.sequence:
             self._send_close(writer.number)
             writer.sequence = 0  # last: a writer whose closing was interrupted must not restart at 1

@@ -8,6 +8,8 @@ Messages from other processes are also validated here; a writer in this process 
 messages.
 """
 
+# pyright: reportPrivateUsage=false
+
 from collections.abc import Callable, Sequence
 from threading import Lock
 
@@ -15,8 +17,8 @@ import numpy as np
 
 from replay_tutorial.buffers.jit import writable
 from replay_tutorial.tables.core.cells import CapacityError, Cells
-from replay_tutorial.tables.core.message import ColumnSlice, Layout, Message, NewItems, UnknownWriter
-from replay_tutorial.tables.core.writer_state import MAX_STEPS, WriterState
+from replay_tutorial.tables.core.message import ColumnSlice, Layout, Message, NewItems
+from replay_tutorial.tables.core.writer_state import MAX_STEPS, UnknownWriter, WriterState
 from replay_tutorial.tables.server import Server
 
 
@@ -39,17 +41,17 @@ class Session:
         timeout: float | None = None,
         should_cancel: Callable[[], bool] | None = None,
     ) -> list[int]:
-        """Carry out a message as `Server.insert` does, or continue an unfinished one.
+        """Carry out a message as `Server._insert` does, or continue an unfinished one.
 
         Args:
             writer: Number of the writer, unique within the session.
             sequence: Sequence number of the message, increasing from 1; 1 starts a new writer.
             slices, items, keep_from: The content of the message; see `Message`.
-            timeout, should_cancel: See `Server.insert`.
+            timeout, should_cancel: See `Server._insert`.
 
         Raises:
             UnknownWriter: If the writer is unknown and the message is not its first one.
-            Exception: Errors of `checked_message` and `Server.insert`.
+            Exception: Errors of `checked_message` and `Server._insert`.
         """
         with self._lock:
             if writer not in self._writers:
@@ -58,10 +60,10 @@ class Session:
                         f"The writer {writer} of message {sequence} is unknown, because it was closed. "
                         "Create a new writer."
                     )
-                self._writers[writer] = self._server.open_writer()
+                self._writers[writer] = self._server._open_writer()
             state = self._writers[writer]
         message = Message(slices, items, keep_from, number=sequence)
-        return self._server.insert(
+        return self._server._insert(
             state, message, timeout, check=checked_message, should_cancel=should_cancel
         )
 
@@ -70,7 +72,7 @@ class Session:
         with self._lock:
             known = self._writers.pop(writer, None)
         if known is not None:
-            self._server.close_writer(known)
+            self._server._close_writer(known)
 
     def close(self) -> None:
         """Close all writers."""

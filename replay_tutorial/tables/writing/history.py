@@ -63,7 +63,7 @@ class ColumnHistory:
         history: The history of all columns.
         values: Step number → value, for all steps that can be referenced.
         unsent: The subset of `values` that the server lacks.
-        in_flight: The values that the next message sends, whether or not `values` still holds them.
+        staged: The values that the next message sends, whether or not `values` still holds them.
     """
 
     def __init__(self, field: Field, history: "History") -> None:
@@ -72,7 +72,7 @@ class ColumnHistory:
         self.history = history
         self.values: dict[int, npt.NDArray[Any]] = {}
         self.unsent: dict[int, npt.NDArray[Any]] = {}
-        self.in_flight: dict[int, npt.NDArray[Any]] = {}
+        self.staged: dict[int, npt.NDArray[Any]] = {}
         self._dtype, self._ndim = field.dtype, len(field.shape)
 
     def __getitem__(self, index: "Index") -> TrajectoryColumn:
@@ -100,25 +100,23 @@ class ColumnHistory:
         """Mark the unsent values of these steps for the next message."""
         for step in steps:
             if step in self.unsent:
-                self.in_flight[step] = self.unsent[step]
+                self.staged[step] = self.unsent[step]
 
-    def pending_slices(self) -> list[ColumnSlice]:
-        """Return the values in flight as slices of consecutive steps."""
-        steps = sorted(self.in_flight)
+    def staged_slices(self) -> list[ColumnSlice]:
+        """Return the staged values as slices of consecutive steps."""
+        steps = sorted(self.staged)
         starts = [i for i, step in enumerate(steps) if not i or step != steps[i - 1] + 1]
         return [
-            ColumnSlice(
-                self.name, steps[begin], np.array([self.in_flight[step] for step in steps[begin:end]])
-            )
+            ColumnSlice(self.name, steps[begin], np.array([self.staged[step] for step in steps[begin:end]]))
             for begin, end in pairwise([*starts, len(steps)])
         ]
 
-    def clear_in_flight(self, rejected: bool) -> None:
-        """Clear `in_flight`, and mark its values as sent unless the message was rejected."""
+    def clear_staged(self, rejected: bool) -> None:
+        """Clear `staged`, and mark its values as sent unless the message was rejected."""
         if not rejected:
-            for step in self.in_flight:
+            for step in self.staged:
                 self.unsent.pop(step, None)
-        self.in_flight.clear()
+        self.staged.clear()
 
     def check(self, steps: Sequence[int]) -> None:
         """Raise IndexError unless there is at least one step and every step has a value."""
@@ -157,7 +155,7 @@ def resolve_steps(index: "Index", first: int, end: int) -> Sequence[int]:
     Args:
         index: An int, a slice or a list of ints.
         first: Step number of index 0.
-        end: Step number of index -1, plus 1.
+        end: Number of the newest step, plus 1.
 
     Example:
         >>> list(resolve_steps(slice(-4, None, 2), first=10, end=13))  # steps 10 to 12 exist, step 9 does not
@@ -203,7 +201,7 @@ class History(ByColumn[ColumnHistory]):
         if not data and continues_step:
             return
         if not (check := self._checks.get(tuple(data))):
-            data = data if data.keys() <= self.keys() else flat_columns(data)
+            data = flat_columns(data, self)
             check = self._check_for(tuple(data))
         fields, columns = check
         count, values = fields.to_columns(data)

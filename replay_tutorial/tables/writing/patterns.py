@@ -22,6 +22,7 @@ import numpy as np
 
 from replay_tutorial.buffers.fields import EnvDict
 from replay_tutorial.tables.core.arguments import ByColumn
+from replay_tutorial.tables.core.waiting import deadline_of, seconds_until
 from replay_tutorial.tables.remote.handle import RemoteServer
 from replay_tutorial.tables.server import Server
 from replay_tutorial.tables.writing.history import SEVERAL, History, TrajectoryColumn, resolve_steps
@@ -50,7 +51,8 @@ class ReferenceColumn:
 
     def __getitem__(self, index: Any) -> ColumnReference:
         """Reference steps by a negative int, or by a slice or list of negative ints, as in a history."""
-        # With first=1 and end=0, indices that count from the start give offsets of at least 0, or no steps.
+        # Offset -1 is the newest step. With first=1, an index that counts from the start becomes positive, or
+        # its slice empty, and is rejected.
         offsets = resolve_steps(index, first=1, end=0)
         if not offsets or max(offsets) >= 0:
             raise IndexError(
@@ -219,12 +221,13 @@ class StructuredWriter(TrajectoryWriter):
 
     def end_episode(self, clear_buffers: bool = True, timeout: float | None = None) -> None:
         """Check the patterns once more and start a new episode; see `TrajectoryWriter.end_episode`."""
+        deadline = deadline_of(timeout)
         if self._unfinished is not None:
             self.flush(timeout)
         self._check_ready(timeout)
         if self.episode_steps or self.step_is_open:
-            self._apply(True, timeout)
-        super().end_episode(clear_buffers, timeout)
+            self._apply(True, seconds_until(deadline))
+        super().end_episode(clear_buffers, seconds_until(deadline))
 
     def _apply(self, is_end_episode: bool, timeout: float | None) -> None:
         step_index = self.episode_steps - (not self.step_is_open)

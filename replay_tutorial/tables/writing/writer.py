@@ -1,7 +1,7 @@
 """The trajectory writer: appends steps one by one and creates items that reference them.
 
 A step stays in the writer until an item references it, so only referenced values are sent, each of them once.
-The server keeps a value while an item references it or the writer may still do so. Items in flight are
+The server keeps a value while an item references it or the writer may still do so. Pending items are
 collected, with the values that they reference, and sent in one message. A message of twenty items takes
 little longer than a message of one.
 
@@ -11,6 +11,9 @@ again. No item is inserted twice.
 Left out: sending in the background while the writer appends further steps.
 """
 
+# pyright: reportPrivateUsage=false
+
+import math
 import os
 from collections.abc import Mapping
 from itertools import groupby
@@ -19,11 +22,13 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from replay_tutorial.tables.core.arguments import check_at_least, check_mapping
+from replay_tutorial.buffers.rows import checked_at_least
+from replay_tutorial.tables.core.arguments import check_mapping
 from replay_tutorial.tables.core.cells import CapacityError
-from replay_tutorial.tables.core.message import Layout, Message, NewItems, Part, UnknownWriter
+from replay_tutorial.tables.core.message import Layout, Message, NewItems, Part
 from replay_tutorial.tables.core.reverb_names import ExplainsReverbNames, explain_reverb_arguments
 from replay_tutorial.tables.core.waiting import deadline_of
+from replay_tutorial.tables.core.writer_state import UnknownWriter
 from replay_tutorial.tables.remote.handle import RemoteServer
 from replay_tutorial.tables.server import Server
 from replay_tutorial.tables.writing.history import History, TrajectoryColumn
@@ -80,20 +85,19 @@ class TrajectoryWriter(ExplainsReverbNames):
         Raises:
             ValueError: If `num_keep_alive_refs` is below 1, or `max_in_flight_items` is negative.
         """
-        check_at_least(1, "num_keep_alive_refs", num_keep_alive_refs)
-        check_at_least(0, "max_in_flight_items", max_in_flight_items)
-        self.history = History(server.fields, num_keep_alive_refs)
-        self._items_per_message = max(1, max_in_flight_items)
+        kept = checked_at_least("num_keep_alive_refs", num_keep_alive_refs, 1, math.inf)
+        self.history = History(server.fields, kept)
+        self._items_per_message = max(1, checked_at_least("max_in_flight_items", max_in_flight_items, 0))
         self._server = server
-        self._in_flight: list[PendingItem] = []
-        self._unfinished: Message | None = None  # contains everything in flight
+        self._pending: list[PendingItem] = []
+        self._unfinished: Message | None = None  # contains everything pending
         self._closed = False
-        self._start_session()
+        self._start()
 
-    def _start_session(self) -> None:
-        """Start a new writer session with an empty history."""
+    def _start(self) -> None:
+        """Start with an empty history, and with a new writer on the server."""
         self._process = os.getpid()
-        self._writer: Any = None  # the server's session of this episode, opened by the first message
+        self._writer: Any = None  # the server's state of this writer, created by the first message
         self.history.clear_steps()
         self.episode_steps, self.step_is_open = 0, False
 
@@ -142,7 +146,7 @@ class TrajectoryWriter(ExplainsReverbNames):
             timeout: Seconds to wait for the whole message. None waits indefinitely, 0 does not wait.
 
         Returns:
-            The item's key; None if the item is in flight.
+            The item's key; None if the item is pending.
 
         Raises:
             CapacityError: If there are too few free cells for the values; the message is rejected.
@@ -150,7 +154,8 @@ class TrajectoryWriter(ExplainsReverbNames):
             KeyError: If the table does not exist; the message is rejected.
             RuntimeError: If an earlier message timed out or was interrupted. Call `flush` first.
             TimeoutError: If some items were not inserted in time. They are kept; call `flush`.
-            TypeError: If a part does not consist of cells of a history.
+            TypeError: If a part does not consist of cells of a history, a name is not a string, or the
+                priority is not a number.
             UnknownWriter: If the server has loaded a file in the meantime. The message is rejected, and the
                 writer starts a new episode.
             ValueError: If a part belongs to another writer. If the priority is out of range, or the parts do
@@ -166,7 +171,7 @@ class TrajectoryWriter(ExplainsReverbNames):
         timeout_ms="use timeout, in seconds.",
     )
     def flush(self, timeout: float | None = None) -> list[int]:
-        """Send all items in flight, including those of a message that timed out or was interrupted.
+        """Send all pending items, including those of a message that timed out or was interrupted.
 
         Args:
             timeout: Seconds to wait. None waits indefinitely, 0 does not wait.
@@ -179,13 +184,13 @@ class TrajectoryWriter(ExplainsReverbNames):
             Exception: The errors that `create_item` raises for a rejected message; its items are dropped.
         """
         deadline_of(timeout)  # check it here: if the server rejected it, the message would be dropped
-        if self._in_flight:
+        if self._pending:
             self._check_open()
-        return self._send(timeout) if self._in_flight else []
+        return self._send(timeout) if self._pending else []
 
     @explain_reverb_arguments(timeout_ms="use timeout, in seconds.")
     def end_episode(self, clear_buffers: bool = True, timeout: float | None = None) -> None:
-        """Send all items in flight, close an open step, and start a new episode.
+        """Send all pending items, close an open step, and start a new episode.
 
         Args:
             clear_buffers: Whether to clear the history. If False, later items can reference steps of this
@@ -200,15 +205,15 @@ class TrajectoryWriter(ExplainsReverbNames):
         self.flush(timeout)
         self.episode_steps, self.step_is_open = 0, False
         if clear_buffers:
-            self._restart_session()
+            self._restart()
 
     def close(self) -> None:
-        """Close the writer and release its steps on the server; items in flight are dropped."""
+        """Close the writer and release its steps on the server; pending items are dropped."""
         if not self._closed:
             self._closed, self._unfinished = True, None
-            self._in_flight.clear()
+            self._pending.clear()
             if self._writer is not None and os.getpid() == self._process:  # not in a forked child
-                self._server.close_writer(self._writer)
+                self._server._close_writer(self._writer)
 
     def __enter__(self) -> Self:
         return self
@@ -266,53 +271,55 @@ class TrajectoryWriter(ExplainsReverbNames):
             steps += cells.steps
         if not steps:
             raise ValueError("A trajectory must have at least one part.")
+        if isinstance(priority, str):  # which `float` would convert
+            raise TypeError(f"A priority must be a number, not {priority!r:.60}.")
         item = PendingItem(table, None if priority is None else float(priority), tuple(layout), steps)
         for cells in trajectory.values():
             cells.column.stage(cells.steps)
-        self._in_flight.append(item)
+        self._pending.append(item)
 
     def _message(self) -> Message:
-        """Build a message of everything in flight; consecutive items of the same kind form one `NewItems`."""
+        """Build a message of all pending items; consecutive items of the same kind form one `NewItems`."""
         new: list[NewItems] = []
         for (table, layout, given), group in groupby(
-            self._in_flight, lambda item: (item.table, item.layout, item.priority is not None)
+            self._pending, lambda item: (item.table, item.layout, item.priority is not None)
         ):
             items = list(group)
             priorities = np.array([item.priority for item in items], np.float64) if given else None
             steps = np.array([item.steps for item in items], np.int64)
             new.append(NewItems(table, priorities, layout, steps))
-        slices = [piece for column in self.history.values() for piece in column.pending_slices()]
+        slices = [piece for column in self.history.values() for piece in column.staged_slices()]
         return Message(slices, new, self.history.oldest)
 
     def _send_if_full(self, timeout: float | None) -> list[int]:
-        return self._send(timeout) if len(self._in_flight) >= self._items_per_message else []
+        return self._send(timeout) if len(self._pending) >= self._items_per_message else []
 
     def _send(self, timeout: float | None) -> list[int]:
-        """Send everything in flight; keep the message until it is finished or rejected."""
+        """Send all pending items; keep the message until it is finished or rejected."""
         self._unfinished = message = self._unfinished or self._message()
         if self._writer is None:
-            self._writer = self._server.open_writer()
+            self._writer = self._server._open_writer()
         try:
-            keys = self._server.insert(self._writer, message, timeout)
+            keys = self._server._insert(self._writer, message, timeout)
         except REJECTION_ERRORS as error:
-            if len(self._in_flight) > 1 and not isinstance(error, UnknownWriter):
-                error.add_note(f"None of the {len(self._in_flight)} items of the message was inserted.")
+            if len(self._pending) > 1 and not isinstance(error, UnknownWriter):
+                error.add_note(f"None of the {len(self._pending)} items of the message was inserted.")
             self._finish(rejected=True)
             if isinstance(error, UnknownWriter):
-                self._restart_session()
+                self._restart()
             raise
         self._finish(rejected=False)
         return keys
 
     def _finish(self, rejected: bool) -> None:
-        """Clear what was in flight. Ctrl-C may arrive between any two of these statements."""
+        """Clear the pending items. Ctrl-C may arrive between any two of these statements."""
         if rejected:  # must come first, otherwise `flush` could send the message, and later its values, again
-            self._in_flight, self._unfinished = [], None
+            self._pending, self._unfinished = [], None
         for column in self.history.values():
-            column.clear_in_flight(rejected)
-        self._in_flight, self._unfinished = [], None
+            column.clear_staged(rejected)
+        self._pending, self._unfinished = [], None
 
-    def _restart_session(self) -> None:
+    def _restart(self) -> None:
         if self._writer is not None:
-            self._server.close_writer(self._writer)
-        self._start_session()
+            self._server._close_writer(self._writer)
+        self._start()

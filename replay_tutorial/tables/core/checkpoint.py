@@ -3,7 +3,7 @@
 For each table it holds the items by slot, the counts, and the order of each selector. It also holds the
 values of each column and the state of the random generator. Everything else is rebuilt on loading, so it
 cannot be inconsistent: keys, reference counts, free lists, sum trees and heaps. Rate limiters,
-max_times_sampled, capacity and hooks come from the program, and writers must start new sessions.
+max_times_sampled, capacity and hooks come from the program, and writers must be created again.
 
 `archive` verifies shapes, dtypes and checksums. The checks here ensure that a forged file cannot cause access
 outside the arrays; other values, such as counts of samples, are not verified.
@@ -31,7 +31,7 @@ COUNTS = ("inserts", "samples", "deletes", "unique_samples", "stale")
 
 def layout_of(fields: Fields, tables: Mapping[str, TableState]) -> dict[str, Any]:
     """Return the properties that must match for a file to be loaded."""
-    configs = [table_state.description for table_state in tables.values()]
+    configs = [table.config for table in tables.values()]
     return {
         "columns": {f.name: [f.dtype.str, list(f.shape)] for f in fields.fields.values()},
         "order": list(fields.fields),
@@ -48,7 +48,7 @@ def save(
 ) -> None:
     """Save a server to a file."""
     high_water = cells.allocator.high_water
-    arrays: Arrays = {"touched": [high_water]}
+    arrays: Arrays = {"high_water": [high_water]}
     arrays |= {f"column_{i}": [values[: high_water[i]]] for i, values in enumerate(cells.values)}
     table_counters: list[dict[str, Any]] = []
     for number, table in enumerate(tables.values()):
@@ -58,10 +58,10 @@ def save(
         parts = {name: (column, length == "one") for name, (column, length) in known_parts}
         counts = {name: getattr(table, name) for name in COUNTS}
         table_counters.append(
-            {**counts, "highest": table.max_priority, "parts": parts, "cells": len(all_cells)}
+            {**counts, "max_priority": table.max_priority, "parts": parts, "cells": len(all_cells)}
         )
         state = {
-            "laps": np.where(items.keys < 0, ~items.keys, items.keys) // items.num_slots,
+            "generations": np.where(items.keys < 0, ~items.keys, items.keys) // items.num_slots,
             "free_slots": items.free_slots[: items.num_slots - items.size],
             "priorities": items.priorities[used],
             "times_sampled": items.times_sampled[used],
@@ -82,7 +82,7 @@ def load(
     with archive.open_archive(path, layout_of(fields, old)) as (counters, reader):
         cells = Cells(fields, capacity)
         high_water = np.zeros(len(cells.fields), np.int64)
-        reader.read_into("touched", [high_water])
+        reader.read_into("high_water", [high_water])
         if high_water.max() > capacity:
             raise ValueError(
                 f"{path} holds up to {high_water.max():,} steps, but the capacity of this server is "
@@ -92,11 +92,13 @@ def load(
         for i, values in enumerate(cells.values):
             reader.read_into(f"column_{i}", [values[: high_water[i]]])
         rng = archive.checked_generator(counters)
-        tables = {name: TableState(old_table.description, cells, rng) for name, old_table in old.items()}
+        tables: dict[str, TableState] = {}
+        for name, old_table in old.items():
+            tables[name] = TableState(old_table.config, cells, rng, tables)
+            tables[name].limiter = old_table.limiter
         table_counters = archive.checked_parts(counters, "tables", len(old))
         references: list[CellList] = []
-        for number, (name, table) in enumerate(tables.items()):
-            table.limiter = old[name].limiter
+        for number, table in enumerate(tables.values()):
             read = partial(read_array, reader, f"table_{number}_")
             try:
                 all_cells, layouts = fill(table, table_counters[number], read, high_water)
@@ -135,9 +137,9 @@ def fill(
     parts: Parts = {
         name: (column, "one" if one else "any") for name, (column, one) in counters["parts"].items()
     }
-    if parts and not table.description.parts:
+    if parts and not table.config.parts:
         table.set_parts(parts)
-    generations = read("laps", np.int64, items.num_slots)
+    generations = read("generations", np.int64, items.num_slots)
     free = read("free_slots", np.int32, items.num_slots - size)
     sampler_order, remover_order = read("sampler", np.int64, size), read("remover", np.int64, size)
     used = np.sort(sampler_order)
@@ -150,7 +152,7 @@ def fill(
     items.free_slots[: len(free)] = free
     items.keys[:] = ~(generations * items.num_slots + slots)
     items.keys[used] = ~items.keys[used]
-    table.max_priority = float(counters["highest"])
+    table.max_priority = float(counters["max_priority"])
     priorities: Floats = read("priorities", np.float64, size)
     table.check_priorities(np.append(priorities, [table.max_priority] * (table.max_priority != -math.inf)))
     times = read("times_sampled", np.int32, size).tolist()

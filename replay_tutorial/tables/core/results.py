@@ -1,4 +1,4 @@
-"""The results of sampling, and the importance-sampling weights of a sample.
+"""Result types, namely samples and table information, and importance-sampling weights.
 
     w_i = (min_k P(k) / P(i))^β        the largest weight of the table, or of the batch, is 1
 

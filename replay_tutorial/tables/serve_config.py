@@ -27,7 +27,7 @@ from contextlib import contextmanager
 from inspect import signature
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -39,11 +39,26 @@ from replay_tutorial.tables.core.table import Table
 from replay_tutorial.tables.remote.local_socket import parse_address
 from replay_tutorial.tables.server import Server
 
-Config = tuple[Server, str, Path | None, float]
 TABLES = {"table": Table, "queue": Table.queue, "stack": Table.stack}
 SELECTORS = {kind.__name__: kind for kind in (Uniform, Fifo, Lifo, MinHeap, MaxHeap, Prioritized)}
 LIMITERS = {kind.__name__: kind for kind in (MinSize, SampleToInsertRatio, Queue, Stack)}
 KINDS = {"sampler": SELECTORS, "remover": SELECTORS, "rate_limiter": LIMITERS}
+
+
+class Served(NamedTuple):
+    """The contents of a configuration file.
+
+    Attributes:
+        server: The empty server.
+        address: Address to listen on.
+        save: Path of the server's file, loaded at the start and saved at the end; None for no file.
+        save_every: Seconds between further saves; 0 for none.
+    """
+
+    server: Server
+    address: str
+    save: Path | None
+    save_every: float
 
 
 class ConfigError(ValueError):
@@ -61,16 +76,12 @@ def config_errors(key: str) -> Generator[None]:
         raise ConfigError(f"{key}: {error.args[0] if isinstance(error, KeyError) else error}") from None
 
 
-def read_config(path: str | PathLike[str], address: str | None = None) -> Config:
+def create_server(path: str | PathLike[str], address: str | None = None) -> Served:
     """Read a configuration file and create the server.
 
     Args:
         path: Path of the file. Other paths in it are relative to its folder.
         address: Address to listen on; overrides the address in the file.
-
-    Returns:
-        The empty server, the address, the path of the server's file or None, and the seconds between saves.
-        The file is loaded at the start and saved at the end; 0 means no further saves.
 
     Raises:
         ConfigError: If the file is not valid TOML, a key is missing or unknown, or a value is invalid.
@@ -84,10 +95,10 @@ def read_config(path: str | PathLike[str], address: str | None = None) -> Config
             raise ValueError(f"unknown keys {sorted(unknown)}; it may contain {sorted(known)}.")
         if missing := {"columns", "tables"} - settings.keys():
             raise ValueError(f"it must also contain {' and '.join(sorted(missing))}.")
-        return build_config(Path(path).parent, address, **settings)
+        return build_server(Path(path).parent, address, **settings)
 
 
-def build_config(
+def build_server(
     folder: Path,
     address_override: str | None,
     *,
@@ -98,8 +109,8 @@ def build_config(
     save_every: float = 0.0,
     default_dtype: str = "float32",
     **options: Any,
-) -> Config:
-    """Build the result of `read_config` from the keys of the file; `options` are passed to `Server`."""
+) -> Served:
+    """Build the result of `create_server` from the keys of the file; `options` are passed to `Server`."""
     with config_errors("address"):
         if address and isinstance(parse_address(address), str):
             address = str(folder / address)
@@ -120,7 +131,7 @@ def build_config(
     with config_errors("tables"):
         table_configs = [build_table(name, settings) for name, settings in tables.items()]
     server = Server(table_configs, columns, default_dtype=dtype, **options)
-    return server, address, folder / save if save else None, save_every
+    return Served(server, address, folder / save if save else None, save_every)
 
 
 def build_table(name: str, settings: Any) -> Table:
@@ -129,7 +140,10 @@ def build_table(name: str, settings: Any) -> Table:
         settings = {"kind": "table", "insert_on_sample": [], **settings}
         for option in KINDS.keys() & settings.keys():
             settings[option] = build(f"tables.{name}.{option}", settings[option], KINDS[option])
-        hooks = [InsertOnSample(target) for target in settings.pop("insert_on_sample")]
+        targets = settings.pop("insert_on_sample")
+        if not isinstance(targets, list):
+            raise TypeError(f"insert_on_sample must be a list of tables, not {targets!r}.")
+        hooks = [InsertOnSample(target) for target in cast(list[str], targets)]
         return build(f"tables.{name}", settings, TABLES, name=name, hooks=hooks)
 
 

@@ -132,6 +132,19 @@ if "Film-v0" not in gym.registry:
     gym.register("Film-v0", entry_point=lambda: FrameStackObservation(Film(), 4))
 
 
+class Tiles(Showing):
+    """As MinAtar shows its games: a bit per square and kind of thing, and the kinds are the last axis."""
+
+    observation_space = Box(0, 1, (10, 10, 10), bool)
+
+    def observation(self):
+        return np.random.default_rng(self.step_number).random((10, 10, 10)) < 0.5
+
+
+if "MinAtar/Tiles-v0" not in gym.registry:
+    gym.register("MinAtar/Tiles-v0", entry_point=Tiles)
+
+
 class Grid(Showing):
     observation_space = Box(-1, 1, (2, 3), np.float64)
 

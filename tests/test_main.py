@@ -261,6 +261,10 @@ def test_arguments_that_cannot_work_are_refused(arguments, reason, run, capsys):
             marks=pytest.mark.skipif(sys.platform != "linux", reason="others don't tell how much is free"),
         ),
         (["NoSuchThing-v0"], r"cannot create the environment 'NoSuchThing-v0'"),
+        (
+            ["small_environments:GreyPictures-v0", "--convolutions", "4", "8", "4", "4", "10", "1"],
+            r"convolutions is .* 40 by 60 pixels: .* layer 2 has a side of 10 pixels, .* at most 9\.",
+        ),
     ],
 )
 def test_run_that_cannot_be_made_is_refused_in_a_line_and_leaves_nothing_behind(tmp_path, flags, reason):

@@ -18,7 +18,8 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 
-PREFIX = "ALE/"
+# Family of the environment IDs → height and width of the images; the small ones are for learning on a CPU.
+SIZES = {"ALE": 84, "SmallALE": 42}
 # Prefixed, because other environments may use the key `score` in `info`.
 SCORE, GAME_OVER = "replay_tutorial/score", "replay_tutorial/game_over"
 STACK = 4  # frames in an observation
@@ -30,7 +31,7 @@ def make(name: str, training: bool, render_mode: str | None = None) -> gym.Env[A
     """Create a game with the standard preprocessing; observations are uint8 (4, 84, 84).
 
     Args:
-        name: Environment ID, such as `ALE/Pong-v5`.
+        name: Environment ID, such as `ALE/Pong-v5`, or `SmallALE/Pong-v5` for observations (4, 42, 42).
         training: Whether to clip rewards and to end an episode when a life is lost.
         render_mode: See `gymnasium.make`.
 
@@ -42,11 +43,12 @@ def make(name: str, training: bool, render_mode: str | None = None) -> gym.Env[A
 
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # no banner from each process
     gym.register_envs(ale_py)
+    family, _, game = name.partition("/")
     # As in the paper: no sticky actions; instead, a game starts with a random number of no-ops.
     environment: gym.Env[Any, Any] = gym.make(
-        name, frameskip=1, repeat_action_probability=0.0, render_mode=render_mode
+        f"ALE/{game}", frameskip=1, repeat_action_probability=0.0, render_mode=render_mode
     )
-    environment = AtariPreprocessing(environment, noop_max=30, frame_skip=4, screen_size=84)
+    environment = AtariPreprocessing(environment, noop_max=30, frame_skip=4, screen_size=SIZES[family])
     if training:
         environment = EpisodicLife(environment)
     # Outside EpisodicLife, so that a stack never contains frames of the previous life.

@@ -9,6 +9,7 @@ Actors step a list of single environments, because a vector environment may repl
 episode with the first of the next.
 """
 
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -22,6 +23,8 @@ from replay_tutorial.agents import atari
 # gymnasium's Env is generic over observation and action; `spaces_of` checks both at run time.
 Environment = gym.Env[Any, Any]
 
+# Extra → strings that identify it in the error of a missing package
+EXTRAS = {"box2d": ["box2d"], "atari": ["ale_py", "opencv"], "minatar": ["minatar"]}
 MIN_SIDE = 36  # pixels; a smaller image vanishes in the torso's three convolutions
 
 
@@ -68,9 +71,11 @@ def make_environment(name: str, *, training: bool = False, render: bool = False)
     """
     mode = "rgb_array" if render else None
     try:
-        if name.startswith(atari.PREFIX):
+        if family_of(name) in atari.SIZES:
             environment: Environment = atari.make(name, training, mode)
         else:
+            if family_of(name) == "MinAtar" and name not in gym.registry:
+                import_module("minatar.gym").register_envs()
             # Some environments do not accept render_mode.
             environment = gym.make(name, render_mode=mode) if render else gym.make(name)
     except (gym.error.Error, ModuleNotFoundError) as error:
@@ -78,24 +83,35 @@ def make_environment(name: str, *, training: bool = False, render: bool = False)
             f"cannot create the environment {name!r}: {failure_reason(error)}"
         ) from error
     try:
-        return with_plain_actions(with_plain_observations(environment))
+        is_grid = family_of(name) == "MinAtar"
+        return with_plain_actions(with_plain_observations(environment, is_grid))
     except UnsupportedEnvironment as error:
         environment.close()
         raise UnsupportedEnvironment(f"{name} has {error}") from None
+
+
+def family_of(name: str) -> str:
+    """Return the part of an ID before the slash, or the whole ID if there is none."""
+    return name.partition("/")[0]
 
 
 def failure_reason(error: Exception) -> str:
     """Return the reason why an environment could not be created and, for a missing package, the remedy."""
     text = f"{error} {getattr(error, 'name', '')}".lower()
     missing = isinstance(error, ModuleNotFoundError | gym.error.DependencyNotInstalled)
-    for extra, packages in {"box2d": ["box2d"], "atari": ["ale_py", "opencv"]}.items():
+    for extra, packages in EXTRAS.items():
         if missing and any(package in text for package in packages):
-            return f'it needs the extra `{extra}`: pip install "replay_tutorial[{extra}]"'
+            limit = ", with Python 3.13 or older" if extra == "box2d" else ""  # no wheel for Python 3.14
+            return f'it needs the extra `{extra}`: pip install "replay_tutorial[{extra}]"{limit}'
     return str(error)
 
 
-def with_plain_observations(environment: Environment) -> Environment:
+def with_plain_observations(environment: Environment, is_grid: bool = False) -> Environment:
     """Wrap an environment so that its observations are a flat Box or an image (channels, height, width).
+
+    Args:
+        environment: The environment.
+        is_grid: Whether its observations are small images (height, width, channels), as in MinAtar.
 
     Raises:
         UnsupportedEnvironment: If its observations have no fixed size.
@@ -109,10 +125,11 @@ def with_plain_observations(environment: Environment) -> Environment:
     if not isinstance(space, Box):
         return wrappers.FlattenObservation(environment)
     shape = space.shape
-    if space.dtype == np.uint8 and len(shape) in (2, 3) and sorted(shape)[-2] >= MIN_SIDE:
-        if len(shape) == 3 and shape[0] == min(shape):
+    is_image = space.dtype == np.uint8 and len(shape) in (2, 3) and sorted(shape)[-2] >= MIN_SIDE
+    if is_grid or is_image:
+        if not is_grid and len(shape) == 3 and shape[0] == min(shape):
             return environment
-        images = Box(channels_first(space.low), channels_first(space.high), dtype=np.uint8)
+        images = Box(channels_first(space.low), channels_first(space.high), dtype=space.dtype)
         return wrappers.TransformObservation(environment, channels_first, images)
     return environment if len(shape) == 1 else wrappers.FlattenObservation(environment)
 
@@ -182,6 +199,6 @@ def spaces_of(name: str) -> Spaces:
         observation,
         action,
         stacked=any(stack.observation_space.shape == observation.shape for stack in stacks),
-        time_limit=bool(limits) or name.startswith(atari.PREFIX),
+        time_limit=bool(limits) or family_of(name) in atari.SIZES,
         solved_at=None if spec is None else spec.reward_threshold,
     )

@@ -21,29 +21,34 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 Shape = tuple[int, ...]  # of an observation: (size,), or an image's (channels, height, width)
+Convolutions = tuple[tuple[int, int, int], ...]  # of each layer: channels, side of the kernel, stride
+
+NATURE: Convolutions = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # Mnih et al. 2015
 
 
 class Torso(nn.Module):
     """The first layers of every network, from observations to features.
 
-    Flat observations are converted to float32. Images are scaled from bytes to [0, 1] and pass through the
-    three convolutions of Mnih et al. 2015.
+    Flat observations are converted to float32. Images are scaled from bytes to [0, 1] and pass through
+    convolutions; bool images are converted to 0 and 1.
 
     Args:
-        observation_shape: Shape of one observation; images must be at least 36 pixels high and wide.
+        observation_shape: Shape of one observation; for `NATURE`, images must be at least 36 pixels high and
+            wide.
+        convolutions: Channels, kernel size and stride of each convolution; unused for flat observations.
     """
 
-    def __init__(self, observation_shape: Shape) -> None:
+    def __init__(self, observation_shape: Shape, convolutions: Convolutions = NATURE) -> None:
         super().__init__()
         self.is_image = len(observation_shape) == 3
-        self.layers = nn.Sequential()
+        layers: list[nn.Module] = []
         if self.is_image:
-            self.layers = nn.Sequential(
-                *(nn.Conv2d(observation_shape[0], 32, kernel_size=8, stride=4), nn.ReLU()),
-                *(nn.Conv2d(32, 64, kernel_size=4, stride=2), nn.ReLU()),
-                *(nn.Conv2d(64, 64, kernel_size=3, stride=1), nn.ReLU()),
-                nn.Flatten(),
-            )
+            channels_in = observation_shape[0]
+            for channels, kernel_size, stride in convolutions:
+                layers += [nn.Conv2d(channels_in, channels, kernel_size, stride), nn.ReLU()]
+                channels_in = channels
+            layers.append(nn.Flatten())
+        self.layers = nn.Sequential(*layers)
         with torch.no_grad():
             self.feature_count = int(self.layers(torch.zeros(1, *observation_shape)).shape[1])
 
@@ -71,6 +76,7 @@ class DuelingNetwork(nn.Module):
         observation_shape: See `Torso`.
         action_count: Number of discrete actions.
         hidden_sizes: Width of each hidden layer; at least one.
+        convolutions: See `Torso`.
 
     Example:
         >>> network = DuelingNetwork(observation_shape=(4,), action_count=2, hidden_sizes=(64, 64))
@@ -78,9 +84,15 @@ class DuelingNetwork(nn.Module):
         torch.Size([32, 2])
     """
 
-    def __init__(self, observation_shape: Shape, action_count: int, hidden_sizes: Sequence[int]) -> None:
+    def __init__(
+        self,
+        observation_shape: Shape,
+        action_count: int,
+        hidden_sizes: Sequence[int],
+        convolutions: Convolutions = NATURE,
+    ) -> None:
         super().__init__()
-        torso = Torso(observation_shape)
+        torso = Torso(observation_shape, convolutions)
         sizes = [torso.feature_count, *hidden_sizes]
         shared, own = (sizes[:1], sizes) if torso.is_image else (sizes, sizes[-1:])
         self.trunk = nn.Sequential(torso, hidden_layers(shared))

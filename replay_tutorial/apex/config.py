@@ -38,6 +38,9 @@ class Config:
 
     hidden_sizes: tuple[int, ...] = (128, 128)
     """Width of each hidden layer of the Q-network or critic; for images, of each head of the Q-network."""
+    # `NATURE`, written out: importing it would load torch for the help of a command.
+    convolutions: tuple[tuple[int, int, int], ...] = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
+    """DQN, for images: channels, kernel size and stride of each convolution (Mnih et al. 2015)."""
     policy_hidden_sizes: tuple[int, ...] = (128, 128)
     """DPG: width of each hidden layer of the policy."""
     n_step: int = 3
@@ -145,6 +148,8 @@ class Config:
             value = getattr(self, name)
             if not value or min(value) < 1:
                 raise ValueError(f"{name} is {value}; it must contain at least one width, each at least 1.")
+        if min(map(min, self.convolutions), default=1) < 1:
+            raise ValueError(f"convolutions is {self.convolutions}; each number must be at least 1.")
         for name, maximum in MAXIMUM.items():
             if (value := getattr(self, name)) > maximum:
                 raise ValueError(f"{name} is {value}; it must be at most {maximum:,}.")

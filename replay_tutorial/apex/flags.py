@@ -75,9 +75,8 @@ def parse_settings(contents: Mapping[str, Any]) -> dict[str, Any]:
         )
     read: dict[str, Any] = {}
     for name, value in contents.items():
-        if isinstance(value, list):
-            value = tuple(cast(list[Any], value))
-        elif name == "runs" and isinstance(value, str):
+        value = with_tuples(value)
+        if name == "runs" and isinstance(value, str):
             value = Path(value)
         elif value in ("inf", "-inf") and is_of_type(0.0, hints[name]):
             value = float(value)
@@ -87,6 +86,11 @@ def parse_settings(contents: Mapping[str, Any]) -> dict[str, Any]:
     return read
 
 
+def with_tuples(value: Any) -> Any:
+    """Convert lists to tuples, recursively."""
+    return tuple(map(with_tuples, cast(list[Any], value))) if isinstance(value, list) else value
+
+
 def is_of_type(value: Any, hint: Any) -> bool:
     """Return whether a value has the type of a setting: an int is also a float; a bool is not a number."""
     if get_origin(hint) is Literal:
@@ -94,9 +98,9 @@ def is_of_type(value: Any, hint: Any) -> bool:
     if get_origin(hint) in (Union, UnionType):
         return any(is_of_type(value, part) for part in get_args(hint))
     if get_origin(hint) is tuple:
-        return isinstance(value, tuple) and all(
-            is_of_type(part, get_args(hint)[0]) for part in cast(tuple[Any, ...], value)
-        )
+        kinds, parts = get_args(hint), cast(tuple[Any, ...], value if isinstance(value, tuple) else ())
+        fits = len(parts) == len(kinds) or kinds[-1] is ...
+        return isinstance(value, tuple) and fits and all(is_of_type(part, kinds[0]) for part in parts)
     if hint is float and isinstance(value, int) and abs(value) > sys.float_info.max:
         return False
     kinds = (int, float) if hint is float else (hint,)

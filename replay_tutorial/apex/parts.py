@@ -69,8 +69,23 @@ def make_policy(config: Config, spaces: Spaces) -> Policy:
 
 
 def dueling_network(config: Config, spaces: Spaces) -> DuelingNetwork:
-    """Return DQN's network, for the agent or the policy."""
-    return DuelingNetwork(spaces.observation_shape, spaces.action_count, config.hidden_sizes)
+    """Return DQN's network, for the agent or the policy.
+
+    Raises:
+        UnsupportedEnvironment: If the environment's images are too small for the convolutions.
+    """
+    shape, actions = spaces.observation_shape, spaces.action_count
+    if len(shape) == 3:
+        side = min(shape[1:])  # pixels, of the images and then of each layer's output
+        for number, (_, kernel_size, stride) in enumerate(config.convolutions, 1):
+            if kernel_size > side:
+                raise UnsupportedEnvironment(
+                    f"convolutions is {config.convolutions}, but {config.environment} has images of "
+                    f"{shape[1]} by {shape[2]} pixels: the kernel of layer {number} has a side of "
+                    f"{kernel_size} pixels, and may have at most {side}."
+                )
+            side = (side - kernel_size) // stride + 1
+    return DuelingNetwork(shape, actions, config.hidden_sizes, config.convolutions)
 
 
 def actor_critic(config: Config, spaces: Spaces) -> ActorCritic:

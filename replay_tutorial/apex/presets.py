@@ -3,7 +3,8 @@
 The defaults suit small environments; each setting here states why it differs. Options on the command line
 override presets.
 
-Papers: Mnih et al. 2015, methods; Horgan et al. 2018, appendices C (Atari) and D (control suite).
+Papers: Mnih et al. 2015, methods; Horgan et al. 2018, appendices C (Atari) and D (control suite); Young and
+Tian 2019, section 4 (MinAtar).
 """
 
 from typing import Any
@@ -61,6 +62,45 @@ PAPER_ATARI: dict[str, Any] = {
     "device": "auto",
 }
 
+# Atari games with images of 42 × 42 pixels, for two CPU cores. Rainbow updates a batch of 32 every 4 steps.
+SMALL_ATARI: dict[str, Any] = {
+    # Half of the channels of `NATURE`, and features of 3 × 3 instead of 7 × 7.
+    "convolutions": ((16, 6, 3), (32, 4, 2), (32, 3, 1)),
+    "hidden_sizes": (256,),
+    "learning_rate": 2e-4,
+    "batch_size": 32,
+    "samples_per_insert": 8.0,
+    "target_interval": 1_000,
+    "capacity": 100_000,
+    "replay_start": 5_000,
+    "slack": 2_000,
+    "actors": 1,  # a second one would compete with the learner
+    "environments_per_actor": 8,
+    "total_steps": 2_000_000,  # 8 million frames
+    "checkpoint_seconds": 300.0,
+    "evaluation_interval": 10_000,  # 40,000 steps; a game takes thousands
+    "evaluation_episodes": 5,
+    "confirmation_episodes": 15,
+}
+
+# Young and Tian 2019, section 4: their convolution, hidden units and buffer, but an update every 4 frames
+# instead of every frame.
+MINATAR: dict[str, Any] = {
+    "convolutions": ((16, 3, 1),),
+    "hidden_sizes": (128,),
+    "learning_rate": 2.5e-4,
+    "batch_size": 32,
+    "samples_per_insert": 8.0,
+    "target_interval": 250,  # 1,000 frames
+    "capacity": 100_000,
+    "replay_start": 5_000,
+    "slack": 2_000,
+    "actors": 1,  # a second one would compete with the learner
+    "environments_per_actor": 8,
+    "total_steps": 1_000_000,
+    "evaluation_interval": 10_000,
+}
+
 # The paper's settings for the control suite.
 PAPER_CONTROL_SUITE: dict[str, Any] = {
     "hidden_sizes": (400, 300),
@@ -88,6 +128,8 @@ PRESETS: dict[str, dict[str, Any]] = {
     "LunarLander-v3": LUNAR_LANDER,
     # Prefixes: for all environments whose IDs begin with them.
     "ALE/": PAPER_ATARI,
+    "SmallALE/": SMALL_ATARI,
+    "MinAtar/": MINATAR,
     "dm_control/": PAPER_CONTROL_SUITE,
 }
 

@@ -4,15 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 
 from replay_tutorial.agents.atari import GAME_OVER, SCORE
 from replay_tutorial.agents.environments import UnsupportedEnvironment, make_environment, spaces_of
 from replay_tutorial.apex.config import preset
 from replay_tutorial.apex.parts import make_agent, make_policy
 from replay_tutorial.apex.storage import make_replay, n_step_windows
-
-torch.set_num_threads(1)  # two would only wait for each other when other processes work, too
 
 pytest.importorskip("ale_py", reason="needs the extra `atari`")
 pytest.importorskip("cv2", reason="needs the extra `atari`")
@@ -40,6 +37,18 @@ def test_four_grey_pictures_are_seen_and_the_newest_is_the_last():
         np.testing.assert_array_equal(after[:3], before[1:])
     assert after.max() > 100
     assert not np.array_equal(after[0], after[3])
+
+
+def test_small_pictures_show_the_same_game():
+    usual, small = make_environment("ALE/Pong-v5"), make_environment("SmallALE/Pong-v5")
+    spaces = spaces_of("SmallALE/Pong-v5")
+    assert (spaces.observation_shape, spaces.stacked, spaces.time_limit) == ((4, 42, 42), True, True)
+    for (large, (_, reward, *_)), (seen, (_, same, *_)) in zip(
+        played(usual, 200), played(small, 200), strict=True
+    ):
+        halved = large.reshape(4, 42, 2, 42, 2).mean((2, 4))
+        assert np.abs(halved - seen).mean() < 2.0
+        assert reward == same
 
 
 def test_each_life_is_an_episode_to_learn_from_and_the_score_is_that_of_the_whole_game():

@@ -32,7 +32,7 @@ def test_spaces_of_cart_pole():
         ("Sentences-v0", "no fixed size"),
         ("Buttons-v0", "supports Discrete"),
         ("Boundless-v0", "is unbounded"),
-        ("NeedsBox2D-v0", r'pip install "replay_tutorial\[box2d\]"'),
+        ("NeedsBox2D-v0", r'pip install "replay_tutorial\[box2d\]", with Python 3.13 or older'),
     ],
 )
 def test_environment_that_cannot_be_learned_is_refused_with_the_reason(environment, reason):
@@ -82,6 +82,20 @@ def test_colours_are_the_first_axis_of_a_picture():
     grey = make_environment("GreyPictures-v0")
     observation, _ = grey.reset(seed=0)
     np.testing.assert_array_equal(observation[0], grey.unwrapped.observation())
+
+
+def test_channels_of_minatar_are_the_first_axis_even_if_there_are_as_many_as_rows():
+    spaces, made = spaces_of("MinAtar/Tiles-v0"), make_environment("MinAtar/Tiles-v0")
+    assert (spaces.observation_shape, spaces.observation.dtype, spaces.stacked) == ((10, 10, 10), bool, False)
+    observation, _ = made.reset(seed=0)
+    assert spaces.observation.contains(observation)
+    np.testing.assert_array_equal(observation, made.unwrapped.observation().transpose(2, 0, 1))
+
+
+@pytest.mark.parametrize(("game", "channels"), [("Breakout", 4), ("Freeway", 7), ("Seaquest", 10)])
+def test_games_of_minatar_can_be_made(game, channels):
+    pytest.importorskip("minatar", reason="needs the extra `minatar`")
+    assert spaces_of(f"MinAtar/{game}-v1").observation_shape == (channels, 10, 10)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +149,11 @@ def test_agent_that_does_not_fit_the_actions_is_refused(environment, asked):
 
 @pytest.mark.parametrize(
     ("blocked", "environment", "extra"),
-    [("ale_py", "ALE/Pong-v5", "atari"), ("Box2D", "LunarLander-v3", "box2d")],
+    [
+        ("ale_py", "ALE/Pong-v5", "atari"),
+        ("Box2D", "LunarLander-v3", "box2d"),
+        ("minatar", "MinAtar/Breakout-v1", "minatar"),
+    ],
 )
 def test_missing_package_is_told_with_the_command_that_brings_it(blocked, environment, extra):
     code = f"""

@@ -82,6 +82,17 @@ def test_torso_for_images_is_that_of_the_papers():
     )
 
 
+def test_convolutions_may_be_others_than_the_papers_and_take_bits():
+    torso = Torso((4, 42, 42), ((16, 6, 3), (32, 4, 2), (8, 3, 1)))
+    shapes = [tuple(tensor.shape) for tensor in torso.parameters() if tensor.dim() == 4]
+    assert shapes == [(16, 4, 6, 6), (32, 16, 4, 4), (8, 32, 3, 3)]
+    assert torso.feature_count == 8 * 3 * 3
+    bits = torch.from_numpy(np.random.default_rng(0).random((2, 7, 10, 10)) < 0.5)
+    network = DuelingNetwork((7, 10, 10), 6, (8,), ((16, 3, 1),))
+    assert parameter_count(network) == 16 * (7 * 9 + 1) + 2 * (16 * 64 * 8 + 8) + 9 * (6 + 1)
+    torch.testing.assert_close(network(bits), network(bits.float()))
+
+
 def test_bytes_are_scaled_and_other_numbers_are_not():
     torso = Torso(IMAGE)
     observations = images(2)

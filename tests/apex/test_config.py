@@ -12,6 +12,7 @@ import tyro
 from replay_tutorial.agents.dqn import epsilon_schedule
 from replay_tutorial.agents.environments import spaces_of
 from replay_tutorial.agents.evaluation import Evaluation
+from replay_tutorial.agents.networks import NATURE
 from replay_tutorial.apex.config import Config, preset
 from replay_tutorial.apex.evaluator import Candidate
 from replay_tutorial.apex.parts import exploration_schedule, make_optimizer, make_policy
@@ -34,6 +35,7 @@ from replay_tutorial.apex.runs.run_folder import RunFolder
         ({"samples_per_insert": 1e308}, "samples_per_insert is 1e\\+308; it must be at most 1,000,000"),
         ({"hidden_sizes": ()}, "hidden_sizes"),
         ({"hidden_sizes": (64, 0)}, "hidden_sizes"),
+        ({"convolutions": ((16, 3, 1), (16, 3, 0))}, "convolutions"),
         ({"policy_hidden_sizes": ()}, "policy_hidden_sizes"),
         ({"policy_learning_rate": -1.0}, "policy_learning_rate"),
         ({"noise": -0.1}, "noise"),
@@ -183,3 +185,7 @@ def test_crash_while_saving_leaves_the_old_policy(tmp_path, monkeypatch):
     loaded, step = folder.load_policy()
     assert step == 1
     np.testing.assert_array_equal(values_of(loaded), values_of(policy))
+
+
+def test_default_convolutions_are_those_of_the_networks():
+    assert Config().convolutions == NATURE

@@ -24,12 +24,21 @@ def test_file_changes_the_preset_and_flags_change_both(tmp_path):
     file = write(
         tmp_path,
         'environment = "Acrobot-v1"\nseed = 3\nn_step = 5\nhidden_sizes = [7, 9]\ngamma = 0.5\n'
-        'progress = false\nruns = "elsewhere"\ndevice = "auto"\nsolved_at = -90.0\n',
+        'convolutions = [[8, 6, 3], [16, 3, 1]]\nprogress = false\nruns = "elsewhere"\n'
+        'device = "auto"\nsolved_at = -90.0\n',
     )
-    others = {"hidden_sizes": (7, 9), "gamma": 0.5, "progress": False, "runs": Path("elsewhere")}
+    others = {
+        "convolutions": ((8, 6, 3), (16, 3, 1)),
+        "hidden_sizes": (7, 9),
+        "gamma": 0.5,
+        "progress": False,
+        "runs": Path("elsewhere"),
+    }
     expected = replace(preset("Acrobot-v1"), seed=3, n_step=5, device="auto", solved_at=-90.0, **others)
     assert read_config(file) == expected
     assert read_config([*file, "--n-step", "1", "--progress"]) == replace(expected, n_step=1, progress=True)
+    changed = replace(expected, convolutions=((4, 3, 2), (2, 1, 1)))
+    assert read_config([*file, "--convolutions", *"432211"]) == changed
     assert read_config(["--config=" + file[1]]) == expected
 
 
@@ -48,6 +57,8 @@ def test_environment_of_the_command_line_wins_and_brings_its_preset(tmp_path):
         ("progress = 3\n", "progress"),
         ('seed = [1, "Acrobot-v1"]\n', "seed"),
         ("hidden_sizes = 3\n", "hidden_sizes"),
+        ("convolutions = [16, 3, 1]\n", "convolutions"),
+        ("convolutions = [[16, 3]]\n", "convolutions"),
         ("seed = \n", "run.toml"),
     ],
 )

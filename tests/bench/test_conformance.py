@@ -2,16 +2,21 @@
 
 import ast
 import json
+import os
 from dataclasses import dataclass
 
+import gymnasium
+import numpy as np
 import pytest
+from gymnasium.spaces import Box, Discrete
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from places import ROOT
 
 from replay_tutorial.bench.conformance import check, command
 from replay_tutorial.bench.conformance.adapters import ours
 from replay_tutorial.bench.conformance.library import Buffer, Library, NotOffered
 from replay_tutorial.bench.conformance.properties import GAMMA, PROPERTIES, N, filled
-from replay_tutorial.bench.conformance.world import LENGTHS
+from replay_tutorial.bench.conformance.world import LENGTHS, MODES, vector_steps, world
 
 RECORD = ROOT / "docs" / "measurements" / "conformance.json"
 
@@ -36,6 +41,9 @@ class Changed(Buffer):
         self.newest, self.count = tick[-1], self.count + 1
         if self.new is not None:
             self.buffer.update([self.count - 1], [self.new])
+
+    def add_vector_step(self, step):
+        self.buffer.add_vector_step(self.step(step))
 
     def sample(self, count):
         rows = [self.row(row, self) for row in self.buffer.sample(count) if self.keep(row)]
@@ -70,7 +78,8 @@ def factory(name):
     return make
 
 
-KINDS = ["uniform", "shared", "n_step", "stacked", "prioritized", "protected", "sequences", "hindsight"]
+KINDS = ["uniform", "stored_once", "n_step", "stacked", "prioritized", "protected", "across_processes"]
+KINDS += ["sequences", "hindsight", "vectorized"]
 for kind in KINDS:
     setattr(Broken, kind, factory(kind))
 
@@ -91,6 +100,16 @@ def to_next_episode(obs):
     return (obs[0], obs[1] + 1, *obs[2:])
 
 
+def stack_of_next_episode(row, _):
+    *earlier, environment, episode, frame = row.next_obs
+    ended = frame == LENGTHS[(environment + episode) % len(LENGTHS)]
+    return row._replace(next_obs=(*earlier, environment, episode + 1, 0)) if ended else row
+
+
+def without_skips(step):
+    return step._replace(only_reset=[False] * 3)
+
+
 def other_goal(row, _):
     return row._replace(goal=to_next_episode(row.goal)) if row.goal[0] >= 0 else row
 
@@ -104,9 +123,12 @@ FAULTS = {  # property → what is wrong with the buffer, and with its options
     "uniform": ({"extra": lambda b: b.buffer.sample(1)}, {}),
     "truncation": ({"step": lambda step: step._replace(terminated=step.ended, truncated=False)}, {}),
     "final_observation": ({"row": next_reset}, {}),
-    "shared_inside": ({"row": repeated_obs}, {}),
-    "shared_newest": ({"row": lambda row, b: repeated_obs(row, b) if row.obs == b.newest.obs else row}, {}),
-    "shared_truncated": ({"row": next_reset}, {}),
+    "stored_once_inside": ({"row": repeated_obs}, {}),
+    "stored_once_newest": (
+        {"row": lambda row, b: repeated_obs(row, b) if row.obs == b.newest.obs else row},
+        {},
+    ),
+    "stored_once_truncated": ({"row": next_reset}, {}),
     "environments": ({"row": lambda row, _: row._replace(reward=row.reward % 10_000)}, {}),
     "n_step_inside": ({}, {"n": lambda n: n - 1}),
     "n_step_terminated": ({"row": lambda row, _: row._replace(discount=GAMMA**N)}, {}),
@@ -129,6 +151,8 @@ FAULTS = {  # property → what is wrong with the buffer, and with its options
     ),
     "stack": ({"row": lambda row, _: row._replace(obs=(*row.obs[:1], row.obs[-2] + 1, *row.obs[2:]))}, {}),
     "next_stack": ({"row": lambda row, _: row._replace(next_obs=(*row.obs[3:], *row.obs[-3:]))}, {}),
+    "next_stack_truncated": ({"row": stack_of_next_episode}, {}),
+    "autoreset": ({"step": without_skips}, {}),
     "proportional": ({}, {"alpha": lambda alpha: 1.0}),
     "weights": ({"row": lambda row, _: row._replace(weight=1.0)}, {}),
     "new_row": ({"new": 1.0}, {}),
@@ -137,6 +161,7 @@ FAULTS = {  # property → what is wrong with the buffer, and with its options
     "repeated_index": ({"updated": lambda i, p, _: (i, p) if len({*i}) == len(i) else (i[:1], [sum(p)])}, {}),
     "large_priority": ({"updated": lambda i, p, _: (i, [8.0] if len(p) == 1 and p[0] < 1e8 else p)}, {}),
     "late_priority": ({"updated": late}, {}),
+    "killed_writer": ({"row": lambda row, b: row._replace(reward=0.0)}, {}),
     "window": ({"window": lambda window: [*window[:-1], to_next_episode(window[-1])]}, {}),
     "padding": ({"window": lambda window: window if len(window) == 3 else [*window, window[-1]]}, {}),
     "goal_future": ({"row": other_goal}, {}),
@@ -147,15 +172,82 @@ FAULTS = {  # property → what is wrong with the buffer, and with its options
 }
 
 
-@pytest.mark.parametrize("name", PROPERTIES)
+OF_CERTAIN_ROWS = {
+    "stored_once_inside",
+    "stored_once_truncated",
+    "n_step_inside",
+    "n_step_terminated",
+    "n_step_truncated",
+}
+OF_CERTAIN_ROWS |= {
+    "autoreset",
+    "stack",
+    "next_stack",
+    "next_stack_truncated",
+    "goal_future",
+    "goal_others",
+    "goal_after",
+    "goal_reward",
+}
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+NAMES = [pytest.param(name, marks=needs_fork) if name == "killed_writer" else name for name in PROPERTIES]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_our_buffers_have_the_property(name):
     assert check.verdict(ours.library, name) == {"verdict": check.YES}
 
 
-@pytest.mark.parametrize("name", PROPERTIES)
+@pytest.mark.parametrize("name", NAMES)
 def test_the_property_detects_a_buffer_without_it(name):
     found = check.verdict(Broken(*FAULTS[name]), name)
     assert found["verdict"] == check.NO, found
+
+
+@pytest.mark.parametrize("name", sorted(OF_CERTAIN_ROWS))
+def test_a_property_is_not_confirmed_by_rows_that_are_never_drawn(name):
+    found = check.verdict(Broken({"keep": lambda row: False}, {}), name)
+    assert found["verdict"] == check.NO, found
+
+
+def test_the_final_observation_of_a_step_that_resets_must_not_be_ignored():
+    broken = Broken({"step": lambda step: step._replace(final_obs=[None] * 3)}, {})
+    assert check.verdict(broken, "autoreset")["verdict"] == check.NO
+
+
+class World(gymnasium.Env):
+    """An environment that goes through given episodes."""
+
+    observation_space, action_space = Box(0, 99, (3,), np.int64), Discrete(2)
+
+    def __init__(self, stream):
+        self.steps = iter(stream)
+        self.upcoming = next(self.steps)
+
+    def reset(self, *, seed=None, options=None):
+        return np.array(self.upcoming.obs), {}
+
+    def step(self, action):
+        step, self.upcoming = self.upcoming, next(self.steps)
+        return np.array(step.next_obs), step.reward, step.terminated, step.truncated, {}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_vector_steps_are_those_of_gymnasium(mode):
+    streams = [list(stream) for stream in zip(*world(40, 3), strict=True)]
+    makers = [lambda stream=stream: World(stream) for stream in streams]
+    environments = SyncVectorEnv(makers, autoreset_mode=AutoresetMode[mode])
+    obs, ended = environments.reset()[0], np.zeros(3, bool)
+    for step in vector_steps(streams, mode)[:-1]:
+        next_obs, reward, terminated, truncated, infos = environments.step([0, 0, 0])
+        final = list(infos.get("final_obs", [None] * 3))
+        assert [place if place is None else tuple(place) for place in final] == step.final_obs
+        found = obs, next_obs, reward, terminated, truncated, ended & (mode == "NEXT_STEP")
+        for right, value in zip((*step[:5], step.only_reset), found, strict=True):
+            np.testing.assert_array_equal(value, right)
+        obs, ended = next_obs.copy(), terminated | truncated
+        if mode == "DISABLED" and ended.any():
+            obs = environments.reset(options={"reset_mask": ended})[0].copy()
 
 
 def test_what_is_not_offered_or_raises_is_no_fault():
@@ -205,6 +297,7 @@ def test_a_record_keeps_the_results_of_libraries_that_are_not_checked(tmp_path, 
     assert command.main(["--json", str(record), "--only", "cpprb", "reverb"]) == 0
     printed = capsys.readouterr()
     assert "| property | ours | cpprb | flashbax |" in printed.out
+    assert "The following command checked cpprb, reverb only. Measured on" in printed.out
     assert "reverb is skipped: not installed" in printed.err
     found = json.loads(record.read_text(encoding="utf-8"))
     assert [library["name"] for library in found["libraries"]] == ["replay_tutorial", "cpprb", "flashbax"]

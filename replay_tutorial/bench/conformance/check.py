@@ -1,7 +1,7 @@
 """Check one library in this interpreter: `python -m replay_tutorial.bench.conformance.check NAME`.
 
-The last line of the output is the result as JSON. A property whose check raises is not checked, because a
-misused call raises, too.
+The last line of the output is the result as JSON. If a check raises, its verdict is "not checked", because
+the adapter may call the library wrongly.
 """
 
 import importlib
@@ -19,6 +19,8 @@ YES, NO, NOT_OFFERED, NOT_CHECKED = "yes", "no", "not offered", "not checked"
 def verdict(library: Library, name: str) -> dict[str, str]:
     """Return the verdict on a property, and the reason unless it is yes."""
     library.seed(0)
+    if reason := library.without.get(name):
+        return {"verdict": NOT_OFFERED, "reason": reason}
     try:
         fault = PROPERTIES[name].check(library)
     except NotOffered as error:

@@ -8,8 +8,6 @@ lines that uses this library alone shows it, too; otherwise the property is repo
 import argparse
 import ast
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +15,7 @@ from typing import Any
 
 from replay_tutorial.bench.conformance.check import NO, NOT_CHECKED, NOT_OFFERED, YES
 from replay_tutorial.bench.conformance.properties import PROPERTIES
-from replay_tutorial.measuring.fresh import SOURCE, python_path
+from replay_tutorial.measuring.fresh import QUIET_ON_CPU, SOURCE, python_of, run_fresh, run_python
 from replay_tutorial.measuring.markdown import table
 from replay_tutorial.measuring.output import add_outputs, write_results
 from replay_tutorial.measuring.provenance import Provenance
@@ -31,6 +29,7 @@ ADAPTERS = {  # name → name in the table
     "torchrl": "TorchRL",
     "flashbax": "flashbax",
     "reverb": "Reverb",
+    "d3rlpy": "d3rlpy",
 }
 PROGRAMS = SOURCE / "docs" / "measurements" / "conformance"
 CHECK = "replay_tutorial.bench.conformance.check"
@@ -38,30 +37,17 @@ OURS = ADAPTERS["ours"]
 CELLS = {YES: "yes", NO: "**no**", NOT_OFFERED: "–", NOT_CHECKED: "?"}
 
 
-def run(adapter: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run Python with these arguments in a library's interpreter."""
-    own = SOURCE / ".venv" / adapter / "bin" / "python"
-    python = own if own.is_file() else Path(sys.executable)
-    environment = {
-        **os.environ,
-        "PYTHONPATH": python_path(),
-        "CUDA_VISIBLE_DEVICES": "",
-        "JAX_PLATFORMS": "cpu",
-    }
-    return subprocess.run([python, *arguments], env=environment, capture_output=True, text=True, check=False)
-
-
 def checked(adapter: str) -> dict[str, Any]:
     """Return the result of a library, in which each "no" has been confirmed by its program."""
-    process = run(adapter, "-m", CHECK, adapter)
-    if process.returncode:
-        last = (process.stderr.strip().splitlines() or [f"exit status {process.returncode}"])[-1]
-        return {"skipped": last}
-    result = json.loads(process.stdout.splitlines()[-1])
+    options: Any = {"python": python_of(adapter), "environment": QUIET_ON_CPU}
+    try:
+        result = run_fresh("-m", CHECK, adapter, **options)
+    except RuntimeError as error:
+        return {"skipped": str(error)}
     for name, verdict in result.get("verdicts", {}).items():
         if verdict["verdict"] == NO and adapter != "ours":
             program = PROGRAMS / f"{adapter}_{name}.py"
-            if program.is_file() and "AssertionError" in run(adapter, program).stderr:
+            if program.is_file() and "AssertionError" in run_python(str(program), **options).stderr:
                 verdict["program"] = program.name
             else:
                 verdict |= {"verdict": NOT_CHECKED, "reason": f"not confirmed: {verdict['reason']}"}
@@ -137,5 +123,7 @@ def main(argv: Sequence[str]) -> int:
     body = {"properties": properties, "libraries": results}
     versions = [versions_of(result) for result in results if result["name"] != OURS]
     about = f"–: not offered by the library; ?: not checked. Checked: {'; '.join(versions)}."
+    if arguments.only:
+        about += f" The following command checked {', '.join(arguments.only)} only."
     status = write_results(arguments, "conformance", provenance, body, lines_of(results), about)
     return status or int(any(verdict["verdict"] != YES for verdict in ours.values()))

@@ -1,10 +1,10 @@
 """The interface between the properties and a library: buffers of each kind, and rows of plain numbers."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
-from replay_tutorial.bench.conformance.world import Id, Step
+from replay_tutorial.bench.conformance.world import Id, Step, VectorStep
 
 
 class NotOffered(Exception):
@@ -34,6 +34,10 @@ class Buffer:
         """Add a step of every environment."""
         raise NotImplementedError
 
+    def add_vector_step(self, step: VectorStep) -> None:
+        """Add a step of a vector environment, except for the environments that it only reset."""
+        raise NotImplementedError
+
     def sample(self, count: int) -> list[Row]:
         """Sample at least `count` rows, in one call if the library allows it."""
         raise NotImplementedError
@@ -52,6 +56,9 @@ class Library:
 
     name = ""
     distributions: tuple[str, ...] = ()  # reported with their versions
+    without: Mapping[
+        str, str
+    ] = {}  # properties that the library doesn't offer, in spite of its buffers, and why
 
     def versions(self) -> dict[str, str]:
         """Return the versions that the library is checked with, its own first."""
@@ -61,7 +68,7 @@ class Library:
         """Return a buffer of whole rows, sampled uniformly."""
         raise NotOffered("no uniform buffer")
 
-    def shared(self, capacity: int, truncation: bool) -> Buffer:
+    def stored_once(self, capacity: int, truncation: bool) -> Buffer:
         """Return a buffer that stores each observation once, not again as `next_obs`.
 
         Without `truncation`, every episode terminates.
@@ -71,6 +78,10 @@ class Library:
     def n_step(self, capacity: int, n: int, gamma: float, environments: int = 1) -> Buffer:
         """Return a buffer of n-step rows."""
         raise NotOffered("no n-step rows")
+
+    def vectorized(self, capacity: int, n: int, gamma: float, environments: int) -> Buffer:
+        """Return a buffer of n-step rows that takes steps of gymnasium's vector environments."""
+        raise NotOffered("takes no steps of gymnasium's vector environments")
 
     def stacked(self, capacity: int, frames: int) -> Buffer:
         """Return a buffer that stores frames once and returns stacks; ids are stacks, oldest frame first."""
@@ -88,6 +99,10 @@ class Library:
         """Return a prioritized buffer that promises to ignore priorities of replaced rows."""
         raise NotOffered("doesn't promise to detect replaced rows")
 
+    def across_processes(self, capacity: int) -> Buffer:
+        """Return a buffer to which forked processes can add, and from which they can sample."""
+        raise NotOffered("a buffer of one process")
+
     def sequences(self, capacity: int, length: int, environments: int, padded: bool) -> Buffer:
         """Return a buffer of windows; with `padded`, shorter ones at the ends of episodes are padded."""
         raise NotOffered("no windows of steps that end with the episode")
@@ -97,7 +112,7 @@ class Library:
         raise NotOffered("no hindsight goals")
 
     def restored(self, buffer: Buffer, folder: str) -> Buffer:
-        """Save the prioritized `buffer`, and load it into a new one."""
+        """Save a buffer, prioritized if the library has priorities, and load it into a new one."""
         raise NotOffered("no exact save")
 
     def seed(self, seed: int) -> None:

@@ -4,7 +4,8 @@ An observation is (environment, episode, step), and every step has another rewar
 itself whether it is right, and the oracle shares no code with any buffer.
 """
 
-from typing import NamedTuple
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 Id = tuple[int, ...]
 LENGTHS = (5, 1, 3, 7, 2, 4)  # of consecutive episodes, in steps
@@ -59,6 +60,39 @@ def world(count: int, environments: int = 1, truncation: bool = True) -> list[li
             episode += 1
         streams.append(stream[:count])
     return [list(tick) for tick in zip(*streams, strict=True)]
+
+
+MODES = ("NEXT_STEP", "SAME_STEP", "DISABLED")  # gymnasium.vector.AutoresetMode
+
+
+class VectorStep(NamedTuple):
+    """A step of gymnasium's `VectorEnv`: the observations before it and what it returned, by environment."""
+
+    obs: list[Id]
+    next_obs: list[Id]
+    reward: list[float]
+    terminated: list[bool]
+    truncated: list[bool]
+    final_obs: list[Id | None]  # infos["final_obs"], with SAME_STEP
+    only_reset: list[bool]  # with NEXT_STEP, whether the episode had ended before this step
+
+
+def vector_steps(streams: list[list[Step]], mode: str) -> list[VectorStep]:
+    """Return what a vector environment in this autoreset mode returns for these steps of each environment.
+
+    It ends with the first environment that has no further step.
+    """
+    columns: list[list[tuple[Any, ...]]] = []
+    for stream in streams:
+        column: list[tuple[Any, ...]] = []
+        for step, following in pairwise(stream):
+            reset = step.ended and mode == "SAME_STEP"
+            after, final = (following.obs, step.next_obs) if reset else (step.next_obs, None)
+            column.append((step.obs, after, step.reward, step.terminated, step.truncated, final, False))
+            if step.ended and mode == "NEXT_STEP":
+                column.append((step.next_obs, following.obs, 0.0, False, False, None, True))
+        columns.append(column)
+    return [VectorStep(*map(list, zip(*entries, strict=True))) for entries in zip(*columns, strict=False)]
 
 
 class Target(NamedTuple):

@@ -60,7 +60,7 @@ class _CleanRL(Library):
         options = {"n_envs": environments, "handle_timeout_termination": False}
         return _Rows(buffers.ReplayBuffer(capacity, *PARTS, **options))
 
-    def shared(self, capacity: int, truncation: bool) -> Buffer:
+    def stored_once(self, capacity: int, truncation: bool) -> Buffer:
         options = {"optimize_memory_usage": True, "handle_timeout_termination": False}
         return _Rows(buffers.ReplayBuffer(capacity, *PARTS, **options))
 

@@ -27,7 +27,6 @@ class _Rows(Buffer):
         self.state = functions.init({name: np.zeros_like(value) for name, value in first.items()})
 
     def fields(self, step: Step) -> dict[str, Any]:
-        """Return the fields of a step."""
         places = {"obs": step.obs, "next_obs": step.next_obs}
         numbers = {"rew": step.reward, "terminated": step.terminated}
         return {name: np.array(value, np.float32) for name, value in (places | numbers).items()}
@@ -57,13 +56,11 @@ class _Pairs(_Rows):
     """A flat buffer of steps, whose samples are pairs of consecutive ones."""
 
     def fields(self, step: Step) -> dict[str, Any]:
-        """Return the fields of a step, without its next observation."""
         fields = super().fields(step)
         del fields["next_obs"]
         return fields
 
     def sample(self, count: int) -> list[Row]:
-        """Sample pairs, once there is one."""
         found: list[Row] = []
         while len(found) < count and self.functions.can_sample(self.state):
             self.key, key = jax.random.split(self.key)
@@ -81,7 +78,7 @@ class _Flashbax(Library):
     def uniform(self, capacity: int, environments: int = 1) -> Buffer:
         return _Rows(flashbax.make_item_buffer(capacity, 1, capacity, add_batches=True), capacity)
 
-    def shared(self, capacity: int, truncation: bool) -> Buffer:
+    def stored_once(self, capacity: int, truncation: bool) -> Buffer:
         if truncation:
             raise NotOffered("the README leaves the ends of episodes to the user")
         functions = flashbax.make_flat_buffer(capacity, 1, capacity, add_batch_size=1)

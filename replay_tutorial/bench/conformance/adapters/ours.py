@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 import replay_tutorial
-from replay_tutorial.bench.conformance.library import Buffer, Library, Row, ids, rows
-from replay_tutorial.bench.conformance.world import Id, Step
+from replay_tutorial.bench.conformance.adapters.cpprb_api import Rows, Stacks
+from replay_tutorial.bench.conformance.library import Buffer, Library, ids
+from replay_tutorial.bench.conformance.world import Id, Step, VectorStep
 
 FLAG, NUMBER, PLACE = {"shape": (), "dtype": bool}, {"shape": ()}, {"shape": 3}
 FIELDS = {"obs": PLACE, "rew": NUMBER, "terminated": FLAG, "truncated": FLAG, "next_obs": PLACE}
 ENV_DICT: Any = FIELDS
 GOALS: Any = FIELDS | {"at": PLACE, "next_at": PLACE, "goal": PLACE}
-NO_GOAL = (-1, -1, -1)
 
 
 def fields(step: Step) -> dict[str, Any]:
@@ -23,86 +23,53 @@ def fields(step: Step) -> dict[str, Any]:
     return {"obs": step.obs, "rew": step.reward, **ends, "next_obs": step.next_obs}
 
 
-class _Rows(Buffer):
-    """A buffer with one row per step; `parts` are `sample`'s further arguments."""
-
-    def __init__(self, buffer: Any, **parts: Any) -> None:
-        self.buffer, self.parts = buffer, parts
-
-    def add(self, tick: Sequence[Step]) -> None:
-        for step in tick:
-            self.buffer.add(**fields(step))
-            if step.ended:
-                self.buffer.on_episode_end()
-
-    def sample(self, count: int) -> list[Row]:
-        batch = self.buffer.sample(count, **self.parts)
-        discount = batch["discount"] if "discount" in batch else 1.0 - batch["terminated"]
-        named = {"handle": batch.get("indexes"), "weight": batch.get("weights"), "goal": batch.get("goal")}
-        return rows(batch["obs"], batch["next_obs"], batch["rew"], discount, **named)
-
-    def update(self, handles: Sequence[int], priorities: Sequence[float]) -> None:
-        self.buffer.update_priorities(handles, priorities)
+def fields_with_goal(step: Step) -> dict[str, Any]:
+    """Return the fields of a step whose goal is never achieved."""
+    return fields(step) | {"at": step.obs, "next_at": step.next_obs, "goal": (-1, -1, -1)}
 
 
-class _ByEnvironment(_Rows):
+def discount_of(batch: Any) -> Any:
+    """Return the discounts of n-step rows, or of single steps."""
+    return batch["discount"] if "discount" in batch else 1.0 - batch["terminated"]
+
+
+def rows_of(buffer: Any, **parts: Any) -> Rows:
+    """Return the interface of a buffer."""
+    return Rows(buffer, fields, discount_of, **parts)
+
+
+class _ByEnvironment(Rows):
     """An n-step window for each environment, and a buffer of their rows."""
 
     def __init__(self, windows: Any, buffer: Any) -> None:
-        super().__init__(buffer)
+        super().__init__(buffer, fields, discount_of)
         self.n_step = windows
 
     def add(self, tick: Sequence[Step]) -> None:
-        """Add the rows that the step completes."""
         columns = [fields(step) for step in tick]
-        batch = self.n_step.add_step(**{name: np.array([row[name] for row in columns]) for name in FIELDS})
+        self.add_columns(None, {name: np.array([row[name] for row in columns]) for name in FIELDS})
+
+    def add_vector_step(self, step: VectorStep) -> None:
+        """Add a step as in the recipe "Vector environments"."""
+        ends = {"terminated": np.array(step.terminated), "truncated": np.array(step.truncated)}
+        after = [final or obs for final, obs in zip(step.final_obs, step.next_obs, strict=True)]
+        places = {"obs": np.array(step.obs), "next_obs": np.array(after)}
+        self.add_columns(np.array(step.only_reset), {**places, "rew": np.array(step.reward), **ends})
+
+    def add_columns(self, skip: Any, columns: Any) -> None:
+        batch = self.n_step.add_step(skip, **columns)
         if batch is not None:
             self.buffer.add(**batch)
 
 
-class _Stacks(_Rows):
-    """Stacks of frames along the last axis; the first frame of an episode fills its first stack."""
-
-    def __init__(self, buffer: Any, frames: int) -> None:
-        super().__init__(buffer)
-        self.frames, self.stack = frames, np.zeros((3, frames))
-
-    def add(self, tick: Sequence[Step]) -> None:
-        """Add a step with the stacks before and after it."""
-        (step,) = tick
-        if step.step == 0:
-            self.stack = np.stack([step.obs] * self.frames, axis=1)
-        following = np.concatenate([self.stack[:, 1:], np.reshape(step.next_obs, (3, 1))], axis=1)
-        self.buffer.add(**fields(step) | {"obs": self.stack, "next_obs": following})
-        self.stack = following
-        if step.ended:
-            self.buffer.on_episode_end()
-
-    def sample(self, count: int) -> list[Row]:
-        """Sample rows with stacks."""
-        batch = self.buffer.sample(count)
-        stacks = [batch[name].transpose(0, 2, 1).reshape(count, -1) for name in ("obs", "next_obs")]
-        return rows(stacks[0], stacks[1], batch["rew"], 1.0 - batch["terminated"])
-
-
-class _Episodes(_Rows):
+class _Episodes(Rows):
     """An episode buffer, with a ring for each environment."""
 
     def add(self, tick: Sequence[Step]) -> None:
-        """Add a step to the episode of each environment."""
         for step in tick:
-            given = {"at": step.obs, "next_at": step.next_obs, "goal": NO_GOAL} if self.parts else {}
-            self.buffer.add(step.environment, **fields(step), **given)
-
-    def sample(self, count: int) -> list[Row]:
-        """Sample rows with goals."""
-        batch = self.buffer.sample(count)
-        return rows(
-            batch["obs"], batch["next_obs"], batch["rew"], 1.0 - batch["terminated"], goal=batch["goal"]
-        )
+            self.buffer.add(step.environment, **self.fields(step))
 
     def windows(self, count: int) -> list[list[Id]]:
-        """Sample windows without their padding."""
         batch = self.buffer.sample(count)
         return [ids(obs[: len(real)][real]) for obs, real in zip(batch["obs"], batch["valid"], strict=True)]
 
@@ -119,35 +86,43 @@ class _Ours(Library):
     distributions = ("replay_tutorial", "numpy", "numba")
 
     def uniform(self, capacity: int, environments: int = 1) -> Buffer:
-        return _Rows(replay_tutorial.ReplayBuffer(capacity, ENV_DICT, seed=0))
+        return rows_of(replay_tutorial.ReplayBuffer(capacity, ENV_DICT, seed=0))
 
-    def shared(self, capacity: int, truncation: bool) -> Buffer:
+    def stored_once(self, capacity: int, truncation: bool) -> Buffer:
         stored = {name: spec for name, spec in FIELDS.items() if name != "next_obs"}
-        return _Rows(replay_tutorial.ReplayBuffer(capacity, stored, next_of="obs", seed=0))
+        return rows_of(replay_tutorial.ReplayBuffer(capacity, stored, next_of="obs", seed=0))
 
     def n_step(self, capacity: int, n: int, gamma: float, environments: int = 1) -> Buffer:
         settings = {"size": n, "gamma": gamma, "rew": "rew", "next": "next_obs"}
         if environments == 1:
-            return _Rows(replay_tutorial.ReplayBuffer(capacity, ENV_DICT, Nstep=settings, seed=0))
+            return rows_of(replay_tutorial.ReplayBuffer(capacity, ENV_DICT, Nstep=settings, seed=0))
         windows = replay_tutorial.NStep(ENV_DICT, settings, environments=environments)
         return _ByEnvironment(windows, replay_tutorial.ReplayBuffer(capacity, windows.env_dict, seed=0))
+
+    def vectorized(self, capacity: int, n: int, gamma: float, environments: int) -> Buffer:
+        return self.n_step(capacity, n, gamma, environments)
 
     def stacked(self, capacity: int, frames: int) -> Buffer:
         stored: Any = {**FIELDS, "obs": {"shape": (3, frames)}}
         del stored["next_obs"]
         options: Any = {"next_of": "obs", "stack_compress": {"obs": -1}, "seed": 0}
-        return _Stacks(replay_tutorial.ReplayBuffer(capacity, stored, **options), frames)
+        buffer = replay_tutorial.ReplayBuffer(capacity, stored, **options)
+        return Stacks(buffer, fields, discount_of, frames=frames)
 
     def prioritized(self, capacity: int, alpha: float) -> Buffer:
         buffer = replay_tutorial.PrioritizedReplayBuffer(capacity, ENV_DICT, alpha=alpha, seed=0)
-        return _Rows(buffer, beta=1.0)
+        return rows_of(buffer, beta=1.0)
 
     def protected(self, capacity: int) -> Buffer:
         return self.prioritized(capacity, 1.0)
 
+    def across_processes(self, capacity: int) -> Buffer:
+        return rows_of(replay_tutorial.MPReplayBuffer(capacity, ENV_DICT, seed=0))
+
     def sequences(self, capacity: int, length: int, environments: int, padded: bool) -> Buffer:
         options: Any = {"boundary": "pad" if padded else "drop", "environments": environments, "seed": 0}
-        return _Episodes(replay_tutorial.SequenceReplayBuffer(capacity, ENV_DICT, length, **options))
+        buffer = replay_tutorial.SequenceReplayBuffer(capacity, ENV_DICT, length, **options)
+        return _Episodes(buffer, fields, discount_of)
 
     def hindsight(self, capacity: int, strategy: str) -> Buffer:
         options: Any = {"strategy": strategy, "goal": "goal", "achieved_goal": "at", "seed": 0}
@@ -156,7 +131,7 @@ class _Ours(Library):
             return achieved(*given) - 1.0
 
         make: Any = replay_tutorial.HindsightReplayBuffer
-        return _Episodes(make(capacity, GOALS, reward, achieved, **options), goals=True)
+        return _Episodes(make(capacity, GOALS, reward, achieved, **options), fields_with_goal, discount_of)
 
     def restored(self, buffer: Any, folder: str) -> Buffer:
         path = Path(folder) / "buffer.zip"

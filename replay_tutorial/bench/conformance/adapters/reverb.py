@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from replay_tutorial.bench.conformance.library import Buffer, Library, NotOffered, Row, ids, rows
+from replay_tutorial.bench.conformance.library import Buffer, Library, NotChecked, NotOffered, Row, ids, rows
 from replay_tutorial.bench.conformance.world import Id, Step
 
 reverb: Any = import_module("reverb")
@@ -69,7 +69,7 @@ class _Reverb(Library):
     def uniform(self, capacity: int, environments: int = 1) -> Buffer:
         return _Rows(capacity, reverb.selectors.Uniform())
 
-    def shared(self, capacity: int, truncation: bool) -> Buffer:
+    def stored_once(self, capacity: int, truncation: bool) -> Buffer:
         raise NotOffered("items can share observations, but the caller composes every item")
 
     def stacked(self, capacity: int, frames: int) -> Buffer:
@@ -84,13 +84,18 @@ class _Reverb(Library):
     def protected(self, capacity: int) -> Buffer:
         return self.prioritized(capacity, 1.0)
 
+    def across_processes(self, capacity: int) -> Buffer:
+        raise NotChecked("a process that runs a server can't be forked")
+
     def sequences(self, capacity: int, length: int, environments: int, padded: bool) -> Buffer:
         if padded:
             raise NotOffered("items are not padded")
         return _Windows(capacity, length, environments)
 
     def restored(self, buffer: Buffer, folder: str) -> Buffer:
-        raise NotOffered("the random state of a table can't be set")
+        raise NotChecked(
+            "draws of a checkpoint can't be compared, because a table's random state can't be set"
+        )
 
 
 library = _Reverb()

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +12,7 @@ from replay_tutorial.bench.conformance.library import Buffer, Library, NotOffere
 from replay_tutorial.bench.conformance.world import Step
 
 buffers: Any = import_module("stable_baselines3.common.buffers")
+save_util: Any = import_module("stable_baselines3.common.save_util")
 her: Any = import_module("stable_baselines3.her.her_replay_buffer")
 spaces: Any = import_module("gymnasium.spaces")
 PLACE = spaces.Box(-np.inf, np.inf, (3,), np.float32)
@@ -25,7 +27,6 @@ class _Rows(Buffer):
         self.buffer = buffer
 
     def observation(self, places: Any) -> Any:
-        """Return observations, as the environment returns them."""
         return np.array(places, np.float32)
 
     def add(self, tick: Sequence[Step]) -> None:
@@ -49,12 +50,10 @@ class _Goals(_Rows):
     """Dict observations with goals."""
 
     def observation(self, places: Any) -> Any:
-        """Return dict observations, whose goal is never achieved."""
         here = np.array(places, np.float32)
         return {"observation": here, "achieved_goal": here, "desired_goal": np.full_like(here, -1)}
 
     def sample(self, count: int) -> list[Row]:
-        """Sample rows with goals."""
         batch = self.buffer.sample(count)
         places = [batch.observations["observation"], batch.next_observations["observation"]]
         return rows(
@@ -72,7 +71,7 @@ class _StableBaselines3(Library):
     def uniform(self, capacity: int, environments: int = 1) -> Buffer:
         return _Rows(buffers.ReplayBuffer(capacity, *self.parts, n_envs=environments))
 
-    def shared(self, capacity: int, truncation: bool) -> Buffer:
+    def stored_once(self, capacity: int, truncation: bool) -> Buffer:
         if truncation:
             raise NotOffered("optimize_memory_usage excludes handle_timeout_termination")
         options = {"optimize_memory_usage": True, "handle_timeout_termination": False}
@@ -88,6 +87,11 @@ class _StableBaselines3(Library):
 
         options: Any = {"env": SimpleNamespace(env_method=env_method), "goal_selection_strategy": strategy}
         return _Goals(her.HerReplayBuffer(capacity, GOALS, ACTION, device="cpu", **options))
+
+    def restored(self, buffer: Any, folder: str) -> Buffer:
+        path = str(Path(folder) / "buffer.pkl")
+        save_util.save_to_pkl(path, buffer.buffer)
+        return _Rows(save_util.load_from_pkl(path))
 
     def seed(self, seed: int) -> None:
         np.random.seed(seed)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from replay_tutorial.bench.conformance.library import Buffer, Library, Row, rows
-from replay_tutorial.bench.conformance.world import LENGTHS, Step
+from replay_tutorial.bench.conformance.world import LENGTHS, Step, VectorStep
 
 data: Any = import_module("tianshou.data")
 base: Any = import_module("tianshou.algorithm.algorithm_base")
@@ -22,25 +22,39 @@ class _Rows(Buffer):
         self.buffer, self.environments, self.goals = buffer, environments, goals
 
     def add(self, tick: Sequence[Step]) -> None:
-        def places(name: str) -> Any:
-            here = np.array([getattr(step, name) for step in tick], np.float32)
-            if self.goals:
-                return data.Batch(observation=here, achieved_goal=here, desired_goal=np.full_like(here, -1))
-            return here
+        def column(name: str) -> Any:
+            return np.array([getattr(step, name) for step in tick])
 
-        step = data.Batch(
-            obs=places("obs"),
-            act=np.zeros(len(tick), np.int64),
-            rew=np.array([step.reward for step in tick]),
-            terminated=np.array([step.terminated for step in tick]),
-            truncated=np.array([step.truncated for step in tick]),
-            obs_next=places("next_obs"),
-            info=np.array([{} for _ in tick]),
-        )
+        ends = column("terminated"), column("truncated")
+        step = self.batch(column("obs"), column("next_obs"), column("reward"), *ends)
         if self.environments > 1:
             self.buffer.add(step, buffer_ids=np.arange(self.environments))
         else:
             self.buffer.add(step[0])
+
+    def add_vector_step(self, step: VectorStep) -> None:
+        after = [final or obs for final, obs in zip(step.final_obs, step.next_obs, strict=True)]
+        flags = np.array(step.terminated), np.array(step.truncated)
+        batch = self.batch(np.array(step.obs), np.array(after), np.array(step.reward), *flags)
+        if len(stepped := np.flatnonzero(~np.array(step.only_reset))):
+            self.buffer.add(batch[stepped], buffer_ids=stepped)
+
+    def batch(self, obs: Any, following: Any, reward: Any, terminated: Any, truncated: Any) -> Any:
+        def places(ids: Any) -> Any:
+            here = ids.astype(np.float32)
+            if self.goals:
+                return data.Batch(observation=here, achieved_goal=here, desired_goal=np.full_like(here, -1))
+            return here
+
+        return data.Batch(
+            obs=places(obs),
+            act=np.zeros(len(obs), np.int64),
+            rew=reward,
+            terminated=terminated,
+            truncated=truncated,
+            obs_next=places(following),
+            info=np.array([{} for _ in obs]),
+        )
 
     def sample(self, count: int) -> list[Row]:
         batch, indexes = self.buffer.sample(count)
@@ -65,7 +79,6 @@ class _NStepRows(_Rows):
         self.n, self.gamma = n, gamma
 
     def sample(self, count: int) -> list[Row]:
-        """Sample rows with n-step targets."""
         batch, indexes = self.buffer.sample(count)
         lasts: Any = None
 
@@ -93,13 +106,16 @@ class _Tianshou(Library):
             return _Rows(data.VectorReplayBuffer(capacity, environments), environments)
         return _Rows(data.ReplayBuffer(capacity))
 
-    def shared(self, capacity: int, truncation: bool) -> Buffer:
+    def stored_once(self, capacity: int, truncation: bool) -> Buffer:
         return _Rows(data.ReplayBuffer(capacity, ignore_obs_next=True))
 
     def n_step(self, capacity: int, n: int, gamma: float, environments: int = 1) -> Buffer:
         if environments > 1:
             return _NStepRows(data.VectorReplayBuffer(capacity, environments), environments, n, gamma)
         return _NStepRows(data.ReplayBuffer(capacity), 1, n, gamma)
+
+    def vectorized(self, capacity: int, n: int, gamma: float, environments: int) -> Buffer:
+        return self.n_step(capacity, n, gamma, environments)
 
     def stacked(self, capacity: int, frames: int) -> Buffer:
         return _Rows(data.ReplayBuffer(capacity, stack_num=frames, ignore_obs_next=True))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from replay_tutorial.bench.conformance.library import Buffer, Library, NotOffered, Row, ids, rows
+from replay_tutorial.bench.conformance.library import Buffer, Library, NotChecked, NotOffered, Row, ids, rows
 from replay_tutorial.bench.conformance.world import Id, Step
 
 data: Any = import_module("torchrl.data")
@@ -29,7 +29,6 @@ class _Rows(Buffer):
         self.rollout: list[Any] = []
 
     def steps(self, tick: Sequence[Step]) -> Any:
-        """Return a step of every environment, in TorchRL's layout."""
 
         def flags(name: str) -> Any:
             return torch.tensor([[bool(getattr(step, name))] for step in tick])
@@ -84,7 +83,6 @@ class _Trajectories(_Rows):
     """Steps with the number of their trajectory, as a collector returns them, sampled as slices."""
 
     def steps(self, tick: Sequence[Step]) -> Any:
-        """Return the steps with numbers."""
         numbers = torch.tensor([step.episode for step in tick])
         return super().steps(tick).set(TRAJECTORY, numbers)
 
@@ -93,7 +91,6 @@ class _Compact(_Trajectories):
     """Steps stored without next observations, as by a collector with `compact_obs=True`."""
 
     def steps(self, tick: Sequence[Step]) -> Any:
-        """Return the steps without next observations."""
         return super().steps(tick).exclude(("next", "observation"))
 
     def sample(self, count: int) -> list[Row]:
@@ -129,7 +126,7 @@ class _TorchRL(Library):
     def uniform(self, capacity: int, environments: int = 1) -> Buffer:
         return _Rows(data.TensorDictReplayBuffer(storage=data.LazyTensorStorage(capacity)))
 
-    def shared(self, capacity: int, truncation: bool) -> Buffer:
+    def stored_once(self, capacity: int, truncation: bool) -> Buffer:
         if truncation:
             raise NotOffered("NextStateReconstructor returns NaN at the ends of trajectories, as documented")
         sampler = data.SliceSampler(slice_len=SLICE, traj_key=TRAJECTORY, strict_length=False)
@@ -151,12 +148,20 @@ class _TorchRL(Library):
         transform = transforms.MultiStepTransform(n_steps=n, gamma=gamma)
         return _Rows(data.TensorDictReplayBuffer(storage=storage, transform=transform), timed=True)
 
+    def vectorized(self, capacity: int, n: int, gamma: float, environments: int) -> Buffer:
+        raise NotOffered("environments are reset by GymWrapper, which rejects NEXT_STEP, not by a buffer")
+
     def prioritized(self, capacity: int, alpha: float) -> Buffer:
         storage, make = data.LazyTensorStorage(capacity), data.TensorDictPrioritizedReplayBuffer
         return _Rows(make(alpha=alpha, beta=1.0, storage=storage))
 
     def protected(self, capacity: int) -> Buffer:
         raise NotOffered("counts the generations of slots on request; update_priority doesn't check them")
+
+    def across_processes(self, capacity: int) -> Buffer:
+        raise NotChecked(
+            "buffers with shared=True convert nothing inside `add`, but this check kills the writer there"
+        )
 
     def sequences(self, capacity: int, length: int, environments: int, padded: bool) -> Buffer:
         storage = data.LazyTensorStorage(capacity, ndim=1 if environments == 1 else 2)

@@ -10,6 +10,7 @@
 #   make bench         compare the buffers with cpprb
 #   make bench-peers   compare the buffers with all other libraries and draw the charts
 #   make bench-tables  compare the tables with Reverb
+#   make bench-cleanrl compare CleanRL's DQN with and without our buffers
 #   make conformance   check properties of correct replay in our buffers and in other libraries
 #   make report        re-run the benchmarks of the site and the README; ARGS=--full includes training runs
 #   make ladders       measure the chapters' ladders for the site
@@ -33,7 +34,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PI
 # Silences mkdocs-material's long warning about mkdocs 2; pyproject.toml keeps mkdocs below 2.
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: train test quick stress chapters docs docs-serve notebooks bench cluster-demo bench-peers bench-tables conformance report ladders format clean
+.PHONY: train test quick stress chapters docs docs-serve notebooks bench cluster-demo bench-peers bench-tables bench-cleanrl conformance report ladders format clean
 
 train: .venv/train.stamp
 	$(BIN)/python -m replay_tutorial train $(ENVIRONMENT) $(ARGS)
@@ -44,7 +45,7 @@ test: .venv/test.stamp
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/python -m replay_tutorial warm-up
 	$(BIN)/python docs/render_chapters.py
-	$(BIN)/python -m pytest -n 3 --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 quick: .venv/test.stamp
 	$(BIN)/ruff check
@@ -87,7 +88,11 @@ bench-tables: .venv/bench.stamp .venv/reverb.stamp
 	$(BIN)/python -m replay_tutorial bench tables --json docs/measurements/tables.json \
 		--markdown docs/measurements/beside_reverb.md $(ARGS)
 
-conformance: .venv/peers.stamp .venv/cleanrl.stamp .venv/tianshou.stamp .venv/torchrl.stamp .venv/reverb.stamp
+bench-cleanrl: .venv/train.stamp .venv/cleanrl.stamp .venv/gymnasium-0.29.stamp
+	PYTHONPATH=$(CURDIR)/.venv/cleanrl:$(CURDIR)/.venv/gymnasium-0.29 $(BIN)/python -m replay_tutorial bench cleanrl \
+		--output docs/measurements --markdown docs/measurements/index.md $(ARGS)
+
+conformance: .venv/peers.stamp .venv/cleanrl.stamp .venv/d3rlpy.stamp .venv/tianshou.stamp .venv/torchrl.stamp .venv/reverb.stamp
 	PYTHONPATH=$(CURDIR)/.venv/cleanrl $(BIN)/python -m replay_tutorial conformance --json docs/measurements/conformance.json \
 		--markdown docs/measurements/conformance.md $(ARGS)
 
@@ -122,6 +127,12 @@ clean:
 		&& git -C .venv/cleanrl checkout --quiet fe8d8a03c41a7ef5b523e2e354bd01c363e786bb \
 		&& touch $@ || { rm -rf .venv/cleanrl; echo "CleanRL can't be cloned here. The check skips it."; }
 
+# CleanRL's scripts require gymnasium 0.29, which precedes the newer one in PYTHONPATH.
+.venv/gymnasium-0.29.stamp: .venv/made.stamp
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
+		--target .venv/gymnasium-0.29 gymnasium==0.29.1
+	@touch $@
+
 # tianshou requires an old virtualenv, and thus a filelock older than the pinned one. Its buffers need neither.
 .venv/tianshou.stamp: .venv/peers.stamp
 	$(INSTALL) --no-deps tianshou==2.0.1 deepdiff==7.0.1 h5py==3.16.0 ordered-set==4.1.0 overrides==7.7.0 \
@@ -141,6 +152,13 @@ clean:
 	.venv/torchrl/bin/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) \
 		torchrl==0.14.1 tensordict==0.14.3 torch==2.14.1 numpy==2.4.6 \
 		&& touch $@ || { rm -rf .venv/torchrl; echo "TorchRL can't be installed here; it is checked without priorities."; }
+
+# d3rlpy requires gym and other packages that nothing else here needs.
+.venv/d3rlpy.stamp: .venv/made.stamp
+	$(BIN)/python -m venv --clear .venv/d3rlpy
+	.venv/d3rlpy/bin/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) \
+		d3rlpy==2.8.1 torch==2.13.0 numpy==2.4.6 \
+		&& touch $@ || { rm -rf .venv/d3rlpy; echo "d3rlpy can't be installed here. The check skips it."; }
 
 .venv/%.stamp: .venv/made.stamp pyproject.toml constraints.txt
 	@echo "Installing the dependencies of 'make $*' into .venv (once, takes a few minutes) ..."

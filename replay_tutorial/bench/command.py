@@ -9,8 +9,8 @@ import importlib
 from collections.abc import Sequence
 
 BENCHMARKS = (
-    *("buffers", "article", "memory", "startup", "shared", "learning", "throughput", "tables", "cluster"),
-    "report",
+    *("buffers", "article", "memory", "startup", "shared", "learning", "sb3", "cleanrl"),
+    *("throughput", "tables", "cluster", "report"),
 )
 
 

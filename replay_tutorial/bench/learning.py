@@ -5,7 +5,9 @@ with the environment's preset and a seed. Its score is the mean return of 100 gr
 used to select the policy. On CartPole, runs of Stable-Baselines3's DQN alternate with ours.
 """
 
+import copy
 import csv
+import importlib
 import json
 import math
 import tempfile
@@ -18,13 +20,16 @@ import numpy as np
 
 from replay_tutorial.apex.config import preset
 from replay_tutorial.apex.runs.run import train
-from replay_tutorial.bench.peers import dqn
+from replay_tutorial.bench import sb3
 from replay_tutorial.bench.scores import Score, Summary, summary_of
 from replay_tutorial.measuring.markdown import table, write_table
 from replay_tutorial.measuring.output import add_count, add_markdown, new_parser, write_record
 from replay_tutorial.measuring.provenance import Provenance
 
 OURS = "replay_tutorial"
+LAST, BEST = "stable-baselines3, last policy", "stable-baselines3, best policy"
+ZOO = {**sb3.CARTPOLE.settings, "exploration_fraction": 0.16}
+PEER = replace(sb3.CARTPOLE, steps=50_000, interval=1_000, settings=ZOO)
 PACKAGES = ("torch", "gymnasium", "stable-baselines3")
 HEADS = (
     *("environment", "agent", "seeds", "IQM (95% interval)", "target", "seeds at the target"),
@@ -90,12 +95,43 @@ def train_once(task: Task, seed: int, changes: dict[str, Any]) -> dict[str, Scor
     return {OURS: score}
 
 
+def missing_peer() -> str | None:
+    """Return the reason why the peer can't be measured, or None."""
+    try:
+        importlib.import_module("stable_baselines3")
+    except ImportError as error:
+        return f'Stable-Baselines3 ({error}): pip install "replay_tutorial[peers]"'
+    return None
+
+
+def train_peer(seed: int, target: float, steps: int = PEER.steps) -> dict[str, Score]:
+    """Train Stable-Baselines3's DQN on CartPole, and score two policies, its last one and its best one.
+
+    The last policy is the one that `learn` returns. The best one of all evaluations corresponds to ours. The
+    clock is stopped during evaluations. Records made before 2026-11-24 have one more evaluation, after the
+    last update.
+    """
+    evaluations: list[tuple[float, float]] = []  # mean return, seconds
+    best: Any = None
+
+    def keep_the_best(policy: Any, mean: float, seconds: float) -> None:
+        nonlocal best
+        if mean >= max((each for each, _ in evaluations), default=-np.inf):
+            best = copy.deepcopy(policy)
+        evaluations.append((mean, seconds))
+
+    last = sb3.train_once(replace(PEER, steps=steps), sb3.PLAIN, seed, keep_the_best).score
+    reached = [seconds for mean, seconds in evaluations if mean >= target]
+    score = Score(seed, last, evaluations[-1][1], reached[0] if reached else None, steps, "budget spent")
+    return {LAST: score, BEST: replace(score, mean=sb3.final_score(best, PEER.environment, seed))}
+
+
 def measure(task: Task, changes: dict[str, Any], with_peer: bool) -> dict[str, Summary]:
     """Train all agents on one environment, alternating for each seed; print each score."""
     agents: list[Callable[[int], dict[str, Score]]] = [lambda seed: train_once(task, seed, changes)]
     if with_peer and task.times_faster is not None:
-        if (reason := dqn.missing()) is None:
-            agents.append(lambda seed: dqn.train_once(task.environment, seed, task.target))
+        if (reason := missing_peer()) is None:
+            agents.append(lambda seed: train_peer(seed, task.target))
         else:
             print(f"skipped {reason}")
     scores: dict[str, list[Score]] = {}
@@ -139,28 +175,24 @@ def table_of(records: dict[str, dict[str, Any]]) -> str:
     """Return the records as a Markdown table, followed by their provenance."""
     rows: list[list[str]] = []
     sources: dict[str, list[str]] = {}
-    for task in (task for task in TASKS if task.environment in records):
-        record = records[task.environment]
-        summaries = {
-            name: summary_of([Score(**score) for score in agent["scores"]], task.target)
-            for name, agent in record["agents"].items()
-        }
-        rows += [cells_of(task, name, each) for name, each in summaries.items()]
-        sources.setdefault(str(Provenance.read(record)), []).append(task.environment)
+    for environment, record in records.items():
+        rows += [cells_of(record["task"], name, agent) for name, agent in record["agents"].items()]
+        sources.setdefault(str(Provenance.read(record)), []).append(environment)
     about = (f"{', '.join(environments)}. {source}" for source, environments in sources.items())
     lines = "\n".join(table(HEADS, rows, words=2))
     return "\n\n".join([lines, "Times are medians over the seeds, except the slowest seed's.", *about]) + "\n"
 
 
-def cells_of(task: Task, name: str, summary: Summary) -> list[str]:
+def cells_of(task: dict[str, Any], name: str, summary: dict[str, Any]) -> list[str]:
     """Return one agent's row of the table."""
-    low, high = summary.interval
-    seconds = summary.median_seconds_to_target
-    slowest = max(score.seconds for score in summary.scores)
+    low, high = summary["interval"]
+    seconds = summary["median_seconds_to_target"]
+    slowest = max(score["seconds"] for score in summary["scores"])
     return [
-        *(task.environment, name, str(len(summary.scores))),
-        f"{summary.interquartile_mean:.1f} ({low:.1f}, {high:.1f})",
-        *(f"{task.target:g}", str(summary.reached), f"{summary.median_seconds:.1f}", f"{slowest:.1f}"),
+        *(task["environment"], name, str(len(summary["scores"]))),
+        f"{summary['interquartile_mean']:.1f} ({low:.1f}, {high:.1f})",
+        *(f"{task['target']:g}", str(summary["reached"])),
+        *(f"{summary['median_seconds']:.1f}", f"{slowest:.1f}"),
         "never" if seconds is None else f"{seconds:.1f}",
     ]
 
@@ -200,7 +232,7 @@ def main(argv: Sequence[str]) -> int:
     environments_help = "environments to train on (default: all)"
     parser.add_argument("--environments", nargs="+", choices=names, default=names, help=environments_help)
     add_count(parser, "--seeds", None, "seeds per environment (default: 10, or 5 for LunarLander-v3)")
-    add_count(parser, "--steps", None, "environment steps per run (default: the preset's)")
+    add_count(parser, "--steps", None, "environment steps per run of ours (default: the preset's)")
     parser.add_argument("--no-peer", action="store_true", help="don't measure Stable-Baselines3")
     parser.add_argument(
         "--output",

@@ -13,7 +13,7 @@ from small_environments import Counting
 from stable_baselines3 import DQN, SAC, TD3
 from stable_baselines3.common.buffers import DictReplayBuffer
 from stable_baselines3.common.env_util import make_vec_env
-from stable_baselines3.common.vec_env import VecNormalize
+from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from replay_tutorial.agents.sb3 import (
     PrioritizedDQN,
@@ -23,7 +23,6 @@ from replay_tutorial.agents.sb3 import (
     ReplayBuffer,
 )
 
-torch.set_num_threads(1)
 PAIRS = {"dqn": (PrioritizedDQN, DQN), "sac": (PrioritizedSAC, SAC), "td3": (PrioritizedTD3, TD3)}
 
 
@@ -47,7 +46,7 @@ class Pushed(Counting):
 def model_of(kind, environment=Counting, policy="MlpPolicy", **options):
     usual = {"learning_starts": 8, "batch_size": 16, "buffer_size": 60, "seed": 0, "device": "cpu"}
     environments = environment
-    if not isinstance(environment, VecNormalize):
+    if not isinstance(environment, VecEnv):
         environments = make_vec_env(environment, n_envs=2, seed=0)
     return kind(policy, environments, policy_kwargs={"net_arch": [8]}, **usual | options)
 
@@ -199,3 +198,28 @@ def test_any_algorithm_of_stable_baselines_accepts_the_uniform_buffer() -> None:
     assert model._n_updates > 4
     assert not isinstance(model.replay_buffer, PrioritizedReplayBuffer)
     assert model.replay_buffer.sample(8).weights is None
+
+
+class SameDraws(ReplayBuffer):
+    """The uniform buffer, drawing with the random numbers of SB3's buffer: steps, then environments."""
+
+    def sample(self, batch_size, env=None):
+        steps = np.random.randint(0, self.size() // 2, size=batch_size)
+        drawn = 2 * steps + np.random.randint(0, 2, size=batch_size)
+        rows = self.rows.get_all_transitions()
+        return self._samples({name: column[drawn] for name, column in rows.items()}, env)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_the_uniform_buffer_changes_nothing_but_the_random_numbers(name) -> None:
+    environment = "CartPole-v1" if name == "dqn" else "Pendulum-v1"
+
+    def learned(**options):
+        envs = make_vec_env(environment, 2, seed=0, env_kwargs={"max_episode_steps": 15})
+        return model_of(PAIRS[name][1], envs, buffer_size=500, **options).learn(120)
+
+    ours = learned(replay_buffer_class=SameDraws, replay_buffer_kwargs={"seed": 0})
+    theirs = learned()
+    assert theirs._n_updates > 10
+    for own, other in zip(parameters(ours), parameters(theirs), strict=True):
+        assert own.equal(other)

@@ -12,7 +12,6 @@ from replay_tutorial.__main__ import main
 from replay_tutorial.apex.config import preset
 from replay_tutorial.bench import learning
 from replay_tutorial.bench.learning import OURS, Task, misses_of
-from replay_tutorial.bench.peers import dqn
 from replay_tutorial.bench.scores import Score, interquartile_mean, interval_of, summary_of
 
 
@@ -96,8 +95,9 @@ def test_small_table_is_learned_recorded_and_drawn(tmp_path, monkeypatch, capsys
 
 def test_other_environments_in_an_old_record_stay_and_each_new_one_is_written_at_once(tmp_path, monkeypatch):
     about = {"command": "old", "date": "2026-01-01", "machine": {"processor": "A", "cores": 1, "system": "B"}}
-    agent = {"scores": [asdict(score_of(-80.0))], "interval": [-80.0, -80.0], "interquartile_mean": -80.0}
-    old = {"task": {"target": -90.0}, **about, "versions": {}, "agents": {OURS: agent}}
+    agent = asdict(summary_of([score_of(-80.0)], target=-95.0))
+    task = asdict(Task("Acrobot-v1", seeds=1, target=-95.0, seconds=240.0))  # not the target of today
+    old = {"task": task, **about, "versions": {}, "agents": {OURS: agent}}
     (tmp_path / "learning.json").write_text(json.dumps({"Acrobot-v1": old}))
     page = tmp_path / "page.md"
     page.write_text("<!-- learning:begin -->\n<!-- learning:end -->\n")
@@ -111,22 +111,23 @@ def test_other_environments_in_an_old_record_stay_and_each_new_one_is_written_at
     arguments = ["--environments", "Pendulum-v1", "LunarLander-v3", "--output", str(tmp_path)]
     assert main(["bench", "learning", *arguments, "--markdown", str(page)]) == 130
     records = json.loads((tmp_path / "learning.json").read_text())
-    assert records["Acrobot-v1"] == old
+    assert records["Acrobot-v1"] == json.loads(json.dumps(old))
     written = page.read_text()
-    assert written.index("| Acrobot-v1 | replay_tutorial | 1 | -80.0") < written.index("| Pendulum-v1 |")
+    row = "| Acrobot-v1 | replay_tutorial | 1 | -80.0 (-80.0, -80.0) | -95 | 1 |"
+    assert written.index(row) < written.index("| Pendulum-v1 |")
     assert "Acrobot-v1. Measured on 2026-01-01 with `old`; A, 1 cores, B" in written
 
 
 def test_missing_peer_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "stable_baselines3", None)
-    assert "Stable-Baselines3" in dqn.missing()
-    assert 'pip install "replay_tutorial[peers]"' in dqn.missing()
+    assert "Stable-Baselines3" in learning.missing_peer()
+    assert 'pip install "replay_tutorial[peers]"' in learning.missing_peer()
 
 
 def test_peer_learns_and_is_measured():
     pytest.importorskip("stable_baselines3", reason="needs the extra `peers`")
-    scores = dqn.train_once("CartPole-v1", seed=0, target=9.0, steps=2_000)
-    assert set(scores) == {dqn.LAST, dqn.BEST}
+    scores = learning.train_peer(seed=0, target=9.0, steps=2_000)
+    assert set(scores) == {learning.LAST, learning.BEST}
     for score in scores.values():
         assert 8.0 <= score.mean <= 500.0
         assert 0.0 < score.seconds_to_target <= score.seconds

@@ -1,0 +1,206 @@
+"""Learning curves of several agents over several seeds: the runs, the record, the table and the chart.
+
+In each environment, all agents are trained with the same seeds and the same settings. The first agent is the
+baseline. The record is written after each run, and a later command performs only the missing runs.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replay_tutorial.bench.scores import interquartile_mean, interval_of
+from replay_tutorial.measuring.markdown import table, write_table
+from replay_tutorial.measuring.output import add_count, add_markdown, new_parser, write_record
+from replay_tutorial.measuring.provenance import Provenance
+
+FINAL_EPISODES = 100
+
+
+@dataclass(frozen=True)
+class Task:
+    """An environment, with the algorithm and the settings of all agents there."""
+
+    environment: str
+    algorithm: str
+    steps: int
+    interval: int  # steps between two points of the curve
+    settings: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Run:
+    """The result of one run."""
+
+    agent: str
+    seed: int
+    score: float  # mean return of 100 greedy episodes after the last step
+    curve: list[float]  # mean return at each point of the curve
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The agents that a benchmark compares, and where."""
+
+    name: str  # of the benchmark, its record, its chart and its markers
+    library: str
+    agents: tuple[str, ...]
+    tasks: tuple[Task, ...]
+    packages: tuple[str, ...]  # their versions are recorded
+    point: str  # what a point of the curve is: the label of the vertical axis
+    mean_of_curve: str
+
+    @property
+    def baseline(self) -> str:
+        """The agent with which the others are compared."""
+        return self.agents[0]
+
+    def runs_of(self, record: Mapping[str, Any]) -> dict[str, dict[int, Run]]:
+        """Return the runs, agent → seed → run, of the seeds that all agents have finished."""
+        runs: dict[str, dict[int, Run]] = {agent: {} for agent in self.agents}
+        for run in (Run(**run) for run in record["runs"]):
+            runs[run.agent][run.seed] = run
+        complete = set.intersection(*(set(each) for each in runs.values()))
+        return {agent: {seed: each[seed] for seed in sorted(complete)} for agent, each in runs.items()}
+
+    def table_of(self, records: Mapping[str, dict[str, Any]]) -> str:
+        """Return the records as a Markdown table, followed by their provenance."""
+        rows: list[list[str]] = []
+        sources: dict[str, list[str]] = {}
+        for environment, record in records.items():
+            runs = self.runs_of(record)
+            if not runs[self.baseline]:
+                continue
+            for agent, each in runs.items():
+                cells = [environment, agent, f"{record['task']['steps']:,}", str(len(each))]
+                for values, others in zip(figures_of(each), figures_of(runs[self.baseline]), strict=True):
+                    difference = "" if agent == self.baseline else with_interval(values - others)
+                    cells += [with_interval(values), difference]
+                rows.append(cells)
+            sources.setdefault(str(Provenance.read(record)), []).append(environment)
+        about = (f"{', '.join(environments)}. {source}" for source, environments in sources.items())
+        minus = f"minus {self.baseline}"
+        heads = ("environment", "agent", "steps", "seeds", "score", minus, "mean of the curve", minus)
+        caption = (
+            "Interquartile means over the seeds, 95% intervals in brackets. Score: mean return of "
+            f"{FINAL_EPISODES} greedy episodes after training. Mean of the curve: {self.mean_of_curve}. "
+            f"Minus {self.baseline}: difference from {self.baseline} with the same seed."
+        )
+        return "\n\n".join(["\n".join(table(heads, rows, words=2)), caption, *about]) + "\n"
+
+    def draw(self, records: Mapping[str, dict[str, Any]], output: Path) -> Path:
+        """Draw a panel for each environment: the interquartile mean and its interval over the steps."""
+        from replay_tutorial.measuring.charts import new_figure, save
+
+        drawn = {name: (record, self.runs_of(record)) for name, record in records.items()}
+        drawn = {name: each for name, each in drawn.items() if each[1][self.baseline]}
+        figure = new_figure(max(5.6, 4.2 * len(drawn)), 3.4)
+        labels: dict[str, Any] = {}  # agent → its line
+        for number, (environment, (record, runs)) in enumerate(drawn.items()):
+            axes = figure.add_subplot(1, len(drawn), number + 1)
+            for place, (agent, each) in enumerate(runs.items()):
+                points = np.array([run.curve for run in each.values()]).T  # [evaluations, seeds]
+                steps = np.arange(1, len(points) + 1) * record["task"]["interval"]
+                low, high = np.array([interval_of(point) for point in points]).T
+                means = [interquartile_mean(point) for point in points]
+                (labels[agent],) = axes.plot(steps, means, color=f"C{place}")
+                axes.fill_between(steps, low, high, color=f"C{place}", alpha=0.2, linewidth=0)
+            seeds = len(runs[self.baseline])
+            axes.set_title(f"{environment}, {record['task']['algorithm']}, {seeds} seeds", fontsize=10)
+            axes.set_xlabel("environment steps")
+            axes.set_ylabel(self.point)
+            axes.grid(alpha=0.3)
+        figure.legend(labels.values(), labels, loc="outside lower center", ncols=len(labels), fontsize=8)
+        return save(figure, output, self.name)
+
+    def main(
+        self,
+        argv: Sequence[str],
+        train_once: Callable[[Task, str, int], Run],
+        more_versions: Callable[[], Mapping[str, str]] = dict,
+    ) -> int:
+        """Perform the missing runs, and write the table and the chart.
+
+        Args:
+            argv: The arguments of the command.
+            train_once: Performs the run of a task, an agent and a seed.
+            more_versions: Returns the versions to record besides those of `packages`. It is called after
+                the arguments have been checked, and may exit if a requirement is missing.
+
+        Returns:
+            Exit status: 0, or 1 if the table could not be written.
+        """
+        about = f"Compare {self.library} with and without our buffers, over several seeds."
+        parser = new_parser(self.name, about)
+        names = [task.environment for task in self.tasks]
+        environments_help = "environments to train on (default: all)"
+        parser.add_argument("--environments", nargs="+", choices=names, default=names, help=environments_help)
+        add_count(parser, "--seeds", 10, "seeds per environment")
+        parser.add_argument(
+            "--output",
+            type=Path,
+            default=Path(self.name),
+            metavar="FOLDER",
+            help=f"folder for {self.name}.json and {self.name}.svg; if the record exists, only the missing "
+            "runs are performed (default: %(default)s)",
+        )
+        add_markdown(parser, self.name)
+        arguments = parser.parse_args(argv)
+        more = more_versions()
+        arguments.output.mkdir(parents=True, exist_ok=True)
+        file = arguments.output / f"{self.name}.json"
+        records: dict[str, dict[str, Any]] = {}
+        if file.exists():
+            records = json.loads(file.read_text(encoding="utf-8"))
+        for task in self.tasks:
+            if task.environment not in arguments.environments:
+                continue
+            about = Provenance.of(self.name, argv, self.packages)._asdict()
+            about["versions"].update(more)
+            record = records.setdefault(task.environment, {"task": asdict(task), **about, "runs": []})
+            contents = f"{file} contains runs of {task.environment}"
+            if record["task"] != asdict(task):
+                parser.error(f"{contents} with other settings; remove it first")
+            made = {(run["agent"], run["seed"]) for run in record["runs"]}
+            missing = [
+                (agent, seed)
+                for seed in range(arguments.seeds)
+                for agent in self.agents
+                if (agent, seed) not in made
+            ]
+            # The record states the versions and the machine once, for all its runs.
+            stored, today = ({**each["versions"], **each["machine"]} for each in (record, about))
+            others = [
+                f"{name} {stored.get(name)}, now {new}"
+                for name, new in today.items()
+                if stored.get(name) != new
+            ]
+            if missing and others:
+                parser.error(
+                    f"{contents} with other versions or on another machine ({'; '.join(others)}); "
+                    "remove it first"
+                )
+            for agent, seed in missing:
+                run = train_once(task, agent, seed)
+                print(f"{task.environment}, seed {seed}, {agent}: {run.score:.1f}", flush=True)
+                record["runs"].append(asdict(run))
+                write_record(file, records)
+        text = self.table_of(records)
+        print(f"\n{text}", end="")
+        self.draw(records, arguments.output / f"{self.name}.svg")
+        return 0 if write_table(arguments.markdown, self.name, text) else 1
+
+
+def figures_of(runs: Mapping[int, Run]) -> NDArray[np.float64]:
+    """Return the scores and the means of the curves, float64[2, seeds]."""
+    return np.array([(run.score, np.mean(run.curve)) for run in runs.values()]).T
+
+
+def with_interval(values: NDArray[np.float64]) -> str:
+    """Format the interquartile mean of values with its 95% interval."""
+    low, high = interval_of(values.tolist())
+    return f"{interquartile_mean(values.tolist()):.1f} ({low:.1f}, {high:.1f})"

@@ -2,7 +2,6 @@
 
 # --8<-- [start:buffer]
 import copy
-import sys
 
 import numpy as np
 import torch
@@ -166,6 +165,5 @@ def main(memory=True, steps=700, seed=0):
 
 
 if __name__ == "__main__":
-    for seed in range(int(sys.argv[1]) if len(sys.argv) > 1 else 1):
-        print(f"seed {seed}: with memory {main(True, seed=seed):.2f}, without {main(False, seed=seed):.2f}")
+    print(f"with memory {main(True):.2f}, without {main(False):.2f}")
 # --8<-- [end:main]

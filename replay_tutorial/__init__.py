@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     )
     from replay_tutorial.shared import Mailbox, MPPrioritizedReplayBuffer, MPReplayBuffer, SamplesPerInsert
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 __all__ = [
     "EpisodeReplayBuffer",
     "HindsightReplayBuffer",

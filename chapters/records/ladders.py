@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from replay_tutorial.measuring.markdown import figure, pages_with, table, write_table
+from replay_tutorial.measuring.markdown import pages_with, table, three_digits, write_table
 from replay_tutorial.measuring.output import add_count, new_file, page, write_record
 from replay_tutorial.measuring.provenance import Provenance
 from replay_tutorial.teaching.ladder import PACKAGE, Ladder
@@ -41,7 +41,7 @@ def short_table(ladder: Ladder) -> list[str]:
     rows = [
         [
             *rung.cells("source")[:2],
-            *(figure(medians[rung.kind.__name__]) for medians in (draws, updates)),
+            *(three_digits(medians[rung.kind.__name__]) for medians in (draws, updates)),
             ladder.share(rung, DRAW),
         ]
         for rung in ladder.rungs

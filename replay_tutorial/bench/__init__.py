@@ -1,7 +1,8 @@
 """Benchmarks: the buffers compared with other libraries, their memory and start-up time, and training runs.
 
 A module is a benchmark, run as `python -m replay_tutorial bench NAME`, if `command` lists it. `cases` and
-`variants` contain the operations of `buffers`, and `scores` the statistics of `learning`. `peers/` wraps the
-other libraries, and `report` runs the benchmarks. `conformance/` is a command of its own. Timing and output
-are in `replay_tutorial.measuring`.
+`episode_cases` contain the operations of `buffers`, whose rounds `article` also uses; `cluster` measures runs
+as `throughput` does, and `scores` contains the statistics of `learning`. `peers/` wraps the other libraries,
+and `report` runs the benchmarks. `conformance/` is a command of its own. Timing and output are in
+`replay_tutorial.measuring`.
 """

@@ -3,6 +3,8 @@
 Repeats the benchmark of an article by cpprb's author, which compares cpprb with Reverb and other libraries.
 Its four charts show add and sample, uniform and prioritized, on a buffer of 4,096 rows. Four more charts use
 2^20 rows, which don't fit into the processor's cache.
+
+Source: Hiroyuki Yamada, "Benchmark", https://ymd_h.gitlab.io/cpprb/comparison/benchmark/
 """
 
 import importlib
@@ -17,10 +19,10 @@ import numpy as np
 
 from replay_tutorial.bench.buffers import SLOT_SECONDS, row_of, seconds_of
 from replay_tutorial.bench.cases import adding, sampling
-from replay_tutorial.bench.peers.lineup import PEERS, Lineup
-from replay_tutorial.bench.peers.peer import BETA, CEILING, FIELDS, OURS, Kind
-from replay_tutorial.measuring.markdown import figure, table, write_table
-from replay_tutorial.measuring.output import add_count, add_markdown, new_parser, write_record
+from replay_tutorial.bench.peers.buffer import BETA, CEILING, FIELDS, OURS, Kind
+from replay_tutorial.bench.peers.lineup import OTHERS, PEERS, Lineup
+from replay_tutorial.measuring.markdown import table, three_digits
+from replay_tutorial.measuring.output import add_count, add_markdown, new_parser, write_results
 from replay_tutorial.measuring.provenance import Provenance
 from replay_tutorial.measuring.timing import Spread
 
@@ -102,7 +104,7 @@ def cell(point: Point, name: str) -> str:
     """Return a peer's median, in bold if the peer is faster than ours; "" if it wasn't measured."""
     if name not in point.microseconds:
         return ""
-    text = figure(point.microseconds[name].median)
+    text = three_digits(point.microseconds[name].median)
     return f"**{text}**" if name not in (OURS, CEILING) and point.ratios[name].median < 1 else text
 
 
@@ -133,7 +135,7 @@ def section_of(measured: Sequence[Point], skipped: Mapping[str, str], output: Pa
     )
     reasons = "; ".join(f"{name} ({reason})" for name, reason in skipped.items())
     absent = f" Not measured: {reasons}." if reasons else ""
-    return f"### {capacity:,} rows\n\n{picture}{comparison(measured)}{absent}\n\n{tables_of(measured)}\n\n"
+    return f"### {capacity:,} rows\n\n{picture}{comparison(measured)}{absent}\n\n{tables_of(measured)}\n"
 
 
 def about_of(measured: Sequence[Point], rounds: int) -> str:
@@ -212,8 +214,7 @@ def main(argv: Sequence[str]) -> int:
     """Run the benchmark; return 1 if the tables could not be written, else 0."""
     parser = new_parser("article", "Repeat the benchmark of an article by cpprb's author, with our buffers.")
     add_count(parser, "--rounds", 20, "rounds per point")
-    names = [name for name in PEERS if name not in (OURS, CEILING)]
-    parser.add_argument("--peers", nargs="+", choices=names, default=names, help="libraries (default: all)")
+    parser.add_argument("--peers", nargs="+", choices=OTHERS, default=OTHERS, help="libraries (default: all)")
     parser.add_argument("--quick", action="store_true", help="measure a few points in 2 rounds, as a test")
     parser.add_argument(
         "--output", type=Path, metavar="FOLDER", help="folder for article.json and the charts"
@@ -240,13 +241,12 @@ def main(argv: Sequence[str]) -> int:
         capacity: [point for point in measured if point.capacity == capacity] for capacity in skipped
     }
     sections = [section_of(here, skipped[capacity], output) for capacity, here in by_capacity.items()]
-    text = f"{''.join(sections)}{about_of(measured, rounds)} {provenance}\n"
-    print(f"\n{text}", end="")
-    status = 0 if write_table(options.markdown, "article", text) else 1
     if output is not None:
         output.mkdir(parents=True, exist_ok=True)
-        record = {"benchmark": "article", **provenance._asdict(), "rounds": rounds, "skipped": skipped}
-        write_record(output / "article.json", {**record, "points": measured})
+    options.json = output / "article.json" if output else None
+    body = {"rounds": rounds, "skipped": skipped, "points": measured}
+    status = write_results(options, "article", provenance, body, sections, about_of(measured, rounds))
+    if output is not None:
         for capacity, here in by_capacity.items():
             draw(here, output / f"article-{capacity}.svg")
     return status

@@ -1,26 +1,26 @@
 """`python -m replay_tutorial bench buffers`: compare add, sample and update with other libraries.
 
 Each round times our buffer, every other library and the ceiling, the simplest NumPy call that moves the same
-bytes. `--cases` selects the set of operations (see `cases` and
-`variants`). A cell is empty if a library doesn't support the
-operation.
+bytes. `--cases` selects the set of operations; see `cases` and `episode_cases`. A cell is empty if a library
+doesn't support the operation.
 """
 
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
-from replay_tutorial.bench import cases, variants
+from replay_tutorial.bench import cases, episode_cases
 from replay_tutorial.bench.cases import Case, MakeWorkload
+from replay_tutorial.bench.peers.buffer import CEILING, FIELDS, OURS
 from replay_tutorial.bench.peers.helper import HelperLost
-from replay_tutorial.bench.peers.lineup import PEERS, Lineup
-from replay_tutorial.bench.peers.peer import CEILING, FIELDS, OURS
-from replay_tutorial.measuring.markdown import figure, spread_text, table
+from replay_tutorial.bench.peers.lineup import OTHERS, PEERS, Lineup
+from replay_tutorial.measuring.markdown import spread_text, table, three_digits
 from replay_tutorial.measuring.output import add_count, add_outputs, new_parser, write_results
 from replay_tutorial.measuring.provenance import Provenance
 from replay_tutorial.measuring.timing import FloatArray, Spread, measure
 
 LEARNING = ("Stable-Baselines3", "tianshou", "TorchRL")
+WITH_GOALS = ("cpprb", "Stable-Baselines3", "TorchRL")
 SLOT_SECONDS = 0.005
 
 
@@ -33,7 +33,6 @@ class CaseSet:
     rounds: int
     peers: tuple[str, ...]
     about: str  # the end of the table's caption
-    mark: str  # name of the table's markers in a page
     slot_seconds: float = SLOT_SECONDS
 
 
@@ -51,8 +50,9 @@ INPUTS = (
 PICTURES = (
     "Uniform buffers of transitions with two stacks of 4 × 84 × 84 uint8. Only our buffer supports `out=` "
     "and threads; these rows compare it with the others' plain `sample`. The ceiling copies the same number "
-    "of bytes with NumPy into reused memory. Stable-Baselines3, tianshou and TorchRL store stacks "
-    "channel-first."
+    "of bytes with NumPy into reused memory; its `add` also copies whole stacks with `stack_compress`, "
+    "because NumPy takes longer to copy one image of each. Stable-Baselines3, tianshou and TorchRL store "
+    "stacks channel-first."
 )
 KERNELS = f"Rows of {FLOATS}. The ceiling is the kernels after the slash, called with prepared arguments."
 SEQUENCES = (
@@ -68,16 +68,14 @@ HINDSIGHT = (
 )
 SCHEMES = f"Rows of {FLOATS}. The ceiling is one `take` of random rows."
 SETS = {
-    "rows": CaseSet(cases.rows, 2**20, 100, ("cpprb",), ROWS, "bench"),
-    "inputs": CaseSet(cases.inputs, 2**17, 40, ("cpprb", *LEARNING), INPUTS, "inputs"),
-    "pictures": CaseSet(cases.pictures, 2000, 40, ("cpprb", *LEARNING), PICTURES, "pictures"),
-    "sequences": CaseSet(variants.sequences, 2**20, 40, ("TorchRL", "flashbax"), SEQUENCES, "sequences"),
-    "hindsight": CaseSet(
-        *(variants.hindsight, 2**20, 40, ("cpprb", "Stable-Baselines3", "TorchRL"), HINDSIGHT, "hindsight")
-    ),
-    "schemes": CaseSet(variants.schemes, 2**20, 100, ("cpprb",), SCHEMES, "schemes"),
+    "rows": CaseSet(cases.rows, 2**20, 100, ("cpprb",), ROWS),
+    "inputs": CaseSet(cases.inputs, 2**17, 40, ("cpprb", *LEARNING), INPUTS),
+    "pictures": CaseSet(cases.pictures, 2000, 40, ("cpprb", *LEARNING), PICTURES),
+    "sequences": CaseSet(episode_cases.sequences, 2**20, 40, ("TorchRL", "flashbax"), SEQUENCES),
+    "hindsight": CaseSet(episode_cases.hindsight, 2**20, 40, WITH_GOALS, HINDSIGHT),
+    "schemes": CaseSet(cases.schemes, 2**20, 100, ("cpprb",), SCHEMES),
     # In short slots, the workloads that are called more often would find warmer caches.
-    "kernels": CaseSet(cases.kernels, 2**20, 100, (), KERNELS, "ceiling", slot_seconds=0.05),
+    "kernels": CaseSet(cases.kernels, 2**20, 100, (), KERNELS, slot_seconds=0.05),
 }
 
 
@@ -91,7 +89,7 @@ class Row:
 
     def __str__(self) -> str:
         """Return the medians on one line."""
-        medians = ", ".join(f"{name} {figure(each.median)}" for name, each in self.microseconds.items())
+        medians = ", ".join(f"{name} {three_digits(each.median)}" for name, each in self.microseconds.items())
         return f"{self.operation}: {medians} µs"
 
 
@@ -100,49 +98,44 @@ def seconds_of(
 ) -> dict[str, FloatArray]:
     """Return each peer's seconds per call; a peer whose process is lost is removed from the lineup."""
     while True:
-        made = {side.name: prepare(side) for side in lineup.sides}
+        made = {peer.name: prepare(peer) for peer in lineup.peers}
         workloads = {name: work for name, work in made.items() if work is not None}
         try:
             return measure(workloads, rounds=rounds, slot_seconds=slot_seconds)
         except HelperLost as lost:
-            gone = next(side for side in lineup.sides if side.name == lost.name)
+            gone = next(peer for peer in lineup.peers if peer.name == lost.name)
             gone.close()
-            lineup.sides.remove(gone)
+            lineup.peers.remove(gone)
             lineup.skipped[lost.name] = f"from {where} on, because {lost}"
             print(f"{lost.name}: {lost}", flush=True)
 
 
 def row_of(operation: str, seconds: dict[str, FloatArray]) -> Row:
-    """Return the medians and quartiles of the times and of the ratios, which are computed within each round.
-
-    Args:
-        operation: Label of the row.
-        seconds: Peer → float64[rounds], seconds per call.
-    """
+    """Return the spreads of the times and of the ratios; `seconds` are float64[rounds] for each peer."""
     times = {name: Spread.of(rounds * 1e6) for name, rounds in seconds.items()}
     ratios = {name: Spread.of(rounds / seconds[OURS]) for name, rounds in seconds.items() if name != OURS}
     return Row(operation, times, ratios)
 
 
 def lines_of(rows: Sequence[Row], names: Sequence[str]) -> list[str]:
-    """Return a table with times and the ratios to cpprb, then one with the ratios to `LEARNING`."""
+    """Return a table with times and ratios, then one with the ratios to `LEARNING`; bold: ours is slower."""
     timed = [name for name in names if name not in LEARNING]
     others = [name for name in timed if name not in (OURS, CEILING)]
     heads = ["operation", *(f"{name}, µs" for name in timed)]
     heads += [*(f"speed relative to {name}" for name in others), "of the ceiling"]
 
-    def cells(row: Row) -> list[str]:
-        times = [spread_text(row.microseconds.get(name)) for name in timed]
-        ratios = [spread_text(row.ratios.get(name)) for name in others]
-        return [row.operation, *times, *ratios, f"{row.ratios[CEILING].median:.0%}"]
-
-    def bold_where_slower(row: Row, name: str) -> str:
+    def ratio(row: Row, name: str) -> str:
         text = spread_text(row.ratios.get(name))
         return f"**{text}**" if text and row.ratios[name].median < 1 else text
 
+    def cells(row: Row) -> list[str]:
+        times = [spread_text(row.microseconds.get(name)) for name in timed]
+        ratios = [ratio(row, name) for name in others]
+        return [row.operation, *times, *ratios, f"{row.ratios[CEILING].median:.0%}"]
+
     lines = table(heads, [cells(row) for row in rows])
     if beside := [name for name in names if name in LEARNING]:
-        rest = [[row.operation, *(bold_where_slower(row, name) for name in beside)] for row in rows]
+        rest = [[row.operation, *(ratio(row, name) for name in beside)] for row in rows]
         lines += ["", *table(["operation", *(f"speed relative to {name}" for name in beside)], rest)]
     return lines
 
@@ -154,19 +147,16 @@ def main(argv: Sequence[str]) -> int:
         "--cases", choices=SETS, default="rows", help="set of operations (default: %(default)s)"
     )
     capacity_help = "rows in every buffer (default: depends on --cases)"
-    add_count(parser, "--capacity", None, capacity_help, minimum=cases.MANY)
+    add_count(parser, "--capacity", None, capacity_help, minimum=cases.LEARNER_BATCH)
     add_count(parser, "--rounds", None, "rounds per operation (default: depends on --cases)")
-    names = [name for name in PEERS if name not in (OURS, CEILING)]
     peers_help = "libraries to compare with (default: depends on --cases)"
-    parser.add_argument("--peers", nargs="+", choices=names, help=peers_help)
-    add_outputs(parser, "bench, inputs, pictures, sequences, hindsight, schemes or ceiling")
+    parser.add_argument("--peers", nargs="+", choices=OTHERS, help=peers_help)
+    add_outputs(parser, "that of --cases, or bench for rows")
     arguments = parser.parse_args(argv)
     chosen = SETS[arguments.cases]
     capacity, rounds = arguments.capacity or chosen.capacity, arguments.rounds or chosen.rounds
     rows: list[Row] = []
     with closing(Lineup(arguments.peers or chosen.peers)) as lineup:
-        for name, reason in lineup.skipped.items():
-            print(f"skipped {name}: {reason}")
         for case in chosen.cases(capacity):
             where = f"'{case.operation}'"
             seconds = seconds_of(case.prepare, lineup, rounds, chosen.slot_seconds, where)
@@ -174,24 +164,18 @@ def main(argv: Sequence[str]) -> int:
             print(rows[-1], flush=True)
         provenance = Provenance.of("buffers", argv, lineup.distributions)
         provenance.versions.update(lineup.versions_elsewhere)
-    body = {
-        "capacity": capacity,
-        "rounds": rounds,
-        "skipped": lineup.skipped,
-        "faults": lineup.faults,
-        "rows": rows,
-    }
-    about = how_measured(chosen, rounds=rounds, capacity=capacity, lineup=lineup)
-    measured = [name for name in PEERS if any(name in row.microseconds for row in rows)]  # even if lost later
-    lines = lines_of(rows, measured)
-    return write_results(arguments, "buffers", provenance, body, lines, about, mark=chosen.mark)
-
-
-def how_measured(chosen: CaseSet, rounds: int, capacity: int, lineup: Lineup) -> str:
-    """Return the table's caption."""
+    notes = {"skipped": lineup.skipped, "faults": lineup.faults}
+    body = {"capacity": capacity, "rounds": rounds, **notes, "rows": rows}
     omitted = "".join(f" Skipped: {name} ({reason})." for name, reason in lineup.skipped.items())
     omitted += "".join(f" {name}: {fault}." for name, fault in lineup.faults.items())
-    return (
-        f"Medians of {rounds} interleaved rounds, quartiles in brackets; ratios are computed within each "
-        f"round. Full buffers of capacity {capacity:,}. {chosen.about}{omitted}"
+    measured = [name for name in PEERS if any(name in row.microseconds for row in rows)]  # even if lost later
+    lines = lines_of(rows, measured)
+    slower = (
+        " Ratios below 1, where ours is slower, are in bold." if any("**" in line for line in lines) else ""
     )
+    about = (
+        f"Medians of {rounds} interleaved rounds, quartiles in brackets; ratios are computed within each "
+        f"round.{slower} Full buffers of capacity {capacity:,}. {chosen.about}{omitted}"
+    )
+    mark = "bench" if arguments.cases == "rows" else arguments.cases
+    return write_results(arguments, "buffers", provenance, body, lines, about, mark=mark)

@@ -3,6 +3,7 @@
 - `rows`: add, sample and update of float32 rows, which every library stores without conversion
 - `inputs`: `add` of float64 observations, lists, nested dicts and batches of eight environments
 - `pictures`: add and sample of Atari's frame stacks, 56 KB per transition, with and without deduplication
+- `schemes`: other ways to choose rows
 - `kernels`: our calls compared with the kernels that they call
 
 Libraries may defer work: cpprb updates its tree in the next `sample`. So `sample` is timed together with
@@ -17,8 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.bench.peers.lineup import Side
-from replay_tutorial.bench.peers.peer import (
+from replay_tutorial.bench.peers.buffer import (
     ALPHA,
     CEILING,
     FIELDS,
@@ -29,17 +29,20 @@ from replay_tutorial.bench.peers.peer import (
     Values,
     random_rows,
 )
+from replay_tutorial.bench.peers.episodes import REVERSE
+from replay_tutorial.bench.peers.lineup import Peer
 from replay_tutorial.buffers.fields import Fields, as_bytes
+from replay_tutorial.buffers.rank_based import RankBased
 from replay_tutorial.buffers.rows import take_rows
+from replay_tutorial.buffers.schemes import Combined, Geometric, Reverse, Scheme, Uniform
 from replay_tutorial.buffers.sum_tree import SumTree, find_leaves, set_leaves
-from replay_tutorial.measuring.timing import FloatArray, RemoteWorkload, Workload
+from replay_tutorial.measuring.timing import FloatArray, SelfTimed, Workload
 
 BATCH_SIZES = (32, 64, 256, 512)
 MANY = 101  # rows of a batched add: the largest batch in cpprb's own benchmark
 LEARNER_BATCH = 512  # Ape-X's batch
-LIKE_CPPRB = (OURS, "cpprb", CEILING)
 
-MakeWorkload = Callable[[Side], Workload | None]
+MakeWorkload = Callable[[Peer], Workload | None]
 """Builds a peer's workload; returns None if the library doesn't support the operation."""
 
 
@@ -54,8 +57,8 @@ class Case:
 def on_rows(kind: Kind, do: Callable[[Buffer], Workload | None]) -> MakeWorkload:
     """Return a function that fills a buffer with random rows and then calls `do` to build the workload."""
 
-    def prepare(side: Side) -> Workload | None:
-        buffer = side.full_of_rows(kind)
+    def prepare(peer: Peer) -> Workload | None:
+        buffer = peer.full_of_rows(kind)
         return None if buffer is None else do(buffer)
 
     return prepare
@@ -63,7 +66,7 @@ def on_rows(kind: Kind, do: Callable[[Buffer], Workload | None]) -> MakeWorkload
 
 def in_sequence(*works: Workload | None) -> Workload | None:
     """Return a workload that calls several in order, or None if any is None or runs in another process."""
-    known = [work for work in works if work is not None and not isinstance(work, RemoteWorkload)]
+    known = [work for work in works if work is not None and not isinstance(work, SelfTimed)]
 
     def call_each() -> None:
         for work in known:
@@ -97,9 +100,9 @@ def each_field_contiguous(prepare: MakeWorkload, names: Sequence[str]) -> MakeWo
     The samples of the other libraries are contiguous already.
     """
 
-    def contiguous(side: Side) -> Workload | None:
-        sample: Any = prepare(side)
-        if side.name not in names:
+    def contiguous(peer: Peer) -> Workload | None:
+        sample: Any = prepare(peer)
+        if peer.name not in names:
             return sample
         return lambda: {name: np.ascontiguousarray(field) for name, field in sample().items()}
 
@@ -125,7 +128,7 @@ def rows(capacity: int) -> list[Case]:
     sample = sampling(prioritized, LEARNER_BATCH)
     for label, given in (("prioritized", None), ("prioritized, with priorities", masses)):
         add = adding(prioritized, MANY, given)
-        both: MakeWorkload = lambda side, add=add: in_sequence(add(side), sample(side))
+        both: MakeWorkload = lambda peer, add=add: in_sequence(add(peer), sample(peer))
         cases.append(Case(f"add {MANY} + sample {LEARNER_BATCH}, {label}", both))
     return cases
 
@@ -151,14 +154,14 @@ def adding_input(
 ) -> MakeWorkload:
     """Return a function that builds a workload: `add` of each step, prioritized if the library can."""
 
-    def prepare(side: Side) -> Workload | None:
+    def prepare(peer: Peer) -> Workload | None:
         kind = Kind(capacity, prioritized=True, environments=environments)
         example, batch = values_of(None, np.float32), values_of(capacity, np.float32)
         if isinstance(steps[0]["obs"], dict):
             example, batch = nested(example), nested(batch)
-        buffer = side.full(example, kind, [batch])
+        buffer = peer.full(example, kind, [batch])
         if buffer is None:
-            buffer = side.full(example, replace(kind, prioritized=False), [batch])
+            buffer = peer.full(example, replace(kind, prioritized=False), [batch])
         if buffer is None:
             return None
         return in_sequence(*(buffer.extending(values) if many else buffer.adding(values) for values in steps))
@@ -180,9 +183,10 @@ def inputs(capacity: int) -> list[Case]:
         ("8 rows one by one, float64", apart, 1),
     ]
     cases = [Case(name, adding_input(capacity, values, count)) for name, values, count in steps]
+    many = min(10_000, capacity)
     for dtype in (np.float32, np.float64):
-        batch = adding_input(capacity, [values_of(10_000, dtype)], many=True)
-        cases.append(Case(f"add 10,000, {dtype.__name__}", batch))
+        batch = adding_input(capacity, [values_of(many, dtype)], many=True)
+        cases.append(Case(f"add {many:,}, {dtype.__name__}", batch))
     return cases
 
 
@@ -191,15 +195,7 @@ Pictures = npt.NDArray[np.uint8]
 
 
 def stacks(shape: tuple[int, ...], count: int) -> Pictures:
-    """Return the random observations of one episode, which share three of four frames with the previous one.
-
-    Args:
-        shape: Shape of an observation, `CHANNEL_FIRST` or `CHANNEL_LAST`.
-        count: Number of observations.
-
-    Returns:
-        uint8[count, *shape].
-    """
+    """Return uint8[count, *shape]: observations of one episode, which share three of four random frames."""
     frames = np.random.default_rng(0).integers(0, 256, (count + 3, 84, 84), dtype=np.uint8)
     windows = np.stack([frames[i : i + count] for i in range(4)], axis=1)
     return windows if shape == CHANNEL_FIRST else np.ascontiguousarray(np.moveaxis(windows, 1, -1))
@@ -213,19 +209,20 @@ def steps_of(seen: npt.NDArray[Any], first: int, count: int) -> dict[str, Any]:
     return batch if count > 1 else {name: column[0] for name, column in batch.items()}
 
 
-def full_of_pictures(side: Side, kind: Kind, shape: tuple[int, ...]) -> tuple[Buffer | None, Pictures]:
+def full_of_pictures(peer: Peer, kind: Kind, shape: tuple[int, ...]) -> tuple[Buffer | None, Pictures]:
     """Return a full buffer and its first 257 observations; learning libraries stack channel-first."""
-    seen = stacks(shape if side.name in LIKE_CPPRB else CHANNEL_FIRST, kind.capacity + 1)
+    any_shape = peer.name in (OURS, "cpprb", CEILING)
+    seen = stacks(shape if any_shape else CHANNEL_FIRST, kind.capacity + 1)
     rows = kind.capacity // kind.environments * kind.environments
-    buffer = side.full(steps_of(seen, 0, 1), kind, [steps_of(seen, 0, rows)])
+    buffer = peer.full(steps_of(seen, 0, 1), kind, [steps_of(seen, 0, rows)])
     return buffer, seen[:257]
 
 
 def adding_pictures(kind: Kind, shape: tuple[int, ...], dtype: type = np.uint8) -> MakeWorkload:
     """Return a function that builds a workload: `add` of the next step of each environment."""
 
-    def prepare(side: Side) -> Workload | None:
-        buffer, seen = full_of_pictures(side, kind, shape)
+    def prepare(peer: Peer) -> Workload | None:
+        buffer, seen = full_of_pictures(peer, kind, shape)
         if buffer is None:
             return None
         seen, count = seen.astype(dtype), kind.environments
@@ -239,17 +236,15 @@ def adding_pictures(kind: Kind, shape: tuple[int, ...], dtype: type = np.uint8) 
 def sampling_pictures(kind: Kind, shape: tuple[int, ...], size: int, **ours_alone: Any) -> MakeWorkload:
     """Return a function that builds a workload: `sample` with a batch of `size`.
 
-    Args:
-        kind: Options of the buffer.
-        shape: Shape of an observation.
-        size: Batch size.
-        ours_alone: Arguments that only our `sample` supports. If there are any, ours writes into `out=`.
+    `ours_alone` are arguments that only our `sample` supports. If there are any, ours writes into `out=`.
     """
 
-    def prepare(side: Side) -> Workload | None:
-        buffer, _ = full_of_pictures(side, kind, shape)
-        if buffer is None or side.name != OURS or not ours_alone:
-            return None if buffer is None else buffer.sampling(size)
+    def prepare(peer: Peer) -> Workload | None:
+        buffer, _ = full_of_pictures(peer, kind, shape)
+        if buffer is None:
+            return None
+        if peer.name != OURS or not ours_alone:
+            return buffer.sampling(size)
         out = {name: np.zeros((size, *shape), np.uint8) for name in ("obs", "next_obs")}
         return lambda: buffer.buffer.sample(size, out=out, **ours_alone)
 
@@ -283,6 +278,37 @@ def pictures(capacity: int) -> list[Case]:
         into = sampling_pictures(kind, shape, 512, threads=1)
         cases.append(Case(f"{name}, sample 512, out=", into))
     return cases
+
+
+def by_scheme(kind: Kind, scheme: Scheme | None) -> MakeWorkload:
+    """Return a function that builds a workload: `sample` with a scheme, with an update if prioritized."""
+
+    def prepare(peer: Peer) -> Workload | None:
+        other = peer.name not in (OURS, CEILING)
+        if other and not isinstance(scheme, Reverse | None):
+            return None
+        buffer: Any = peer.full_of_rows(replace(kind, variant=REVERSE if other and scheme else ""))
+        if buffer is None:
+            return None
+        options = {"scheme": scheme} if scheme and peer.name == OURS else {}
+        return (buffer.updating if kind.prioritized else buffer.sampling)(LEARNER_BATCH, **options)
+
+    return prepare
+
+
+def schemes(capacity: int) -> list[Case]:
+    """Return the cases of `schemes`, without a scheme first."""
+    uniform, prioritized = Kind(capacity), Kind(capacity, prioritized=True)
+    sample, pair = f"sample {LEARNER_BATCH}", f"sample {LEARNER_BATCH} + update {LEARNER_BATCH}"
+    return [
+        Case(f"{sample}, uniform", by_scheme(uniform, None)),
+        Case(f"{sample}, Uniform()", by_scheme(uniform, Uniform())),
+        Case(f"{sample}, Geometric(half_life=100_000)", by_scheme(uniform, Geometric(half_life=100_000))),
+        Case(f"{sample}, Combined()", by_scheme(uniform, Combined())),
+        Case(f"{sample}, Reverse()", by_scheme(uniform, Reverse())),
+        Case(f"{pair}, prioritized", by_scheme(prioritized, None)),
+        Case(f"{pair}, RankBased()", by_scheme(prioritized, RankBased())),
+    ]
 
 
 def bare_kernels(capacity: int) -> Mapping[str, Workload]:
@@ -325,10 +351,10 @@ def kernels(capacity: int) -> list[Case]:
     uniform = sampling(Kind(capacity), LEARNER_BATCH)
     pair = on_rows(Kind(capacity, prioritized=True), lambda buffer: buffer.updating(LEARNER_BATCH))
 
-    def case(kernels: str, bare: Workload) -> Case:
+    def case(names: str, bare: Workload) -> Case:
         operation, call = ("sample 512, uniform", uniform)
-        if kernels != "take_rows":
+        if names != "take_rows":
             operation, call = ("sample 512 + update, prioritized", pair)
-        return Case(f"{operation} / {kernels}", lambda side: bare if side.name == CEILING else call(side))
+        return Case(f"{operation} / {names}", lambda peer: bare if peer.name == CEILING else call(peer))
 
-    return [case(kernels, bare) for kernels, bare in bare_kernels(capacity).items()]
+    return [case(names, bare) for names, bare in bare_kernels(capacity).items()]

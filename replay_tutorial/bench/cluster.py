@@ -10,7 +10,7 @@ import math
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,12 +21,12 @@ from gymnasium.spaces import Box, Discrete
 
 from replay_tutorial.agents.environments import Spaces
 from replay_tutorial.apex.config import Config, preset
-from replay_tutorial.apex.context import InitialCounters
+from replay_tutorial.apex.context import Context, InitialCounters, Replay
 from replay_tutorial.apex.runs.run import torch_threads
 from replay_tutorial.apex.runs.setup import RunSetup, new_setup
 from replay_tutorial.apex.storage import frame_options, n_step_windows
 from replay_tutorial.bench.throughput import PATIENCE_SECONDS, await_update, endless, speed_of
-from replay_tutorial.cluster.chunk import Chunk, ChunkFormat
+from replay_tutorial.cluster.chunk import ChunkFormat
 from replay_tutorial.cluster.connection import LOCAL, connect
 from replay_tutorial.cluster.engine import ClusterEngine
 from replay_tutorial.cluster.options import ClusterOptions
@@ -34,13 +34,14 @@ from replay_tutorial.local.local_engine import central_roles
 from replay_tutorial.local.shared_context import make_shared_context
 from replay_tutorial.measuring.fresh import run_fresh
 from replay_tutorial.measuring.markdown import spread_text, table
-from replay_tutorial.measuring.output import add_count, add_outputs, new_parser, write_results
+from replay_tutorial.measuring.output import add_count, add_outputs, add_seconds, new_parser, write_results
 from replay_tutorial.measuring.provenance import Provenance
 from replay_tutorial.measuring.timing import Spread
 
 OPTIONS = ClusterOptions(LOCAL)
 BATCH = 512  # the learner's batch size
 ROWS = 50  # rows per chunk, as in the Ape-X paper
+PRIORITIES = np.ones(ROWS, np.float32)
 SENDERS = 2
 # Spaces of the stored observations; the other fields are the same for both.
 CARTPOLE = Spaces(Box(-5.0, 5.0, (4,), np.float32), Discrete(2))
@@ -60,10 +61,10 @@ ROW_LABELS = {
     "share": "cluster engine / local engine, within each round",
     "cartpole_chunks": "CartPole chunks of 50 rows received by one gateway, per second",
     "atari_rows": "Atari rows received by two gateways, per second",
-    "atari_bytes": "bytes per Atari row on the wire",
-    "batches": "Atari batches of 512 sampled and updated while rows arrive, per second",
+    "atari_bytes": "bytes per Atari row in a chunk",
+    "batches": "Atari batches of 512 sampled from 60,000 rows and updated while rows arrive, per second",
     "rows_beside": "Atari rows that arrive meanwhile (12,000 requested), per second",
-    "batches_alone": "Atari batches of 512 while no rows arrive, per second",
+    "batches_alone": "the same batches while no rows arrive, per second",
     "start": "`--cluster local`: time from start to first update, s",
 }
 
@@ -88,7 +89,7 @@ def first_update() -> None:
 def start_seconds() -> float:
     """Return the seconds from the start of a new process to its first update."""
     begin = time.time()
-    return run_fresh(FIRST_UPDATE) - begin
+    return run_fresh("-c", FIRST_UPDATE) - begin
 
 
 def settings(capacity: int) -> Config:
@@ -97,8 +98,8 @@ def settings(capacity: int) -> Config:
     return replace(config, capacity=capacity, replay_start=1, slack=10**9)
 
 
-def prepared_chunk(config: Config, spaces: Spaces, number: int) -> Chunk:
-    """Return a sender's chunk: consecutive rows of one environment."""
+def prepared_rows(config: Config, spaces: Spaces, number: int) -> dict[str, Any]:
+    """Return a chunk's rows: consecutive rows of one environment, with random observations."""
     generator = np.random.default_rng(number)
     fields = n_step_windows(config, spaces).env_dict
     rows: dict[str, Any] = {
@@ -110,30 +111,17 @@ def prepared_chunk(config: Config, spaces: Spaces, number: int) -> Chunk:
         seen: Any = np.stack([frames[step : step + shape[0]] for step in range(count)])
     else:
         seen = generator.random((count, *shape), np.float32)
-    rows["obs"], rows["next_obs"] = seen[:ROWS], seen[config.n_step :]
-    return ChunkFormat(config, spaces).pack(rows, np.ones(ROWS, np.float32))
+    return {**rows, "obs": seen[:ROWS], "next_obs": seen[config.n_step :]}
 
 
 def send(
     config: Config, spaces: Spaces, gateways: Sequence[Any], number: int, seconds: float, rate: float
 ) -> float:
-    """Send chunks to the gateways from a Ray process.
-
-    Args:
-        config: Settings of the run.
-        spaces: Spaces of its environment.
-        gateways: Ray actor handles.
-        number: Index of this sender.
-        seconds: Duration.
-        rate: Maximum rows per second; infinity for no limit.
-
-    Returns:
-        Bytes per row on the wire.
-    """
+    """Send at most `rate` rows per second to gateways from a Ray process; return a chunk's bytes per row."""
     from replay_tutorial.cluster.actor_link import ActorLink
     from replay_tutorial.cluster.remote_gateway import call, is_lost
 
-    chunk = prepared_chunk(config, spaces, number)
+    chunk = ChunkFormat(config, spaces).pack(prepared_rows(config, spaces, number), PRIORITIES)
     link = ActorLink([partial(call, gateway.send) for gateway in gateways], number, 0, is_lost)
     while not link.has_room(1.0):
         pass
@@ -148,21 +136,50 @@ def send(
     return chunk.nbytes / ROWS
 
 
-def arriving(
-    config: Config, spaces: Spaces, gateways: int, seconds: float, rate: float, learn: bool = False
-) -> tuple[float, float, float]:
-    """Send rows from two processes to gateways.
+def new_context(config: Config, spaces: Spaces) -> Context:
+    """Return the context of a run without a neural network."""
+    return make_shared_context(config, spaces, 1, InitialCounters())
 
-    Args:
-        config: Settings of the run.
-        spaces: Spaces of its environment.
-        gateways: Number of gateways.
-        seconds: Duration.
-        rate: Maximum rows per second of all senders; infinity for no limit.
-        learn: Whether to sample batches and update their priorities meanwhile.
+
+def full_context(config: Config, spaces: Spaces) -> Context:
+    """Return a context whose replay is full; a small one would stay in the cache."""
+    context = new_context(config, spaces)
+    for start in range(0, config.capacity, ROWS):
+        context.replay.insert(prepared_rows(config, spaces, start), PRIORITIES, timeout=0.0)
+    return context
+
+
+def wait(_: Replay) -> None:
+    """Do nothing for a moment."""
+    time.sleep(0.01)
+
+
+def learn(replay: Replay) -> None:
+    """Sample a batch, and update its priorities."""
+    sample = replay.sample(BATCH, 0.4, timeout=0.0)
+    assert sample is not None, "the limiter must not block"
+    replay.update_priorities(sample.indexes, np.ones(BATCH, np.float32))
+
+
+def rates_of(context: Context, work: Callable[[Replay], None], seconds: float) -> tuple[float, float]:
+    """Return the calls of `work` per second, and the rows that arrive meanwhile per second."""
+    begin, steps, calls = time.monotonic(), context.counters.steps, 0
+    while (taken := time.monotonic() - begin) < seconds:
+        work(context.replay)
+        calls += 1
+    return calls / taken, (context.counters.steps - steps) / taken
+
+
+def arriving(
+    context: Context, gateways: int, seconds: float, rate: float, work: Callable[[Replay], None]
+) -> tuple[float, float, float]:
+    """Send at most `rate` rows per second from two processes to gateways, and work in this process meanwhile.
 
     Returns:
-        Received rows per second, bytes per row on the wire, batches per second.
+        Calls of `work` per second, received rows per second, bytes per row of a chunk.
+
+    Raises:
+        RuntimeError: If no rows arrive within `PATIENCE_SECONDS`.
     """
     import ray
 
@@ -171,31 +188,28 @@ def arriving(
 
     remote_send: Any = ray.remote(**placement.actor_options(OPTIONS))(send)
     remote_gateway: Any = ray.remote(**placement.gateway_options())(RemoteGateway)
-    context = make_shared_context(config, spaces, 1, InitialCounters())
     handles = [remote_gateway.remote(RemoteGateway.pack(context)) for _ in range(gateways)]
     try:
+        counters, before, until = (
+            context.counters,
+            context.counters.steps,
+            time.monotonic() + PATIENCE_SECONDS,
+        )
         sending = [
-            remote_send.remote(config, spaces, handles, number, seconds + 2.0, rate / SENDERS)
+            remote_send.remote(
+                *(context.config, context.spaces, handles, number, seconds + 2.0, rate / SENDERS)
+            )
             for number in range(SENDERS)
         ]
-        counters, replay = context.counters, context.replay
-        until = time.monotonic() + PATIENCE_SECONDS
-        while counters.steps < 2 * BATCH and time.monotonic() < until:
+        while counters.steps < before + 2 * BATCH:
+            if time.monotonic() >= until:
+                raise RuntimeError(f"{counters.steps - before} rows arrived within {PATIENCE_SECONDS:g} s")
             time.sleep(0.01)
-        begin, steps, batches = time.monotonic(), counters.steps, 0
-        while time.monotonic() - begin < seconds:
-            if not learn:
-                time.sleep(0.01)
-            elif (sample := replay.sample(BATCH, 0.4, timeout=1.0)) is not None:
-                replay.update_priorities(sample.indexes, np.ones(BATCH, np.float32))
-                batches += 1
-        taken = time.monotonic() - begin
-        rows = (counters.steps - steps) / taken
-        row_bytes = ray.get(sending, timeout=PATIENCE_SECONDS)[0]
+        calls, rows = rates_of(context, work, seconds)
+        return calls, rows, ray.get(sending, timeout=PATIENCE_SECONDS)[0]
     finally:
         for handle in handles:
             ray.kill(handle)
-    return rows, row_bytes, batches / taken
 
 
 def measure(rounds: int, warm_up: float, seconds: float) -> dict[str, list[float]]:
@@ -212,14 +226,14 @@ def measure(rounds: int, warm_up: float, seconds: float) -> dict[str, list[float
         _, single = speed_of(run, warm_up, seconds)
         _, cluster = speed_of(run, warm_up, seconds, cluster_workers)
         note(single=single, cluster=cluster, share=cluster / single)
-        rows, _, _ = arriving(cartpole, CARTPOLE, 1, seconds, math.inf)
+        _, rows, _ = arriving(new_context(cartpole, CARTPOLE), 1, seconds, math.inf, wait)
         note(cartpole_chunks=rows / ROWS)
-        rows, row_bytes, _ = arriving(atari, ATARI, 2, seconds, math.inf)
+        _, rows, row_bytes = arriving(new_context(atari, ATARI), 2, seconds, math.inf, wait)
         note(atari_rows=rows, atari_bytes=row_bytes)
-        rows, _, batches = arriving(atari, ATARI, 2, seconds, 12_000.0, learn=True)
-        note(batches=batches, rows_beside=rows)
-        _, _, alone = arriving(atari, ATARI, 1, seconds, 1.0, learn=True)
-        note(batches_alone=alone)
+        full = full_context(atari, ATARI)
+        alone, _ = rates_of(full, learn, seconds)
+        batches, rows, _ = arriving(full, 2, seconds, 12_000.0, learn)
+        note(batches=batches, rows_beside=rows, batches_alone=alone)
         note(start=start_seconds())
     return figures
 
@@ -228,8 +242,8 @@ def main(argv: Sequence[str]) -> int:
     """Run the benchmark; return 1 if the table could not be written, else 0."""
     parser = new_parser("cluster", "Measure the throughput of the cluster engine on this machine.")
     add_count(parser, "--rounds", 5, "number of rounds")
-    add_count(parser, "--seconds", 10, "seconds per figure and round")
-    add_count(parser, "--warm-up", 4, "seconds of warm-up before a training run is measured")
+    add_seconds(parser, 10.0, "seconds per figure and round")
+    add_seconds(parser, 4.0, "seconds of warm-up before a training run is measured", "--warm-up")
     add_outputs(parser, "cluster")
     arguments = parser.parse_args(argv)
     connect(LOCAL, preset("CartPole-v1").actors)
@@ -239,7 +253,7 @@ def main(argv: Sequence[str]) -> int:
     finally:
         sys.modules["ray"].shutdown()
     spreads = {name: Spread.of(np.array(values)) for name, values in figures.items()}
-    about = f"Medians of {arguments.rounds} rounds of {arguments.seconds} s, quartiles in brackets."
+    about = f"Medians of {arguments.rounds} rounds of {arguments.seconds:g} s, quartiles in brackets."
     provenance = Provenance.of("cluster", argv, ("torch", "gymnasium", "ray"))
     return write_results(arguments, "cluster", provenance, {"figures": spreads}, lines_of(spreads), about)
 

@@ -2,11 +2,9 @@
 
 Each layout is filled with Atari-like transitions in a new process; the growth of its resident memory is
 divided by the number of rows. A transition holds two stacks of four 84 × 84 images (56,448 bytes), action,
-reward and done; one image (7,056 bytes) is new in each step. Episodes have 1,000 steps. If a layout wouldn't
-fit into the free memory, the number of rows is divided by 10 until it does.
+reward and done; one image (7,056 bytes) is new in each step. Episodes have 1,000 steps.
 """
 
-import importlib.util
 import itertools
 import json
 import sys
@@ -18,14 +16,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from replay_tutorial.bench.peers.buffer import OURS, Buffer, Kind
 from replay_tutorial.bench.peers.lineup import PEERS
-from replay_tutorial.bench.peers.peer import OURS, Buffer, Kind
 from replay_tutorial.measuring.fresh import run_fresh
 from replay_tutorial.measuring.markdown import table
 from replay_tutorial.measuring.output import add_count, add_outputs, new_parser, write_results
 from replay_tutorial.measuring.provenance import Provenance
 from replay_tutorial.measuring.system_memory import peak_memory, resident_memory
-from replay_tutorial.shared.memory import free_memory
 
 FILL = """
 import sys
@@ -35,9 +32,8 @@ fill(int(sys.argv[1]), int(sys.argv[2]))
 SIDE, STACK, EPISODE = 84, 4, 1000
 PICTURE = SIDE * SIDE  # bytes of an image
 SHOWN = 2 * STACK * PICTURE  # bytes of a transition's images
-ROOM = 0.8  # fraction of the free memory to use
 TIMEOUT = 3600.0  # seconds for one layout
-HEADS = ("library", "layout", "rows", "bytes per row", "compression", "peak, MiB")
+HEADS = ("library", "layout", "bytes per row", "compression", "peak, MiB")
 
 Picture = npt.NDArray[np.uint8]
 
@@ -48,7 +44,6 @@ class Layout:
 
     library: str
     name: str
-    pictures: int  # approximate number of images stored per transition, to estimate the memory
     once: tuple[str, ...] = ()
     prioritized: bool = False
     shared: bool = False
@@ -57,8 +52,7 @@ class Layout:
         """Create the buffer, and add `rows` transitions one at a time."""
         entry, axis = PEERS[self.library], 0 if self.library == "tianshou" else -1
         kind = Kind(capacity, prioritized=self.prioritized, once=self.once, shared=self.shared)
-        module = importlib.import_module(entry.package)
-        buffer = entry.make(module, next(transitions(1, axis)), kind)
+        buffer = entry.make(next(transitions(1, axis)), kind)
         for transition in transitions(rows, axis):
             add = buffer.adding(transition)
             assert add is not None
@@ -70,23 +64,23 @@ class Layout:
 
 NEXT_OF, STACKS, BOTH = ("next_of",), ("stack_compress",), ("next_of", "stack_compress")
 LAYOUTS = (
-    Layout(OURS, "plain", 8),
-    Layout(OURS, "next_of", 5, NEXT_OF),
-    Layout(OURS, "stack_compress", 2, STACKS),
-    Layout(OURS, "next_of and stack_compress", 2, BOTH),
-    Layout(OURS, "prioritized, both", 2, BOTH, prioritized=True),
-    Layout(OURS, "many processes, both", 2, BOTH, shared=True),
-    Layout(OURS, "many processes, plain", 8, shared=True),
-    Layout("cpprb", "plain", 8),
-    Layout("cpprb", "next_of", 4, NEXT_OF),
-    Layout("cpprb", "stack_compress", 3, STACKS),
-    Layout("cpprb", "next_of and stack_compress", 2, BOTH),
-    Layout("Stable-Baselines3", "plain", 8),
-    Layout("Stable-Baselines3", "optimize_memory_usage", 4, NEXT_OF),
-    Layout("TorchRL", "LazyTensorStorage", 8),
-    Layout("deque", "of tuples", 4),
-    Layout("tianshou", "plain", 8),
-    Layout("tianshou", "ignore_obs_next, save_only_last_obs", 1, BOTH),
+    Layout(OURS, "plain"),
+    Layout(OURS, "next_of", NEXT_OF),
+    Layout(OURS, "stack_compress", STACKS),
+    Layout(OURS, "next_of and stack_compress", BOTH),
+    Layout(OURS, "prioritized, both", BOTH, prioritized=True),
+    Layout(OURS, "many processes, both", BOTH, shared=True),
+    Layout(OURS, "many processes, plain", shared=True),
+    Layout("cpprb", "plain"),
+    Layout("cpprb", "next_of", NEXT_OF),
+    Layout("cpprb", "stack_compress", STACKS),
+    Layout("cpprb", "next_of and stack_compress", BOTH),
+    Layout("Stable-Baselines3", "plain"),
+    Layout("Stable-Baselines3", "optimize_memory_usage", NEXT_OF),
+    Layout("TorchRL", "LazyTensorStorage"),
+    Layout("deque", "of tuples"),
+    Layout("tianshou", "plain"),
+    Layout("tianshou", "ignore_obs_next, save_only_last_obs", BOTH),
 )
 
 
@@ -123,42 +117,30 @@ class LayoutMemory:
 
     library: str
     layout: str
-    rows: int
     bytes_per_row: float
     peak: int  # resident bytes of the whole process
 
     def cells(self) -> list[str]:
         """Return the layout's row of the table."""
         smaller, peak = SHOWN / self.bytes_per_row, self.peak / 2**20
-        figures = (f"{self.rows:,}", f"{self.bytes_per_row:,.0f}", f"{smaller:.2f}", f"{peak:,.0f}")
-        return [self.library, self.layout, *figures]
-
-
-def rows_that_fit(layout: Layout, rows: int, free: int | None) -> int:
-    """Return `rows`, divided by 10 until the layout fits into `free` bytes; None if that is unknown."""
-    while free is not None and rows * (layout.pictures * PICTURE) > ROOM * free and rows >= 10:
-        rows //= 10
-    return rows
+        return [self.library, self.layout, f"{self.bytes_per_row:,.0f}", f"{smaller:.2f}", f"{peak:,.0f}"]
 
 
 def measure(number: int, rows: int) -> LayoutMemory:
     """Measure a layout in a new process.
 
     Raises:
-        RuntimeError: If the library isn't installed, or the process fails.
+        RuntimeError: If the process fails, for example because the library isn't installed.
     """
     layout = LAYOUTS[number]
-    if importlib.util.find_spec(PEERS[layout.library].package) is None:
-        raise RuntimeError("not installed")
-    fitting = rows_that_fit(layout, rows, free_memory())
-    taken = run_fresh(FILL, [str(number), str(fitting)], timeout=TIMEOUT)
-    return LayoutMemory(layout.library, layout.name, fitting, taken["growth"] / fitting, taken["peak"])
+    taken = run_fresh("-c", FILL, str(number), str(rows), timeout=TIMEOUT)
+    return LayoutMemory(layout.library, layout.name, taken["growth"] / rows, taken["peak"])
 
 
 def main(argv: Sequence[str]) -> int:
     """Run the benchmark; return 1 if it can't run on this system or can't write the table, else 0."""
     parser = new_parser("memory", "Measure the memory per transition for several buffer layouts.")
-    add_count(parser, "--rows", 20_000, "transitions per layout")
+    add_count(parser, "--rows", 20_000, "transitions per layout; 100,000 take up to 6 GB")
     add_outputs(parser, "memory")
     arguments = parser.parse_args(argv)
     if not peak_memory():
@@ -173,19 +155,19 @@ def main(argv: Sequence[str]) -> int:
         except RuntimeError as error:
             skipped.append(f"{layout.library}, {layout.name}: {error}")
             print(f"skipped {skipped[-1]}", flush=True)
-    named = (PEERS[layout.library].distributions for layout in LAYOUTS)
+    named = (PEERS[layout.library].distributions for layout in measured)
     provenance = Provenance.of("memory", argv, dict.fromkeys(itertools.chain.from_iterable(named)))
     body = {"rows": arguments.rows, "taken": measured, "skipped": skipped}
     lines = table(HEADS, [layout.cells() for layout in measured], words=2)
-    return write_results(arguments, "memory", provenance, body, lines, how_measured(skipped))
+    return write_results(arguments, "memory", provenance, body, lines, how_measured(arguments.rows, skipped))
 
 
-def how_measured(skipped: Sequence[str]) -> str:
+def how_measured(rows: int, skipped: Sequence[str]) -> str:
     """Return the caption of the table."""
     return (
-        f"Atari-like transitions with {SHOWN:,} bytes of images, {PICTURE:,} of them new, added one at a "
-        "time in a new process. Bytes per row: growth of the process's resident memory while the buffer is "
-        "created and filled, divided by the rows. Compression: bytes of a transition's images, divided by "
+        f"{rows:,} Atari-like transitions with {SHOWN:,} bytes of images, {PICTURE:,} of them new, added one "
+        "at a time in a new process. Bytes per row: growth of the process's resident memory while the buffer "
+        "is created and filled, divided by the rows. Compression: bytes of a transition's images, divided by "
         "the bytes per row. Peak: resident memory of the whole process, including the library."
         + "".join(f" Skipped: {reason}." for reason in skipped)
     )

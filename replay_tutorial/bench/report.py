@@ -2,20 +2,19 @@
 
 Each benchmark runs in a new process and writes its table between its markers in the pages, and its record and
 charts next to them. If a benchmark fails, the next one runs. The README's short table is written from the
-records and shows medians only. `cluster`, `conformance` and the records of the chapters are not re-run.
+records and shows medians only. `sb3`, `cluster`, `conformance` and the chapters' records are not re-run.
 """
 
 import json
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from replay_tutorial.bench.buffers import FLOATS
-from replay_tutorial.bench.peers.peer import CEILING, OURS
-from replay_tutorial.measuring.markdown import figure, pages_with, table, write_table
+from replay_tutorial.bench.peers.buffer import CEILING, OURS
+from replay_tutorial.measuring.markdown import pages_with, table, three_digits, write_table
 from replay_tutorial.measuring.output import new_parser
 from replay_tutorial.measuring.provenance import Provenance
 
@@ -33,39 +32,25 @@ SHORT_ROWS = (
 TIMEOUT = 6 * 3600.0  # seconds for one benchmark
 
 
-@dataclass(frozen=True)
-class Step:
-    """One benchmark of the suite."""
-
-    mark: str  # marker of its table; its record is <mark>.json
-    arguments: tuple[str, ...]  # after `bench` on the command line
-    long: bool = False  # runs only with --full or --only
-
-
-def steps_of(full: bool) -> list[Step]:
-    """Return the benchmarks in the order in which they run."""
-    steps = [
-        Step("bench", ("buffers",)),
-        Step("inputs", ("buffers", "--cases", "inputs")),
-        Step("pictures", ("buffers", "--cases", "pictures")),
-        Step("article", ("article",)),
-        *(Step(cases, ("buffers", "--cases", cases)) for cases in ("sequences", "hindsight", "schemes")),
-        Step("ceiling", ("buffers", "--cases", "kernels")),
-        Step("memory", ("memory", "--rows", "1000000"), long=True),
-        Step("startup", ("startup",)),
-        Step("shared", ("shared",)),
-        Step("shared-rate", ("shared", "--rate", "100000")),
-        Step("tables", ("tables",)),
-        Step("throughput", ("throughput", "--actors", "2", "1", "4"), long=True),
-        Step("learning", ("learning",), long=True),
-    ]
-    return [step for step in steps if full or not step.long]
-
-
-def table_of(mark: str, page: Path) -> str:
-    """Return the text between a table's markers in a page."""
-    text = page.read_text(encoding="utf-8")
-    return text.partition(f"<!-- {mark}:begin -->\n")[2].partition(f"<!-- {mark}:end -->")[0]
+# marker of a table, whose record is <mark>.json → arguments of `bench`
+STEPS = {
+    "bench": ["buffers"],
+    "inputs": ["buffers", "--cases", "inputs"],
+    "pictures": ["buffers", "--cases", "pictures"],
+    "article": ["article"],
+    "sequences": ["buffers", "--cases", "sequences"],
+    "hindsight": ["buffers", "--cases", "hindsight"],
+    "schemes": ["buffers", "--cases", "schemes"],
+    "kernels": ["buffers", "--cases", "kernels"],
+    "memory": ["memory"],
+    "startup": ["startup"],
+    "shared": ["shared"],
+    "shared-rate": ["shared", "--rate", "100000"],
+    "tables": ["tables"],
+    "throughput": ["throughput", "--actors", "2", "1", "4"],
+    "learning": ["learning"],
+}
+LONG = ("memory", "throughput", "learning")  # run only with --full or --only
 
 
 def short_table(records: Sequence[Mapping[str, Any]]) -> str:
@@ -74,10 +59,9 @@ def short_table(records: Sequence[Mapping[str, Any]]) -> str:
 
     def cells(row: Mapping[str, Any]) -> list[str]:
         times, ratios = row["microseconds"], row["ratios"]
-        theirs = [
-            figure(spreads["cpprb"]["median"]) if "cpprb" in spreads else "" for spreads in (times, ratios)
-        ]
-        return [row["operation"], figure(times[OURS]["median"]), *theirs, f"{ratios[CEILING]['median']:.0%}"]
+        spreads = times[OURS], times.get("cpprb"), ratios.get("cpprb")
+        medians = [three_digits(spread["median"]) if spread else "" for spread in spreads]
+        return [row["operation"], *medians, f"{ratios[CEILING]['median']:.0%}"]
 
     heads = ("operation", f"{OURS}, µs", "cpprb, µs", "speed relative to cpprb", "of the ceiling")
     lines = table(heads, [cells(rows[name]) for name in SHORT_ROWS if name in rows])
@@ -92,30 +76,25 @@ def short_table(records: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join([*lines, "", about]) + "\n"
 
 
-def run(step: Step, output: Path, pages: Sequence[Path]) -> str:
-    """Run one benchmark and write its table into every page with its markers.
+def run(mark: str, output: Path, pages: Sequence[Path]) -> str:
+    """Run one benchmark, which writes its table into every page with its markers.
 
     Returns:
         An error message, or "" on success.
     """
-    places = pages_with(step.mark, pages)
+    places = pages_with(mark, pages)
     if not places:
-        return f"no page contains the markers <!-- {step.mark}:begin --> and <!-- {step.mark}:end -->"
-    names_record = step.mark in ("article", "learning")
-    where = ("--output", output) if names_record else ("--json", output / f"{step.mark}.json")
-    command = [*step.arguments, *map(str, where), "--markdown", *map(str, places)]
+        return f"no page contains the markers <!-- {mark}:begin --> and <!-- {mark}:end -->"
+    has_charts = mark in ("article", "learning")
+    where = ("--output", output) if has_charts else ("--json", output / f"{mark}.json")
+    command = [*STEPS[mark], *map(str, where), "--markdown", *map(str, places)]
     print(f"\nbench {' '.join(command)}", flush=True)
-    before = table_of(step.mark, places[0])
     try:
         whole = [sys.executable, "-m", "replay_tutorial", "bench", *command]
         status = subprocess.run(whole, timeout=TIMEOUT, check=False).returncode
-        failure = f"exit status {status}" if status else ""
     except subprocess.TimeoutExpired:
-        failure = f"took more than {TIMEOUT:g} s"
-    if not failure:
-        return ""
-    unchanged = table_of(step.mark, places[0]) == before
-    return f"{failure}; its table is {'unchanged' if unchanged else 'updated'}"
+        return f"took more than {TIMEOUT:g} s"
+    return f"exit status {status}" if status else ""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -130,9 +109,8 @@ def main(argv: Sequence[str]) -> int:
     )
     full_help = "also run memory, throughput and learning; takes two hours"
     parser.add_argument("--full", action="store_true", help=full_help)
-    marks = [step.mark for step in steps_of(full=True)]
-    only_help = f"run only these benchmarks: one or more of {', '.join(marks)}"
-    parser.add_argument("--only", nargs="+", choices=marks, metavar="MARK", help=only_help)
+    only_help = f"run only these benchmarks: one or more of {', '.join(STEPS)}"
+    parser.add_argument("--only", nargs="+", choices=STEPS, metavar="MARK", help=only_help)
     arguments = parser.parse_args(argv)
     output: Path = arguments.output
     if not output.is_dir():
@@ -140,15 +118,16 @@ def main(argv: Sequence[str]) -> int:
     pages = sorted(output.glob("*.md"))
     if output == OUTPUT:
         pages.append(Path("README.md"))
-    chosen = steps_of(arguments.full or bool(arguments.only))
-    if arguments.only:
-        chosen = [step for step in chosen if step.mark in arguments.only]
-    failures = {step.mark: failure for step in chosen if (failure := run(step, output, pages))}
+    usual = [mark for mark in STEPS if arguments.full or mark not in LONG]
+    chosen: list[str] = arguments.only or usual
+    failures = {mark: failure for mark in chosen if (failure := run(mark, output, pages))}
+    succeeded = len(chosen) - len(failures)
     records = [output / f"{name}.json" for name in RECORDS]
     if all(record.is_file() for record in records):
         text = short_table([json.loads(record.read_text(encoding="utf-8")) for record in records])
-        write_table(pages_with(SHORT, pages), SHORT, text)
+        if not write_table(pages_with(SHORT, pages), SHORT, text):
+            failures[SHORT] = "the table was not written"
     for mark, failure in failures.items():
         print(f"{mark}: {failure}", file=sys.stderr)
-    print(f"\n{len(chosen) - len(failures)} of {len(chosen)} benchmarks succeeded.")
+    print(f"\n{succeeded} of {len(chosen)} benchmarks succeeded.")
     return 1 if failures else 0

@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from replay_tutorial.bench.peers.peer import OURS
+from replay_tutorial.bench.peers.buffer import OURS
 from replay_tutorial.buffers.prioritized import PrioritizedReplayBuffer
 from replay_tutorial.buffers.uniform import ReplayBuffer
 from replay_tutorial.measuring.markdown import spread_text, table
@@ -91,22 +91,15 @@ class Locked:
     """A buffer whose calls hold a lock."""
 
     def __init__(self, buffer: Any, lock: Any) -> None:
-        self.buffer, self.lock = buffer, lock
+        def locked(call: Callable[..., Any]) -> Callable[..., Any]:
+            def under_lock(*arguments: Any, **named: Any) -> Any:
+                with lock:
+                    return call(*arguments, **named)
 
-    def add(self, **chunk: Any) -> None:
-        """Add rows under the lock."""
-        with self.lock:
-            self.buffer.add(**chunk)
+            return under_lock
 
-    def sample(self, batch_size: int) -> dict[str, Any]:
-        """Sample rows under the lock."""
-        with self.lock:
-            return self.buffer.sample(batch_size)
-
-    def update_priorities(self, indexes: Any, priorities: Any) -> None:
-        """Update priorities under the lock."""
-        with self.lock:
-            self.buffer.update_priorities(indexes, priorities)
+        self.add, self.sample = locked(buffer.add), locked(buffer.sample)
+        self.update_priorities = locked(buffer.update_priorities)
 
 
 class Queued(Route):
@@ -143,7 +136,7 @@ class Managed(Route):
         super().__init__(self.manager.buffer(capacity))
 
 
-def single(capacity: int) -> PrioritizedReplayBuffer:
+def private_buffer(capacity: int) -> PrioritizedReplayBuffer:
     """Return our single-process buffer."""
     return PrioritizedReplayBuffer(capacity, env_dict())
 
@@ -159,7 +152,7 @@ class BufferManager(BaseManager):
 
 def guarded(capacity: int) -> Locked:
     """Return our single-process buffer under a lock, for the threads of a manager."""
-    return Locked(single(capacity), threading.Lock())
+    return Locked(private_buffer(capacity), threading.Lock())
 
 
 BufferManager.register("buffer", guarded)
@@ -168,7 +161,7 @@ ROUTES: dict[str, Callable[[int], Route]] = {
     OURS: lambda capacity: Route(shared_buffer(capacity)),
     "cpprb": lambda capacity: Route(shared_buffer(capacity, "cpprb")),
     "full lock": lambda capacity: Route(Locked(shared_buffer(capacity), context.Lock())),
-    "Queue": lambda capacity: Queued(single(capacity)),
+    "Queue": lambda capacity: Queued(private_buffer(capacity)),
     "Manager": Managed,
 }
 
@@ -380,5 +373,5 @@ def how_measured(arguments: argparse.Namespace) -> str:
         f"Medians of {arguments.rounds} interleaved rounds of {arguments.seconds:g} s, quartiles in "
         f"brackets; ratios are computed within each round. A step is `sample({BATCH})` and its "
         f"`update_priorities`. Explorers add chunks of {CHUNK} rows of {fields} float32 {pace}. Capacity "
-        f"{arguments.capacity:,}."
+        f"{arguments.capacity:,}, of which {FILLED:,} rows are filled at the start."
     )

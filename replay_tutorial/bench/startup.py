@@ -1,9 +1,8 @@
 """`python -m replay_tutorial bench startup`: start-up times in new processes.
 
-Measures three durations: the import of the package, the time from the import to the first sample, and the
-time from starting a spawned worker to its first row in a shared buffer. The first sample is measured with an
-empty cache of compiled kernels (cold) and with a full one (warm). The start-up of the interpreter isn't
-included.
+Measures the import of the package, the time from the import to the first sample, and the time from starting
+a spawned worker to its first row in a shared buffer. The first sample is measured with an empty cache of
+compiled kernels (cold) and with a full one (warm). The start-up of the interpreter isn't included.
 """
 
 from collections.abc import Sequence
@@ -52,22 +51,21 @@ if __name__ == "__main__":
 FIRST_UNIFORM_SAMPLE = FIRST_SAMPLE.replace("PrioritizedReplayBuffer", "ReplayBuffer").replace(
     ", beta=0.4", ""
 )
-COLD, WARM = "import to first prioritized sample, cold", "the same, warm"
-WORKER = "spawned worker to its first row"
+WARM = "the same, warm"
 
 
 def seconds_of(cache: str) -> dict[str, float]:
     """Return every start-up time in seconds, measured once; `cache` is an empty folder for kernels."""
     environment = {"NUMBA_CACHE_DIR": cache}
     with TemporaryDirectory() as empty:
-        uniform = run_fresh(FIRST_UNIFORM_SAMPLE, environment={"NUMBA_CACHE_DIR": empty})
+        uniform = run_fresh("-c", FIRST_UNIFORM_SAMPLE, environment={"NUMBA_CACHE_DIR": empty})
     return {
         "import to first uniform sample, cold": uniform,
-        COLD: run_fresh(FIRST_SAMPLE, environment=environment),
-        WARM: run_fresh(FIRST_SAMPLE, environment=environment),
-        "import replay_tutorial.buffers": run_fresh(IMPORT, ["replay_tutorial.buffers"]),
-        "import numpy and numba": run_fresh(IMPORT, ["numpy", "numba"]),
-        WORKER: run_fresh(FIRST_ROW, environment=environment),
+        "import to first prioritized sample, cold": run_fresh("-c", FIRST_SAMPLE, environment=environment),
+        WARM: run_fresh("-c", FIRST_SAMPLE, environment=environment),
+        "import replay_tutorial.buffers": run_fresh("-c", IMPORT, "replay_tutorial.buffers"),
+        "import numpy and numba": run_fresh("-c", IMPORT, "numpy", "numba"),
+        "spawned worker to its first row": run_fresh("-c", FIRST_ROW, environment=environment),
     }
 
 

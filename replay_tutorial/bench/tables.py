@@ -7,17 +7,18 @@ write and sample under a rate limiter, and other processes that call the server.
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from tempfile import TemporaryDirectory
+from typing import TypeVar
 
 import numpy as np
 
-from replay_tutorial.bench.peers.helper import HelperProcess, reverb_python
-from replay_tutorial.bench.peers.peer import OURS
-from replay_tutorial.bench.peers.program import COLUMNS, ITEM_STEPS, LIMIT, LIMITED_BATCH, MAX_SIZE
-from replay_tutorial.measuring.markdown import figure, spread_text, table
+from replay_tutorial.bench.peers.buffer import OURS
+from replay_tutorial.bench.peers.helper import HelperLost, HelperProcess
+from replay_tutorial.bench.peers.helper_program import COLUMNS, ITEM_STEPS, LIMIT, LIMITED_BATCH, MAX_SIZE
+from replay_tutorial.measuring.markdown import spread_text, table, three_digits
 from replay_tutorial.measuring.output import add_count, add_outputs, add_seconds, new_parser, write_results
 from replay_tutorial.measuring.provenance import Provenance
 from replay_tutorial.measuring.timing import FloatArray, Spread, measure
@@ -50,13 +51,7 @@ class Row:
 
     @classmethod
     def of(cls, operation: str, unit: str, figures: dict[str, FloatArray]) -> "Row":
-        """Return the row of an operation, and print it.
-
-        Args:
-            operation: Label of the row.
-            unit: Unit of the figures.
-            figures: Library → float64[rounds].
-        """
+        """Return the row of an operation, and print it; `figures` are float64[rounds] for each library."""
         ratio = None
         if REVERB in figures:
             ours, theirs = figures[OURS], figures[REVERB]
@@ -69,7 +64,7 @@ class Row:
         """Return the row's cells; a figure that was measured once has no quartiles."""
         spreads = (self.figures[OURS], self.figures.get(REVERB), self.ratio)
         texts = [
-            figure(each.median) if each is not None and each.lower == each.upper else spread_text(each)
+            three_digits(each.median) if each is not None and each.lower == each.upper else spread_text(each)
             for each in spreads
         ]
         return [self.operation, self.unit, *texts]
@@ -81,7 +76,7 @@ SAMPLE = ("sample 32", "sample", 32)
 OPERATIONS = {"uniform": (WRITE, SAMPLE), "prioritized": (WRITE, SAMPLE, ("update 256", "update", 256))}
 
 
-def side(name: str, kind: str, *, serve: str = "", address: str = "") -> HelperProcess:
+def helper_of(name: str, kind: str, *, serve: str = "", address: str = "") -> HelperProcess:
     """Start a process with a full table, or a client process if `address` is not empty.
 
     Args:
@@ -103,32 +98,29 @@ def table_rows(kind: str, both: Sequence[HelperProcess], rounds: int) -> list[Ro
         micros = {name: each * 1e6 for name, each in seconds.items()}
         rows.append(Row.of(f"{operation}, {kind}", "µs", micros))
     memory = {each.name: np.array([each.description["bytes_per_item"]]) for each in both}
-    if all(memory.values()):  # 0 where the system doesn't report a process's memory
-        rows.append(Row.of(f"memory per item without its step, {kind}", "bytes", memory))
-    return rows
+    return [*rows, Row.of(f"memory per item without its step, {kind}", "bytes", memory)]
 
 
-def client_rows(names: Sequence[str], slots: int, seconds: float) -> list[Row]:
+def client_rows(names: Sequence[str], stack: ExitStack, slots: int, seconds: float) -> list[Row]:
     """Measure the items per second of several client processes that call one server concurrently."""
     rows: list[Row] = []
-    with ExitStack() as stack:
-        socket = f"{stack.enter_context(TemporaryDirectory())}/socket"
-        clients: dict[str, list[HelperProcess]] = {}
-        for name in names:
-            server = stack.enter_context(closing(side(name, "uniform", serve=socket)))
-            address = server.description["address"]
-            clients[name] = [
-                stack.enter_context(closing(side(name, "uniform", address=address))) for _ in range(PROCESSES)
-            ]
-        for operation, do, size in (("write", "write", 1), ("sample 32", "sample", 32)):
-            rates = {name: np.empty(slots) for name in clients}
-            for slot in range(slots):
-                for name, callers in clients.items():
-                    for caller in callers:
-                        caller.send("rate", do=do, size=size, seconds=seconds)
-                    rates[name][slot] = size * sum(caller.receive()["rate"] for caller in callers)
-            operation = f"{operation} from {PROCESSES} processes, uniform"
-            rows.append(Row.of(operation, RATE, rates))
+    socket = f"{stack.enter_context(TemporaryDirectory())}/socket"
+    clients: dict[str, list[HelperProcess]] = {}
+    for name in names:
+        server = stack.enter_context(closing(helper_of(name, "uniform", serve=socket)))
+        clients[name] = [
+            stack.enter_context(closing(helper_of(name, "uniform", address=server.description["address"])))
+            for _ in range(PROCESSES)
+        ]
+    for do, size in (("write", 1), ("sample", 32)):
+        rates = {name: np.empty(slots) for name in clients}
+        for slot in range(slots):
+            for name, callers in clients.items():
+                for caller in callers:
+                    caller.send("rate", do=do, size=size, seconds=seconds)
+                rates[name][slot] = size * sum(caller.receive()["rate"] for caller in callers)
+        label = do if size == 1 else f"{do} {size}"
+        rows.append(Row.of(f"{label} from {PROCESSES} processes, uniform", RATE, rates))
     return rows
 
 
@@ -189,42 +181,46 @@ def main(argv: Sequence[str]) -> int:
     add_count(parser, "--rounds", 40, "rounds per call")
     add_count(parser, "--slots", 3, "rounds with threads and with client processes")
     add_seconds(parser, 2.0, "length of each of these rounds")
-    parser.add_argument("--no-peer", action="store_true", help="don't measure Reverb")
     add_outputs(parser, "tables")
     arguments = parser.parse_args(argv)
     if sys.platform == "win32":
         print("bench tables can't run on Windows; run it on Linux or macOS", file=sys.stderr)
         return 1
-    missing = "--no-peer" if arguments.no_peer else ""
-    try:
-        reverb_python()
-    except ImportError as error:
-        missing = missing or str(error)
-    if missing:
-        print(f"skipped {REVERB}: {missing}")
-    names = (OURS,) if missing else (OURS, REVERB)
-    rows: list[Row] = []
-    limited: list[LimiterResult] = []
     provenance = Provenance.of("tables", argv)
-    for kind in OPERATIONS:
-        with ExitStack() as stack:
-            both = [stack.enter_context(closing(side(name, kind))) for name in names]
-            rows += table_rows(kind, both, arguments.rounds)
-            if kind == "uniform":
-                limited = measure_limiter(both, arguments.slots, arguments.seconds)
-            for theirs in both[1:]:
-                provenance.versions["dm-reverb"] = theirs.description["version"]
-    rows += client_rows(names, arguments.slots, arguments.seconds)
-    body = {
-        "rounds": arguments.rounds,
-        "slots": arguments.slots,
-        "skipped": {REVERB: missing} if missing else {},
-        "rows": rows,
-        "limited": limited,
-    }
-    return write_results(
-        arguments, "tables", provenance, body, lines_of(rows, limited), how_measured(arguments)
-    )
+    names, skipped = [OURS, REVERB], dict[str, str]()
+
+    def full_table(stack: ExitStack, kind: str) -> tuple[list[Row], list[LimiterResult]]:
+        both = [stack.enter_context(closing(helper_of(name, kind))) for name in names]
+        for theirs in both[1:]:
+            provenance.versions["dm-reverb"] = theirs.description["version"]
+        rows, threads = table_rows(kind, both, arguments.rounds), kind == "uniform"
+        return rows, measure_limiter(both, arguments.slots, arguments.seconds) if threads else []
+
+    uniform, limited = with_reverb(names, skipped, lambda stack: full_table(stack, "uniform"))
+    prioritized, _ = with_reverb(names, skipped, lambda stack: full_table(stack, "prioritized"))
+    slots, seconds = arguments.slots, arguments.seconds
+    clients = with_reverb(names, skipped, lambda stack: client_rows(names, stack, slots, seconds))
+    rows = [*uniform, *prioritized, *clients]
+    body = {"rounds": arguments.rounds, "slots": slots, "skipped": skipped, "rows": rows, "limited": limited}
+    about = "".join([how_measured(arguments), *(f" {REVERB} is skipped: {why}." for why in skipped.values())])
+    return write_results(arguments, "tables", provenance, body, lines_of(rows, limited), about)
+
+
+Result = TypeVar("Result")
+
+
+def with_reverb(names: list[str], skipped: dict[str, str], measure: Callable[[ExitStack], Result]) -> Result:
+    """Return what `measure` returns; if Reverb's process fails, remove it from `names` and measure again."""
+    while True:
+        try:
+            with ExitStack() as stack:
+                return measure(stack)
+        except (ImportError, HelperLost) as error:
+            if REVERB not in names or error.name != REVERB:
+                raise
+            names.remove(REVERB)
+            skipped[REVERB] = str(error)
+            print(f"skipped {REVERB}: {error}")
 
 
 def how_measured(arguments: argparse.Namespace) -> str:

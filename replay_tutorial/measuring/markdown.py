@@ -24,14 +24,14 @@ def spread_text(spread: Spread | None) -> str:
     """Format a median with its quartiles, such as `8.41 (8.30, 8.66)`; return "" for None."""
     if spread is None:
         return ""
-    return f"{figure(spread.median)} ({figure(spread.lower)}, {figure(spread.upper)})"
+    return f"{three_digits(spread.median)} ({three_digits(spread.lower)}, {three_digits(spread.upper)})"
 
 
-def figure(value: float) -> str:
+def three_digits(value: float) -> str:
     """Format a number with three significant digits, at most four decimals, and no exponent.
 
     Example:
-        >>> figure(12345.6), figure(27.04), figure(0.0623)
+        >>> three_digits(12345.6), three_digits(27.04), three_digits(0.0623)
         ('12,346', '27.0', '0.0623')
     """
     if abs(value) >= 100:
@@ -55,6 +55,12 @@ def write_table(pages: Iterable[Path], mark: str, text: str) -> bool:
 def pages_with(mark: str, pages: Iterable[Path]) -> list[Path]:
     """Return the pages that contain a table's markers."""
     return [page for page in pages if f"<!-- {mark}:begin -->" in page.read_text(encoding="utf-8")]
+
+
+def table_of(mark: str, page: Path) -> str:
+    """Return the text between a table's markers in a page."""
+    text = page.read_text(encoding="utf-8")
+    return text.partition(f"<!-- {mark}:begin -->\n")[2].partition(f"<!-- {mark}:end -->")[0]
 
 
 def write_between_marks(path: Path, mark: str, text: str) -> None:

@@ -29,8 +29,7 @@ def add_outputs(parser: argparse.ArgumentParser, mark: str) -> None:
 
 def add_markdown(parser: argparse.ArgumentParser, mark: str) -> None:
     """Add the option `--markdown`; `mark` is the name of the table's markers, or lists several."""
-    name, names = ("NAME", f"; NAME is {mark}") if " " in mark else (mark, "")
-    markers = f"<!-- {name}:begin --> and <!-- {name}:end -->{names}"
+    markers = f"<!-- NAME:begin --> and <!-- NAME:end -->; NAME is {mark}"
     help_text = f"write the table into these files, between the markers {markers}"
     parser.add_argument("--markdown", type=page, nargs="+", default=[], metavar="FILE", help=help_text)
 
@@ -58,9 +57,11 @@ def positive(text: str) -> float:
     return value
 
 
-def add_seconds(parser: argparse.ArgumentParser, default: float, text: str) -> None:
-    """Add the option `--seconds`."""
-    parser.add_argument("--seconds", type=positive, default=default, help=f"{text} (default: {default:g})")
+def add_seconds(
+    parser: argparse.ArgumentParser, default: float, text: str, option: str = "--seconds"
+) -> None:
+    """Add an option for a duration."""
+    parser.add_argument(option, type=positive, default=default, help=f"{text} (default: {default:g})")
 
 
 def add_count(

@@ -8,7 +8,9 @@ KILOBYTE = 1024  # bytes; Linux reports memory in kB of this size
 
 def resident_memory() -> int:
     """Return the resident memory of this process in bytes, or its peak where only the peak is available."""
-    return memory_line(Path("/proc/self/status"), "VmRSS:") or peak_memory()
+    # The status file may lag behind by some pages for each thread.
+    exact = memory_line(Path("/proc/self/smaps_rollup"), "Rss:")
+    return exact or memory_line(Path("/proc/self/status"), "VmRSS:") or peak_memory()
 
 
 def peak_memory() -> int:

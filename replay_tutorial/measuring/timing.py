@@ -40,7 +40,7 @@ class Spread:
         return cls(float(lower), float(median), float(upper))
 
 
-class RemoteWorkload:
+class SelfTimed:
     """A workload in another process, timed there so that communication isn't measured."""
 
     def __init__(self, timed: Callable[[int], float]) -> None:
@@ -53,7 +53,7 @@ class RemoteWorkload:
 
 def seconds_for(workload: Workload, calls: int) -> float:
     """Return the total seconds of `calls` consecutive calls of a workload."""
-    if isinstance(workload, RemoteWorkload):
+    if isinstance(workload, SelfTimed):
         return workload.timed(calls)
     repetitions = range(calls)
     start = perf_counter()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from replay_tutorial.measuring.markdown import figure, spread_text, table
+from replay_tutorial.measuring.markdown import spread_text, table, three_digits
 from replay_tutorial.measuring.timing import Spread, Workload, calls_that_fill, measure, seconds_for
 
 ROUNDS = 15
@@ -100,7 +100,7 @@ class Ladder:
         """
 
         def cell(spread: Spread) -> str:
-            return spread_text(spread) if source else figure(spread.median)
+            return spread_text(spread) if source else three_digits(spread.median)
 
         comma = "," if self.unit == "µs" else ""
         heads = ["rung", "what it fixes", "lines"]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from replay_tutorial.buffers.sum_tree import SumTree
-from replay_tutorial.measuring.timing import FloatArray, RemoteWorkload, Workload, measure, seconds_for
+from replay_tutorial.measuring.timing import FloatArray, SelfTimed, Workload, measure, seconds_for
 from replay_tutorial.steps.prioritized import (
     CompiledSumTree,
     CumulativeSum,
@@ -97,7 +97,7 @@ def sum_tree_ladder(capacity: int = 2**20, batch: int = 512, rounds: int = ROUND
     def workloads_of(kind: Any) -> Mapping[str, Workload]:
         tree = filled_masses(kind, capacity)
         one = find_random(tree, 1)
-        scan = RemoteWorkload(lambda calls: batch * seconds_for(one, calls))
+        scan = SelfTimed(lambda calls: batch * seconds_for(one, calls))
         finds = scan if kind is LinearScan else find_random(tree, batch)
         return {find: finds, put: set_random(tree, capacity, batch)}
 

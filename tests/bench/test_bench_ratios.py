@@ -30,14 +30,14 @@ def documented_ratios():
 @pytest.fixture(scope="module")
 def both():
     pytest.importorskip("cpprb", reason="measured beside cpprb, which is not installed")
-    return [lineup.Side("ours", {}), lineup.Side("cpprb", {})]
+    return [lineup.Peer("ours", {}), lineup.Peer("cpprb", {})]
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_a_third_of_the_documented_ratio_is_reached(operation, both):
     least = documented_ratios()[operation] / 3
     case = next(case for case in cases.rows(CAPACITY) if case.operation == operation)
-    workloads = {side.name: case.prepare(side) for side in both}
+    workloads = {peer.name: case.prepare(peer) for peer in both}
     ratios = []
     while len(ratios) < TRIES and max(ratios, default=0.0) < least:
         row = buffers.row_of(operation, timing.measure(workloads, rounds=11))

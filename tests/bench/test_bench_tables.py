@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from replay_tutorial.bench import command, tables
-from replay_tutorial.bench.peers import helper, program
+from replay_tutorial.bench.peers import helper_program
 from replay_tutorial.bench.tables import LimiterResult, Row
+from replay_tutorial.measuring import fresh
 from replay_tutorial.measuring.timing import Spread
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="pipes can't be waited for")
@@ -18,30 +19,30 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="pipes can't be 
 @pytest.mark.parametrize("name", [tables.OURS, tables.REVERB])
 def test_a_side_writes_samples_updates_and_keeps_its_ratio(name):
     try:
-        side = tables.side(name, "prioritized")
+        helper = tables.helper_of(name, "prioritized")
     except ImportError as error:
         pytest.skip(str(error))
-    with closing(side):
+    with closing(helper):
         for do, size in (("write", 1), ("sample", 8), ("update", 8)):
-            assert side.workload(do, size)() > 0
-        answer = side.request("limited", writers=2, seconds=0.5)
+            assert helper.workload(do, size)() > 0
+        answer = helper.request("limited", writers=2, seconds=0.5)
         assert answer["ratio"] == pytest.approx(1.0, abs=0.5)
         assert answer.keys() == tables.LIMITER_HEADS.keys()
-    assert side.process.returncode is not None
+    assert helper.process.returncode is not None
 
 
 @pytest.mark.parametrize(("calls", "queued", "done"), [(5, False, 5), (5, True, 30), (50, True, 60)])
 def test_a_queue_of_batches_is_emptied_before_the_clock_runs(calls, queued, done, monkeypatch):
     clock = []  # of seconds: a batch from the queue takes none, any other one
-    monkeypatch.setattr(program.time, "perf_counter", lambda: max(0, len(clock) - 10 * queued))
-    assert program.Calls(lambda: clock.append(1), queued=queued).seconds(calls) == calls
+    monkeypatch.setattr(helper_program.time, "perf_counter", lambda: max(0, len(clock) - 10 * queued))
+    assert helper_program.Calls(lambda: clock.append(1), queued=queued).seconds(calls) == calls
     assert len(clock) == done
 
 
 def test_items_on_their_way_are_waited_for_while_the_clock_runs(monkeypatch):
     clock = []
-    monkeypatch.setattr(program.time, "perf_counter", lambda: len(clock))
-    assert program.Calls(lambda: clock.append(1), lambda: clock.extend([1] * 7)).seconds(3) == 10
+    monkeypatch.setattr(helper_program.time, "perf_counter", lambda: len(clock))
+    assert helper_program.Calls(lambda: clock.append(1), lambda: clock.extend([1] * 7)).seconds(3) == 10
 
 
 @pytest.mark.parametrize(
@@ -66,14 +67,19 @@ def test_the_sentence_names_the_writers_whose_ratio_is_off():
     assert "off by more than 1% with 4 writers" in sentence((1, "ours", 0.991), (4, "ours", 0.98))
 
 
-def test_tables_are_measured_without_reverb_and_written(tmp_path, monkeypatch):
-    monkeypatch.setenv(helper.PYTHON_VARIABLE, str(tmp_path / "python"))
+def test_tables_are_measured_without_a_broken_reverb_and_written(tmp_path, monkeypatch):
+    python = tmp_path / "reverb" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text("#!/bin/sh\necho 'ModuleNotFoundError: reverb' >&2\nexit 1\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(fresh, "ENVIRONMENTS", tmp_path)
     page, record = tmp_path / "page.md", tmp_path / "tables.json"
     page.write_text("<!-- tables:begin -->\n<!-- tables:end -->\n")
     arguments = ["--rounds", "1", "--slots", "1", "--seconds", "0.2"]
     assert command.main(["tables", *arguments, "--json", str(record), "--markdown", str(page)]) == 0
     written = json.loads(record.read_text())
-    assert "make bench-peers" in written["skipped"]["Reverb"]
+    assert "its last message was 'ModuleNotFoundError: reverb'" in written["skipped"]["Reverb"]
+    assert "Reverb is skipped: " in page.read_text()
     operations = [row["operation"] for row in written["rows"]]
     for kind, asked in tables.OPERATIONS.items():
         assert {f"{operation}, {kind}" for operation, *_ in asked} <= set(operations)

@@ -1,16 +1,17 @@
 """Every peer stores what it is given by its users' own calls, and says what it can't do."""
 
-import importlib.util
 import os
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
 
-from replay_tutorial.bench import cases, variants
-from replay_tutorial.bench.peers import episodes, helper, libraries, lineup, peer
-from replay_tutorial.bench.peers.peer import FIELDS, Kind, random_rows
-from replay_tutorial.measuring.timing import RemoteWorkload, seconds_for
+from replay_tutorial.bench import cases, episode_cases
+from replay_tutorial.bench.peers import episodes, libraries, lineup
+from replay_tutorial.bench.peers.buffer import CEILING, FIELDS, CpprbLike, Kind, random_rows
+from replay_tutorial.measuring import fresh
+from replay_tutorial.measuring.timing import SelfTimed, seconds_for
 
 ROWS = 64
 IN_PYTHON = [name for name in lineup.PEERS if name not in libraries.REVERB_WAYS]
@@ -18,13 +19,12 @@ LEARNING = ["Stable-Baselines3", "tianshou", "TorchRL"]
 LIKE_OURS = ["ours", "cpprb", *LEARNING]
 
 
-def side_of(name):
-    if importlib.util.find_spec(lineup.PEERS[name].package) is None:
-        pytest.skip(f"{lineup.PEERS[name].package} is not installed")
+def peer_of(name):
     with warnings.catch_warnings():  # others may warn of what they like, while the tests make errors of it
         warnings.simplefilter("ignore")
-        importlib.import_module(lineup.PEERS[name].package)
-    return lineup.Side(name, {})
+        for distribution in lineup.PEERS[name].distributions[:1]:
+            pytest.importorskip(distribution.replace("-", "_"))
+    return lineup.Peer(name, {})
 
 
 @pytest.fixture(autouse=True)
@@ -37,9 +37,9 @@ def quiet():
 @pytest.mark.parametrize("prioritized", [False, True])
 @pytest.mark.parametrize("name", IN_PYTHON)
 def test_peer_is_full_and_does_what_it_says_it_can(name, prioritized):
-    side = side_of(name)
-    buffer = side.full_of_rows(Kind(ROWS, prioritized=prioritized))
-    if prioritized not in lineup.PEERS[name].prioritized or side.skipped:
+    peer = peer_of(name)
+    buffer = peer.full_of_rows(Kind(ROWS, prioritized=prioritized))
+    if prioritized not in lineup.PEERS[name].prioritized or peer.skipped:
         assert buffer is None
         return
     rng = np.random.default_rng(0)
@@ -51,11 +51,11 @@ def test_peer_is_full_and_does_what_it_says_it_can(name, prioritized):
         work()
     if prioritized:
         buffer.updating(8)()
-        add = cases.adding(Kind(ROWS, prioritized=True), 11, np.ones(11, np.float32))(side)
+        add = cases.adding(Kind(ROWS, prioritized=True), 11, np.ones(11, np.float32))(peer)
         assert (add is None) == (name in ("tianshou", "TorchRL", "flashbax"))
         if add is not None:
             add()
-    assert side.full_of_rows(Kind(ROWS, prioritized=prioritized)) is buffer, "made once"
+    assert peer.full_of_rows(Kind(ROWS, prioritized=prioritized)) is buffer, "made once"
     if name in ("ours", "cpprb"):
         assert buffer.buffer.get_stored_size() == ROWS
 
@@ -91,7 +91,7 @@ def made(name, *, nested=False, environments=1):
     zeros = {key: np.zeros_like(value) for key, value in zeros.items()}
     if nested:
         example, zeros = cases.nested(example), cases.nested(zeros)
-    return side_of(name).full(example, Kind(24, environments=environments), [zeros])
+    return peer_of(name).full(example, Kind(24, environments=environments), [zeros])
 
 
 @pytest.mark.parametrize("name", LIKE_OURS)
@@ -123,8 +123,8 @@ def test_what_programs_have_is_stored_in_float32(name, given):
 @pytest.mark.parametrize("once", [(), ("next_of",), ("next_of", "stack_compress")])
 @pytest.mark.parametrize("name", LIKE_OURS)
 def test_pictures_stored_once_come_back_as_they_went_in(name, once):
-    side, kind = side_of(name), Kind(24, once=once)
-    buffer, _ = cases.full_of_pictures(side, kind, cases.CHANNEL_LAST)
+    peer, kind = peer_of(name), Kind(24, once=once)
+    buffer, _ = cases.full_of_pictures(peer, kind, cases.CHANNEL_LAST)
     assert (buffer is None) == (not set(once) <= set(lineup.PEERS[name].once))
     if buffer is None:
         return
@@ -154,10 +154,10 @@ FAULTS = {("flashbax", "windows"), ("TorchRL", "goals")}  # windows across episo
 
 @pytest.mark.parametrize(("name", "variant"), episodes.COLUMNS)
 def test_sampled_windows_and_goals_are_real_but_for_known_faults(name, variant):
-    side, goals = side_of(name), variant == episodes.GOALS
+    peer, goals = peer_of(name), variant == episodes.GOALS
     kind = Kind(1037, variant=variant)  # not a multiple of the episodes' length, so that their end is lost
-    sample = variants.on_episodes(kind, goals, 256)(side)
-    assert bool(side.faults) == ((name, variant) in FAULTS), side.faults
+    sample = episode_cases.on_episodes(kind, goals, 256)(peer)
+    assert bool(peer.faults) == ((name, variant) in FAULTS), peer.faults
     act, rew, obs, *rest = map(np.array, episodes.COLUMNS[name, variant](sample()))
     if goals:
         assert 0.7 < (rest[0][:, 1] != episodes.NOT_ACHIEVED).mean() < 0.9
@@ -165,16 +165,16 @@ def test_sampled_windows_and_goals_are_real_but_for_known_faults(name, variant):
         column[..., -1] += 1
         assert episodes.share_of_broken(act, rew, obs, *rest) > 0.9, "a wrong number in each is found"
         column[..., -1] -= 1
-    variants.on_episodes(kind, goals, 8, steps=2)(side)()
+    episode_cases.on_episodes(kind, goals, 8, steps=2)(peer)()
 
 
 def test_flashbax_draws_by_another_key_each_time():
-    sample = side_of("flashbax").full_of_rows(Kind(ROWS, prioritized=True)).sampling(8)
+    sample = peer_of("flashbax").full_of_rows(Kind(ROWS, prioritized=True)).sampling(8)
     assert sample().indices.tolist() != sample().indices.tolist()
 
 
 def test_deque_holds_the_rows_and_drops_the_oldest():
-    buffer = lineup.Side("deque", {}).full_of_rows(Kind(ROWS))
+    buffer = lineup.Peer("deque", {}).full_of_rows(Kind(ROWS))
     rows = random_rows(np.random.default_rng(3), 11)
     add = buffer.extending(rows)
     add()
@@ -188,7 +188,7 @@ def test_deque_holds_the_rows_and_drops_the_oldest():
 
 @pytest.mark.parametrize("capacity", [2, 7, 64])
 def test_python_sum_tree_keeps_its_sums_and_finds_each_leaf(capacity):
-    memory = lineup.Side("Python sum tree", {}).full_of_rows(Kind(capacity, prioritized=True, alpha=1.0))
+    memory = lineup.Peer("Python sum tree", {}).full_of_rows(Kind(capacity, prioritized=True, alpha=1.0))
     memory.extending(random_rows(np.random.default_rng(0), 3))()
     assert memory.tree[0] == pytest.approx(memory.tree[capacity - 1 :].sum())
     assert memory.write == 3 % capacity
@@ -198,40 +198,45 @@ def test_python_sum_tree_keeps_its_sums_and_finds_each_leaf(capacity):
 
 def test_ceiling_moves_the_same_bytes_and_not_those_of_one_page(monkeypatch):
     monkeypatch.setattr(lineup, "CHUNK", 300)
-    ceiling = lineup.Side(peer.CEILING, {}).full_of_rows(Kind(1000))
+    ceiling = lineup.Peer(CEILING, {}).full_of_rows(Kind(1000))
     assert ceiling.buffer["rew"].all(), "records that nobody wrote to would lie in the cache"
     assert ceiling.buffer.itemsize == 140
     assert ceiling.sampling(512)().nbytes == 512 * 140
     rows = random_rows(np.random.default_rng(0), 101)
     ceiling.extending(rows)()
     assert np.array_equal(ceiling.buffer["next_obs"][:101], rows["next_obs"])
-    ceiling.adding(random_rows(np.random.default_rng(5), None))()
-    assert np.array_equal(ceiling.buffer["obs"][0], random_rows(np.random.default_rng(5), None)["obs"])
+    steps = [random_rows(np.random.default_rng(seed), None) for seed in (5, 6)]
+    for step, add in zip(steps, [ceiling.adding(step) for step in steps], strict=True):
+        add()
+        assert step["obs"] in ceiling.buffer["obs"]
+    assert steps[0]["obs"] in ceiling.buffer["obs"], "each workload writes to the next slot, as buffers do"
 
 
 def test_missing_library_is_skipped_by_name(monkeypatch):
-    nobody = lineup.Entry((), "a_package_that_is_not_there", peer.CpprbLike)
+    nobody = lineup.Entry(partial(CpprbLike, package="a_package_that_is_not_there"), ("another",))
     monkeypatch.setitem(lineup.PEERS, "nobody", nobody)
-    gathered = lineup.Lineup(["nobody"])
+    gathered = lineup.Lineup(["cpprb", "nobody"])
+    full = [peer.full_of_rows(Kind(ROWS)) for peer in gathered.peers if peer.name != "cpprb"]
+    assert [buffer is not None for buffer in full] == [True, False, True]
     assert "a_package_that_is_not_there" in gathered.skipped["nobody"]
-    assert gathered.names == ["ours", "ceiling"]
+    assert gathered.distributions == []
 
 
 # ------------------------------------------------------------------------------------------------ Reverb
 
 
 def test_reverb_is_skipped_by_name_where_it_is_not(monkeypatch, tmp_path):
-    monkeypatch.setenv(helper.PYTHON_VARIABLE, str(tmp_path / "python"))
+    monkeypatch.setattr(fresh, "ENVIRONMENTS", tmp_path)
     gathered = lineup.Lineup(list(libraries.REVERB_WAYS))
-    for side in gathered.sides:
-        side.full_of_rows(Kind(ROWS))
+    for peer in gathered.peers:
+        peer.full_of_rows(Kind(ROWS))
     assert set(gathered.skipped) == set(libraries.REVERB_WAYS)
     assert all("make bench-peers" in reason for reason in gathered.skipped.values())
-    side = lineup.Side("Reverb client", {})
-    assert side.full_of_rows(Kind(2**20)) is None
+    peer = lineup.Peer("Reverb client", {})
+    assert peer.full_of_rows(Kind(2**20)) is None
     assert (
         "above 65,536 rows its server takes minutes to fill and 6 KB per row, here 6 GB"
-        in side.skipped[side.name]
+        in peer.skipped[peer.name]
     )
 
 
@@ -240,29 +245,31 @@ def test_reverb_is_asked_only_for_rows_that_its_helper_has():
     one = {name: values[0] for name, values in rows.items()}
     assert libraries.can_add(rows) and libraries.can_add(one)
     assert not libraries.can_add({**rows, "rew": rows["rew"].reshape(3)})
-    assert not libraries.can_add({**rows, "obs": np.zeros((3, 84, 84, 4), np.uint8)})
+    pictures = {**one, "obs": np.zeros((84, 84, 4), np.uint8)}
+    assert not libraries.can_add(pictures)
+    peer = lineup.Peer("Reverb client", {})
+    assert peer.full(pictures, Kind(ROWS), []) is None, "it would sample its own rows"
+    assert "only rows of float32 vectors" in peer.skipped[peer.name]
 
 
 @pytest.mark.parametrize("name", libraries.REVERB_WAYS)
 def test_reverb_adds_and_samples_in_its_own_python(name):
-    try:
-        helper.reverb_python()
-    except ImportError as error:
-        pytest.skip(str(error))
-    side = lineup.Side(name, {})
+    if fresh.python_of("reverb") is None:
+        pytest.skip("there is no .venv/reverb")
+    peer = lineup.Peer(name, {})
     try:
         for prioritized in (False, True):
-            buffer = side.full_of_rows(Kind(ROWS, prioritized=prioritized))
+            buffer = peer.full_of_rows(Kind(ROWS, prioritized=prioritized))
             assert seconds_for(buffer.extending(random_rows(np.random.default_rng(0), 3)), 2) > 0
             assert seconds_for(buffer.sampling(4), 2) > 0
     finally:
-        buffers = list(side.rows.values())
-        side.close()
+        buffers = list(peer.buffers.values())
+        peer.close()
     assert all(buffer.helper.process.returncode is not None for buffer in buffers)
 
 
 def test_workload_of_another_process_brings_its_own_seconds():
-    assert seconds_for(RemoteWorkload(lambda calls: 10.0 * calls), 3) == 30.0
+    assert seconds_for(SelfTimed(lambda calls: 10.0 * calls), 3) == 30.0
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs a POSIX shell; Reverb is for Linux only")
@@ -270,12 +277,13 @@ def test_workload_of_another_process_brings_its_own_seconds():
 def test_peer_whose_process_is_lost_is_dropped_and_the_others_stay(end, tmp_path, monkeypatch):
     from replay_tutorial.bench import command
 
-    python = tmp_path / "python"
+    python = tmp_path / "reverb" / "bin" / "python"
+    python.parent.mkdir(parents=True)
     answers = """echo 'a line of some library'; echo '{"version": "0"}'; read order
         for answer in 1 2 3 4 5 6 7; do echo '{"seconds": 0.01}'; read order; done"""
     python.write_text(f"#!/bin/sh\n{answers}\necho 'no more memory' >&2; echo >&2; {end}\n")
     python.chmod(0o755)
-    monkeypatch.setenv(helper.PYTHON_VARIABLE, str(python))
+    monkeypatch.setattr(fresh, "ENVIRONMENTS", tmp_path)
     page = tmp_path / "buffers.md"
     page.write_text("<!-- article:begin -->\n<!-- article:end -->\n")
     asked = ["--quick", "--peers", "Reverb client", "deque", "--markdown", str(page)]

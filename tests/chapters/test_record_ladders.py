@@ -8,7 +8,7 @@ import ladders
 import pytest
 from places import ROOT
 
-from replay_tutorial.bench.report import table_of
+from replay_tutorial.measuring.markdown import table_of
 from replay_tutorial.measuring.timing import Spread
 from replay_tutorial.teaching.ladder import Ladder
 from replay_tutorial.teaching.ladder_shared import RUNGS, Race, ladder_of

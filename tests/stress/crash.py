@@ -16,7 +16,7 @@ from script import new_parser, provenance_of
 from shared_names import memory_left, memory_names
 from storm import MakeBuffer, Outcome, WatchedBuffer, survive
 
-from replay_tutorial.bench.peers.peer import OURS
+from replay_tutorial.bench.peers.buffer import OURS
 from replay_tutorial.measuring.markdown import table
 from replay_tutorial.measuring.output import add_count, add_outputs, write_results
 

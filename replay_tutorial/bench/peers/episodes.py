@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.bench.peers import libraries
-from replay_tutorial.bench.peers.peer import CEILING, OURS, Buffer, Ceiling, CpprbLike, Kind, Values, each
+from replay_tutorial.bench.peers.buffer import CEILING, OURS, Buffer, Ceiling, CpprbLike, Kind, Values, each
 from replay_tutorial.measuring.timing import Workload
 
 WINDOWS, GOALS, REVERSE = "windows", "goals", "reverse"  # variants
@@ -74,14 +74,15 @@ def reward_of(achieved: Any, goal: Any, *_: Any) -> Any:
 class CpprbGoals(Buffer):
     """cpprb's `HindsightReplayBuffer`: at its end, an episode is stored five times, four with other goals."""
 
-    def __init__(self, module: Any, example: Values, kind: Kind) -> None:
+    def __init__(self, example: Values, kind: Kind) -> None:
         """Create the buffer; an observation contains the achieved goal."""
         obs, self.kind, goal_of = {"shape": 18}, kind, itemgetter((..., slice(15, None)))
 
         def reward(after: Any, _act: Any, goal: Any) -> Any:
             return reward_of(goal_of(after), goal)[:, None]
 
-        self.buffer = module.HindsightReplayBuffer(
+        make: Any = importlib.import_module("cpprb")
+        self.buffer = make.HindsightReplayBuffer(
             kind.capacity,
             {"obs": obs, "next_obs": obs, "act": {"shape": 3}, "done": {}},
             max_episode_len=EPISODE,
@@ -105,9 +106,8 @@ class CpprbGoals(Buffer):
 class TorchRLSteps(libraries.TorchRL):
     """`SliceSampler`, which finds the ends of episodes by a flag and caches them; or `HERReplayBuffer`."""
 
-    def __init__(self, module: Any, example: Values, kind: Kind) -> None:
-        """Create the buffer."""
-        super().__init__(module, example, kind)
+    def __init__(self, example: Values, kind: Kind) -> None:
+        super().__init__(example, kind)
         data: Any = importlib.import_module("torchrl.data")
         storage = data.LazyTensorStorage(kind.capacity)
         if kind.variant == WINDOWS:
@@ -148,9 +148,8 @@ class TorchRLSteps(libraries.TorchRL):
 class StableBaselines3Goals(libraries.StableBaselines3):
     """`HerReplayBuffer`, with an environment that only computes rewards."""
 
-    def __init__(self, module: Any, example: Values, kind: Kind) -> None:
-        """Create the buffer."""
-        super().__init__(module, example, Kind(1))
+    def __init__(self, example: Values, kind: Kind) -> None:
+        super().__init__(example, Kind(1))
         her: Any = importlib.import_module("stable_baselines3.her.her_replay_buffer")
         spaces = self.buffer.observation_space, self.buffer.action_space
 
@@ -186,7 +185,7 @@ class CeilingWindows(Ceiling):
 
 SEQUENCES = {"class_name": "SequenceReplayBuffer", "length": LENGTH, "boundary": "drop"}
 HINDSIGHT = {"class_name": "HindsightReplayBuffer", "compute_reward": reward_of}
-VARIANTS: dict[tuple[str, str], Callable[[Any, Values, Kind], Buffer]] = {
+VARIANTS: dict[tuple[str, str], Callable[[Values, Kind], Buffer]] = {
     (OURS, WINDOWS): partial(CpprbLike, **SEQUENCES),
     ("TorchRL", WINDOWS): TorchRLSteps,
     ("flashbax", WINDOWS): FlashbaxWindows,
@@ -196,7 +195,7 @@ VARIANTS: dict[tuple[str, str], Callable[[Any, Values, Kind], Buffer]] = {
     ("Stable-Baselines3", GOALS): StableBaselines3Goals,
     ("TorchRL", GOALS): TorchRLSteps,
     (CEILING, GOALS): Ceiling,
-    ("cpprb", REVERSE): partial(CpprbLike, class_name="ReverseReplayBuffer"),
+    ("cpprb", REVERSE): partial(CpprbLike, package="cpprb", class_name="ReverseReplayBuffer"),
 }
 OBSERVED = itemgetter("observation", "desired_goal")
 # Actions, rewards, observations and goals of a sample.

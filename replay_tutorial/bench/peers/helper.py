@@ -1,8 +1,8 @@
 """Helper processes, which receive requests and send responses as lines of JSON.
 
-A helper may use another interpreter: Reverb's TensorFlow requires another version of NumPy, so `make
-bench-peers` installs Reverb in `.venv/reverb` (Linux only). Output lines that don't start with "{" come from
-libraries and are ignored. Windows is not supported, because `select` can't wait for pipes there.
+Reverb's TensorFlow requires another version of NumPy, so `make bench-peers` installs Reverb in `.venv/reverb`
+(Linux only). Output lines that don't start with "{" come from libraries and are ignored. Windows is not
+supported, because `select` can't wait for pipes there.
 """
 
 import json
@@ -13,38 +13,14 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from replay_tutorial.measuring.fresh import python_path
-from replay_tutorial.measuring.timing import RemoteWorkload
+from replay_tutorial.measuring.fresh import QUIET_ON_CPU, python_of, python_path
+from replay_tutorial.measuring.timing import SelfTimed
 from replay_tutorial.tables.remote.local_socket import KEY_VARIABLE
 
-PYTHON_VARIABLE = "REPLAY_TUTORIAL_REVERB"
-PROGRAM = Path(__file__).with_name("program.py")
 ANSWER_SECONDS = 300.0  # timeout of a response
-# Hides GPUs, turns off TensorFlow's log, and sets one key for our servers and their clients.
-ENVIRONMENT = {
-    "CUDA_VISIBLE_DEVICES": "",
-    "TF_CPP_MIN_LOG_LEVEL": "3",
-    "PYTHONPATH": python_path(),
-    KEY_VARIABLE: secrets.token_hex(32),
-}
-
-
-def reverb_python() -> Path:
-    """Return the path of the interpreter that has Reverb.
-
-    Raises:
-        ImportError: If the file doesn't exist.
-    """
-    python = Path(os.environ.get(PYTHON_VARIABLE, Path(".venv") / "reverb" / "bin" / "python"))
-    if not python.is_file():
-        raise ImportError(
-            f"there is no {python}; run `make bench-peers`, or set {PYTHON_VARIABLE} to an interpreter that "
-            "has Reverb"
-        )
-    return python
+KEY = {KEY_VARIABLE: secrets.token_hex(32)}  # of our servers and their clients
 
 
 class HelperLost(RuntimeError):
@@ -75,22 +51,24 @@ class HelperProcess:
             ImportError: If the process can't be started.
         """
         self.name = name
-        python = [reverb_python(), "-I"] if reverb else [sys.executable]
-        module = "reverb_calls" if reverb else "our_tables"
+        other = python_of("reverb") if reverb else None
+        if reverb and other is None:
+            raise ImportError("there is no .venv/reverb; run `make bench-peers`", name=name)
+        module = f"replay_tutorial.bench.peers.helper_{'reverb' if reverb else 'ours'}"
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed by close())
         self.process = subprocess.Popen(
-            [*python, PROGRAM, module, json.dumps(start, allow_nan=False)],
+            [other or sys.executable, "-m", module, json.dumps(start, allow_nan=False)],
             bufsize=0,  # `select` doesn't see lines in a buffer of this process
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.errors,
-            env={**os.environ, **ENVIRONMENT},
+            env={**os.environ, **QUIET_ON_CPU, **KEY, "PYTHONPATH": python_path(other)},
         )
         try:
             self.description = self.receive()
         except HelperLost as error:
             self.close()
-            raise ImportError(f"{python[0]} failed to start {name}: {error}") from error
+            raise ImportError(f"{name} failed to start: {error}", name=name) from error
 
     def receive(self) -> dict[str, Any]:
         """Wait for the next response.
@@ -133,11 +111,9 @@ class HelperProcess:
         self.send(kind, **options)
         return self.receive()
 
-    def workload(self, do: str, size: int = 1) -> RemoteWorkload:
+    def workload(self, do: str, size: int = 1) -> SelfTimed:
         """Return a workload that calls an operation in the process."""
-        return RemoteWorkload(
-            lambda calls: float(self.request("calls", do=do, size=size, calls=calls)["seconds"])
-        )
+        return SelfTimed(lambda calls: float(self.request("calls", do=do, size=size, calls=calls)["seconds"]))
 
     def close(self) -> None:
         """Kill the process and close its pipes."""

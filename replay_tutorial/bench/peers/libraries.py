@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from replay_tutorial.bench.peers.buffer import BETA, FIELDS, Buffer, Kind, Values, each, endless_priorities
 from replay_tutorial.bench.peers.helper import HelperProcess
-from replay_tutorial.bench.peers.peer import BETA, FIELDS, Buffer, Kind, Values, each, endless_priorities
 from replay_tutorial.measuring.timing import Workload
 
 TIANSHOU_SINGLY = 1000  # rows
@@ -21,11 +21,6 @@ REVERB_MAX_ROWS = 2**16
 # memory of the server: 0.8 GB with 2^16 rows of 140 bytes, 2.0 GB with 2^18
 REVERB_ROW_KB = 6
 REVERB_WAYS = {"Reverb client": ("insert", "sample"), "Reverb dataset": ("writer", "dataset")}
-
-
-def count_of(values: Values) -> int:
-    """Return the number of transitions of a batch."""
-    return len(values["rew"])
 
 
 def ends_of(values: Values, count: int) -> Any:
@@ -36,7 +31,7 @@ def ends_of(values: Values, count: int) -> Any:
 class StableBaselines3(Buffer):
     """`ReplayBuffer`, or `DictReplayBuffer` for dicts; it has no priorities and doesn't accept lists."""
 
-    def __init__(self, module: Any, example: Values, kind: Kind) -> None:
+    def __init__(self, example: Values, kind: Kind) -> None:
         """Create the buffer; `optimize_memory_usage` and timeout handling exclude each other."""
         spaces: Any = importlib.import_module("gymnasium.spaces")
         buffers: Any = importlib.import_module("stable_baselines3.common.buffers")
@@ -70,7 +65,7 @@ class StableBaselines3(Buffer):
         if isinstance(values["obs"], dict):
             return None
         obs, following, act = (values[name][:, np.newaxis] for name in ("obs", "next_obs", "act"))
-        rew, done, extend = np.ravel(values["rew"]), ends_of(values, count_of(values)), self.buffer.extend
+        rew, done, extend = np.ravel(values["rew"]), ends_of(values, len(values["rew"])), self.buffer.extend
         infos = [[{}]] * len(rew)
         return lambda: extend(obs, following, act, rew, done, infos)
 
@@ -78,7 +73,7 @@ class StableBaselines3(Buffer):
 class Tianshou(Buffer):
     """`ReplayBuffer` and its vector and prioritized variants; frames are stacked along the first axis."""
 
-    def __init__(self, module: Any, example: Values, kind: Kind) -> None:
+    def __init__(self, example: Values, kind: Kind) -> None:
         """Create the buffer; new rows get the maximum priority."""
         self.data: Any = importlib.import_module("tianshou.data")
         self.kind = kind
@@ -107,7 +102,7 @@ class Tianshou(Buffer):
 
     def extending(self, values: Values) -> Workload:
         """Return a workload that adds rows one at a time, or loads more than `TIANSHOU_SINGLY` at once."""
-        count, make, update = count_of(values), self.data.ReplayBuffer.from_data, self.buffer.update
+        count, make, update = len(values["rew"]), self.data.ReplayBuffer.from_data, self.buffer.update
         if count <= TIANSHOU_SINGLY:
             takes = map(itemgetter, range(count))
             steps = [self.adding({name: each(v, take) for name, v in values.items()}) for take in takes]
@@ -140,7 +135,7 @@ class TorchRL(Buffer):
     The sum tree is compiled for one version of PyTorch; other versions have no prioritized buffer.
     """
 
-    def __init__(self, module: Any, example: Values, kind: Kind) -> None:
+    def __init__(self, example: Values, kind: Kind) -> None:
         """Create the buffer.
 
         Raises:
@@ -167,7 +162,7 @@ class TorchRL(Buffer):
         return lambda: add(make(values, batch_size=[]))
 
     def extending(self, values: Values) -> Workload:
-        make, extend, shape = self.make, self.buffer.extend, [count_of(values)]
+        make, extend, shape = self.make, self.buffer.extend, [len(values["rew"])]
         if getattr(values["obs"], "dtype", None) == np.float64:
             return lambda: extend(make(values, batch_size=shape).float())
         return lambda: extend(make(values, batch_size=shape))
@@ -186,9 +181,10 @@ class TorchRL(Buffer):
 class Flashbax(Buffer):
     """The item buffers of flashbax, compiled by JAX; a batch is added in one call."""
 
-    def __init__(self, module: Any, example: Values, kind: Kind) -> None:
+    def __init__(self, example: Values, kind: Kind) -> None:
         """Create the buffer, which supports only the fields `FIELDS`."""
-        self.module, self.kind = module, kind
+        self.module: Any = importlib.import_module("flashbax")
+        self.kind = kind
         self.jax: Any = importlib.import_module("jax")
         self.key: Any = self.jax.random.PRNGKey(0)
         one = {field: np.zeros(np.shape(value), np.float32) for field, value in example.items()}
@@ -258,13 +254,15 @@ class Reverb(Buffer):
     Reverb computes no importance weights.
     """
 
-    def __init__(self, name: str, module: Any, example: Values, kind: Kind) -> None:
+    def __init__(self, name: str, example: Values, kind: Kind) -> None:
         """Start the helper.
 
         Raises:
-            ImportError: If Reverb's interpreter doesn't exist or can't import Reverb, or if `kind` has more
-                than `REVERB_MAX_ROWS` rows.
+            ImportError: If Reverb's interpreter doesn't exist or can't import Reverb, if `kind` has more than
+                `REVERB_MAX_ROWS` rows, or if the helper doesn't have such rows.
         """
+        if not can_add(example):
+            raise ImportError("its helper process has only rows of float32 vectors")
         if kind.capacity > REVERB_MAX_ROWS:
             memory = kind.capacity * REVERB_ROW_KB / 2**20
             raise ImportError(

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.bench.peers.peer import BETA, FIELDS, Buffer, Float32Array, Kind, Values
+from replay_tutorial.bench.peers.buffer import BETA, FIELDS, Buffer, Float32Array, Kind, Values
 from replay_tutorial.measuring.timing import Workload
 
 Transition = tuple[Any, ...]
@@ -36,7 +36,7 @@ def copied(transition: Transition) -> Transition:
 class Deque(Buffer):
     """`collections.deque(maxlen=capacity)` and `random.sample`, uniform only."""
 
-    def __init__(self, module: Any, example: Values, kind: Kind) -> None:
+    def __init__(self, example: Values, kind: Kind) -> None:
         self.buffer = deque[Transition](maxlen=kind.capacity)
 
     def adding(self, values: Values) -> Workload:
@@ -68,7 +68,7 @@ class TreeMemory(Buffer):
 
     takes_priorities = True
 
-    def __init__(self, module: Any, example: Values, kind: Kind) -> None:
+    def __init__(self, example: Values, kind: Kind) -> None:
         self.capacity, self.alpha, self.write = kind.capacity, kind.alpha, 0
         self.tree = np.zeros(2 * kind.capacity - 1)
         self.data = np.empty(kind.capacity, dtype=object)

@@ -1,29 +1,26 @@
 """Reverb in a helper process: rows for the buffer benchmarks, trajectories for the table benchmark.
 
 Rows are added and sampled in two ways each. Trajectories use Reverb's fastest calls: a `TrajectoryWriter`
-whose `flush` allows 20 items in flight, and a `TrajectoryDataset` that prefetches three batches. This module
-can't import this package, because Reverb's interpreter doesn't have it.
+whose `flush` allows 20 items in flight, and a `TrajectoryDataset` that prefetches three batches.
 """
 
 import importlib
+import importlib.metadata
 import itertools
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from replay_tutorial.bench.peers.helper_program import Calls, main
+
+VERSION = importlib.metadata.version("dm-reverb")
 ROWS = "rows"  # name of the table of rows
 PREFETCHED = 3  # batches of a trajectory dataset
 
 reverb: Any = importlib.import_module("reverb")
 tensorflow: Any = importlib.import_module("tensorflow")
-Calls: Any = importlib.import_module("program").Calls  # the script beside this one
-
-
-def version() -> str:
-    """Return Reverb's version."""
-    metadata: Any = importlib.import_module("importlib.metadata")
-    return str(metadata.version("dm-reverb"))
 
 
 class Rows:
@@ -132,3 +129,6 @@ def make(
 
 connect = ReverbTable
 """Connect to the server of another process."""
+
+if __name__ == "__main__":
+    main(sys.modules[__name__])

@@ -1,13 +1,14 @@
 """Our tables in a helper process; the writer sends items in messages of twenty, and nothing is prefetched."""
 
-import importlib.metadata
 import itertools
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from replay_tutorial.bench.peers.program import IN_FLIGHT
+from replay_tutorial import __version__
+from replay_tutorial.bench.peers.helper_program import IN_FLIGHT, main
 from replay_tutorial.tables import (
     Client,
     Endpoint,
@@ -22,12 +23,8 @@ from replay_tutorial.tables import (
     Uniform,
 )
 
+VERSION = __version__
 KEPT = 256  # extra capacity in steps, for writers and for items that are being removed
-
-
-def version() -> str:
-    """Return the version of this package."""
-    return importlib.metadata.version("replay_tutorial")
 
 
 class OurTable:
@@ -90,3 +87,7 @@ def make(
 def connect(address: str, name: str, step: dict[str, Any]) -> OurTable:
     """Connect to the server of another process."""
     return OurTable(RemoteServer(address), name)
+
+
+if __name__ == "__main__":
+    main(sys.modules[__name__])

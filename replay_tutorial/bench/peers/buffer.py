@@ -5,6 +5,7 @@ without arguments that only calls the library. All peers store the same rows. Th
 NumPy call that moves the same bytes, without random numbers, a tree or checks.
 """
 
+import importlib
 import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ Values = Mapping[str, Any]  # field → array, list, number, or a dict of them
 FIELDS = {"obs": 15, "act": 3, "next_obs": 15, "rew": 1, "done": 1}
 ALPHA, BETA = 0.6, 0.4
 OURS, CEILING = "ours", "ceiling"
+OUR_PACKAGE = "replay_tutorial"
 CHUNK = 2**14  # rows per call while a buffer is filled
 SMALL = 4096  # bytes; larger rows are copied into reused memory
 
@@ -114,10 +116,10 @@ class CpprbLike(Buffer):
     takes_priorities = True
 
     def __init__(
-        self, module: Any, example: Values, kind: Kind, *, class_name: str = "", **more: Any
+        self, example: Values, kind: Kind, package: str = OUR_PACKAGE, class_name: str = "", **more: Any
     ) -> None:
         """Create the buffer; cpprb has no nested fields, so nested values get joined names."""
-        self.kind, self.flatten = kind, module.__name__ == "cpprb"
+        self.kind, self.flatten = kind, package == "cpprb"
         columns = {name: np.asarray(value) for name, value in flat(example).items()}
         env_dict = {
             name: {"shape": column.shape or 1, "dtype": column.dtype}
@@ -129,7 +131,8 @@ class CpprbLike(Buffer):
         if kind.once == ("stack_compress",):
             options["stack_compress"] = ("obs", "next_obs")
         options |= {"alpha": kind.alpha} if kind.prioritized else {}
-        self.buffer = getattr(module, class_name or name)(kind.capacity, env_dict, **options, **more)
+        make = getattr(importlib.import_module(package), class_name or name)
+        self.buffer = make(kind.capacity, env_dict, **options, **more)
 
     def adding(self, values: Values) -> Workload:
         add, given = self.buffer.add, flat(values) if self.flatten else dict(values)
@@ -172,13 +175,19 @@ class Ceiling(Buffer):
 
     takes_priorities = True
 
-    def __init__(self, module: Any, example: Values, kind: Kind) -> None:
+    def __init__(self, example: Values, kind: Kind) -> None:
         """Create the array, records[capacity], with a field for each value."""
         columns = {name: np.asarray(value) for name, value in flat(example).items()}
         row_type = np.dtype([(name, column.dtype, column.shape) for name, column in columns.items()])
         self.buffer: npt.NDArray[np.void] = np.zeros(kind.capacity, row_type)
         self.kind, self.filled = kind, 0
+        self.starts: dict[int, Iterator[int]] = {}  # rows of a call → slots
         self.written = [name for name in columns if name != "next_obs" or "next_of" not in kind.once]
+
+    def starts_of(self, count: int) -> Iterator[int]:
+        """Return the slots of all calls with `count` rows; a slot written repeatedly would stay cached."""
+        slots = range(0, self.kind.capacity - count + 1, count)
+        return self.starts.setdefault(count, itertools.cycle(slots))
 
     def adding(self, values: Values) -> Workload:
         """Return a workload that assigns one record; a large record or a batch is assigned field by field."""
@@ -187,7 +196,7 @@ class Ceiling(Buffer):
             return self.extending(values)
         if records.itemsize > SMALL:
             return self.extending({name: np.asarray(value)[np.newaxis] for name, value in given.items()})
-        slots, row = itertools.cycle(range(self.kind.capacity)), tuple(given[name] for name in self.written)
+        slots, row = self.starts_of(1), tuple(given[name] for name in self.written)
 
         def write_one() -> None:
             records[next(slots)] = row
@@ -196,8 +205,7 @@ class Ceiling(Buffer):
 
     def extending(self, values: Values) -> Workload:
         count, given = len(values["rew"]), flat(values)
-        starts = itertools.cycle(range(0, self.kind.capacity - count + 1, count))
-        columns = [(self.buffer[name], given[name]) for name in self.written]
+        starts, columns = self.starts_of(count), [(self.buffer[name], given[name]) for name in self.written]
         parts = [(column, np.reshape(part, (count, *column.shape[1:]))) for column, part in columns]
 
         def write_batch() -> None:

@@ -1,22 +1,23 @@
 """The program that runs in a helper process and times calls of our tables or of Reverb.
 
 It creates and fills a table, then executes the request on each line of its input. Calls are timed here, so
-the communication between the processes isn't measured. `our_tables` and `reverb_calls` wrap the two
-libraries. This module must not require NumPy 2 or this package, because Reverb's interpreter has neither.
+the communication between the processes isn't measured. `helper_ours` and `helper_reverb` wrap the two
+libraries. This module must not require NumPy 2 or Numba, because Reverb's interpreter has neither.
 """
 
+import contextlib
 import ctypes
-import importlib
 import itertools
 import json
 import sys
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from replay_tutorial.measuring.system_memory import resident_memory
 
 COLUMNS = {"obs": 15, "act": 3, "rew": 1, "done": 1}  # column → length, float32
 STEP_BYTES = 4 * sum(COLUMNS.values()) + 4 * len(COLUMNS)  # values and reference counts
@@ -24,7 +25,7 @@ ITEM_STEPS = 2
 MAX_SIZE = 20_000
 STEPS = 1024  # distinct steps that the writers repeat
 PRIORITIES = (0.5, 1.0, 1.5)
-IN_FLIGHT = 20  # maximum number of a writer's unconfirmed items
+IN_FLIGHT = 20  # items in a message of ours; items that Reverb's `flush` leaves unconfirmed
 # for calls with prefetched batches: calls before the clock starts, minimum number of timed calls
 UNTIMED, MIN_CALLS = 10, 20
 # rate limiter: samples per insert, minimum size, error buffer
@@ -121,8 +122,7 @@ class Tables:
         before = resident_bytes()
         table = self.module.make(kind, MAX_SIZE, None, self.steps[0], serve)
         self.write(table, 2 * MAX_SIZE)  # every item of the first half is evicted
-        if before:
-            self.bytes_per_item = (resident_bytes() - before) / MAX_SIZE - STEP_BYTES
+        self.bytes_per_item = (resident_bytes() - before) / MAX_SIZE - STEP_BYTES
         return table
 
     def write(self, table: Any, count: int) -> None:
@@ -207,21 +207,17 @@ class Tables:
 
 
 def resident_bytes() -> int:
-    """Return the resident memory of this process in bytes; 0 where the system doesn't report it."""
-    try:
-        ctypes.CDLL(None).malloc_trim(0)  # return freed memory to the system; only glibc has this function
-        lines = Path("/proc/self/smaps_rollup").read_text(encoding="utf-8").splitlines()
-    except (AttributeError, OSError):
-        return 0
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Rss:"))
+    """Return the resident memory of this process in bytes, without memory that has been freed."""
+    with contextlib.suppress(AttributeError):  # only glibc has this function
+        ctypes.CDLL(None).malloc_trim(0)
+    return resident_memory()
 
 
-def main(name: str, start: dict[str, Any]) -> None:
+def main(module: Any) -> None:
     """Create the table and send its description, then respond to requests until the input ends."""
-    sys.path.append(str(Path(__file__).parent))
-    module: Any = importlib.import_module(name)
+    start: dict[str, Any] = json.loads(sys.argv[1])
     replay: Any = module.Rows(**start["rows"]) if "rows" in start else Tables(module, start)
-    print(json.dumps({"version": module.version(), **replay.description()}, allow_nan=False), flush=True)
+    print(json.dumps({"version": module.VERSION, **replay.description()}, allow_nan=False), flush=True)
     known: dict[tuple[str, int], Calls] = {}
     for line in sys.stdin:
         request = json.loads(line)
@@ -237,7 +233,3 @@ def main(name: str, start: dict[str, Any]) -> None:
             else:
                 answer = {"seconds": known[key].seconds(request["calls"])}
         print(json.dumps(answer, allow_nan=False), flush=True)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], json.loads(sys.argv[2]))

@@ -3,7 +3,7 @@
     python chapters/records/goals.py
 
 The agents differ only in the goals of the rows that they learn from: their own goals only, goals of the four
-strategies, and goals of two faulty versions of "future". All together take minutes.
+strategies, and goals of two faulty versions of "future". All together take about 20 minutes on one core.
 """
 
 import argparse
@@ -74,7 +74,7 @@ def record(name: str, seed: int, bits: int, episodes: int) -> dict[str, Any]:
 def main(argv: Sequence[str]) -> None:
     """Record the curves, and write the file."""
     parser = argparse.ArgumentParser(prog=f"python {SCRIPT}", description="Record the curves of chapter 10.")
-    parser.add_argument("--seeds", type=int, default=5, help="seeds per agent")
+    parser.add_argument("--seeds", type=int, default=10, help="seeds per agent")
     parser.add_argument("--bits", type=int, default=15, help="number of bits")
     parser.add_argument("--episodes", type=int, default=600, help="training episodes per run")
     parser.add_argument("--processes", type=int, default=2, help="number of parallel processes")

@@ -98,7 +98,7 @@ def record_run(folder: Path, game: str, agent: str, seed: int, frames: int) -> R
         KeyboardInterrupt: If Ctrl-C interrupted the run.
     """
     folder = folder / f"{game}, {agent}, seed {seed}"
-    started = [path for path in folder.glob("*") if complete_checkpoints(path)]
+    started = [path for path in sorted(folder.glob("*")) if complete_checkpoints(path)]
     if started:
         result = resume(started[-1], frames, progress=False)
     else:
@@ -201,6 +201,8 @@ def in_pairs(game: str, agents: Mapping[str, list[Run]], frames: int) -> str:
         for agent in ("Ape-X", "Ape-X, uniform")
     )
     gains = [f"{prioritized[seed] - uniform[seed]:+.1f}" for seed in prioritized if seed in uniform]
+    if not gains:
+        return ""
     return f" {game}, Ape-X minus Ape-X, uniform, all evaluations of each seed: {', '.join(gains)}."
 
 

@@ -52,7 +52,7 @@ def main(argv: Sequence[str]) -> int:
     ]
     if arguments.chart is not None:
         draw(run, arguments.chart)
-    parts = [settings, *settings["resumed"]]
+    parts = [settings, *settings.get("resumed", [])]
     commands = [shlex.join(["python", "-m", "replay_tutorial", *part["command"][1:]]) for part in parts]
     body = {
         "settings": settings["config"],
@@ -65,14 +65,20 @@ def main(argv: Sequence[str]) -> int:
         "final": final,
     }
     about = (
-        f"One run, trained in {len(commands)} parts, the first with `{commands[0]}`. A step repeats an "
+        f"One run, trained in {parts_of(len(commands))}, the first with `{commands[0]}`. A step repeats an "
         "action for four frames. The greedy episodes were not used to select the policy."
     )
+    options = [option for option in argv if option != str(run)]
     provenance = Provenance.of_command(
-        ["python", SCRIPT, "runs/RUN", *argv[1:]], ("torch", "gymnasium", "ale-py")
+        ["python", SCRIPT, "runs/RUN", *options], ("torch", "gymnasium", "ale-py")
     )
     lines = table(("", settings["config"]["environment"]), cells, words=1)
     return write_results(arguments, "pong", provenance, body, lines, about)
+
+
+def parts_of(count: int) -> str:
+    """Return "1 part" or "2 parts"."""
+    return f"{count} part" + "s" * (count > 1)
 
 
 def draw(run: Path, output: Path) -> Path:

@@ -148,8 +148,12 @@ class Config:
             value = getattr(self, name)
             if not value or min(value) < 1:
                 raise ValueError(f"{name} is {value}; it must contain at least one width, each at least 1.")
-        if min(map(min, self.convolutions), default=1) < 1:
-            raise ValueError(f"convolutions is {self.convolutions}; each number must be at least 1.")
+        for layer in self.convolutions:
+            if len(layer) != 3 or not all(isinstance(number, int) and number >= 1 for number in layer):
+                raise ValueError(
+                    f"convolutions is {self.convolutions}; each layer must have three integers of at least "
+                    "1: filters, kernel size and stride."
+                )
         for name, maximum in MAXIMUM.items():
             if (value := getattr(self, name)) > maximum:
                 raise ValueError(f"{name} is {value}; it must be at most {maximum:,}.")

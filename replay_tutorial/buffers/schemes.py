@@ -317,8 +317,9 @@ class Combined(Scheme):
         indexes = np.concatenate([new, drawn.indexes])
         probabilities = np.concatenate([given[:-1], drawn.probabilities])
         least_old = drawn.least if newest < stored.row_count else math.inf
-        # possibly only new rows are this rare: O(rows)
-        if given[:-1].min() <= drawn.least * (1 + ROUNDING) < given[-1]:
+        limit = drawn.least * (1 + ROUNDING)
+        # The rarest row may be new, so look at all old rows, unless the oldest is equally rare: O(rows).
+        if given[:-1].min() <= limit and not 0.0 < given[-1] <= limit:
             old = self.scheme.probabilities(stored, np.arange(stored.oldest_index, first_new))
             least_old = old.min(where=old > 0.0, initial=math.inf)
         probabilities *= others

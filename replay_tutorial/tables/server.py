@@ -38,7 +38,7 @@ from replay_tutorial.tables.core.results import Sample, TableInfo, concatenate_s
 from replay_tutorial.tables.core.reverb_names import ExplainsReverbNames, explain_reverb_arguments
 from replay_tutorial.tables.core.table import Table, check_reachable
 from replay_tutorial.tables.core.table_state import TableState
-from replay_tutorial.tables.core.waiting import Closed, WaitQueue, deadline_of
+from replay_tutorial.tables.core.waiting import CallerGone, Closed, WaitQueue, deadline_of
 from replay_tutorial.tables.core.writer_state import CellsByStep, WriterState, find_table
 
 log = logging.getLogger("replay_tutorial")
@@ -214,7 +214,7 @@ class Server(ExplainsReverbNames):
             table, *_ = message.accepted[position]
             wait = functools.partial(self._wait, "insert", table.config.name, deadline, writer, should_cancel)
             insert = functools.partial(self._insert_items, writer, message, position)
-            position = self._change(insert, after=wait)
+            position = self._change(insert, wait=wait)
         return list(message.keys or ())
 
     def _insert_items(self, writer: WriterState, message: Message, admitted: int = -1) -> int:
@@ -226,10 +226,12 @@ class Server(ExplainsReverbNames):
         keys = message.keys
         assert keys is not None
         while (position := len(keys)) < len(message.accepted):
+            writer.check_open()  # a hook may have closed it, and released its steps
             table, cells, lengths, priority = message.accepted[position]
             if position != admitted and not self._queues["insert", table.config.name].can_enter:
                 return position
             keys.append(table.insert(cells, lengths, priority))
+        writer.check_open()
         writer.release_before(message.keep_from)
         return len(keys)
 
@@ -292,8 +294,8 @@ class Server(ExplainsReverbNames):
 
         while remaining and not (samples and partial):
             try:
-                samples.append(self._change(draw, after=wait))
-            except Exception:
+                samples.append(self._change(draw, wait=wait))
+            except (TimeoutError, Closed, CallerGone, MemoryError, ValueError):
                 if not samples:
                     raise
                 break  # the items sampled so far have been counted, so return them
@@ -443,15 +445,15 @@ class Server(ExplainsReverbNames):
         for table in self._tables.values():
             table.check_idle()
 
-    def _change(self, work: Callable[[], T], *, after: Callable[[], None] | None = None) -> T:
+    def _change(self, work: Callable[[], T], *, wait: Callable[[], None] | None = None) -> T:
         """Run `work` in the critical section and return its result; Ctrl-C is deferred until it is complete.
 
-        `after` is called first, to wait. It releases the lock while it waits, and Ctrl-C interrupts it.
+        `wait` is called first. It releases the lock while it waits, and Ctrl-C interrupts it.
         """
         with self._lock:
             try:
-                if after is not None:
-                    after()
+                if wait is not None:
+                    wait()
                 with defer_sigint():
                     try:
                         return work()
@@ -482,11 +484,13 @@ class Server(ExplainsReverbNames):
         queue = self._queues[side, name]
         if queue.can_enter:  # the common case
             return
-        if any(table.calls_hooks for table in self._tables.values()):
-            deadline = 0.0  # waiting would release the lock in the middle of a change
 
         def reason() -> str:
             return f"{side}({name!r}) waits for {self._tables[name].info().wait_reason(side)}"
+
+        if any(table.calls_hooks for table in self._tables.values()):
+            # waiting would release the lock in the middle of a change
+            raise TimeoutError(f"A hook can't wait; {reason()}")
 
         if not queue.wait(deadline, lambda: log.warning("%s", reason()), check, writer, should_cancel):
             raise TimeoutError(f"The timeout expired; {reason()}")

@@ -35,7 +35,10 @@ from replay_tutorial.apex.runs.run_folder import RunFolder
         ({"samples_per_insert": 1e308}, "samples_per_insert is 1e\\+308; it must be at most 1,000,000"),
         ({"hidden_sizes": ()}, "hidden_sizes"),
         ({"hidden_sizes": (64, 0)}, "hidden_sizes"),
-        ({"convolutions": ((16, 3, 1), (16, 3, 0))}, "convolutions"),
+        *(
+            ({"convolutions": ((16, 3, 1), layer)}, "convolutions")
+            for layer in ((16, 3, 0), (1, 2), (), (16, 3, 1.5))
+        ),
         ({"policy_hidden_sizes": ()}, "policy_hidden_sizes"),
         ({"policy_learning_rate": -1.0}, "policy_learning_rate"),
         ({"noise": -0.1}, "noise"),

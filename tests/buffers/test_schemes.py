@@ -262,12 +262,14 @@ def test_new_row_that_the_other_scheme_never_draws_has_the_largest_weight():
 
 
 @pytest.mark.parametrize("other", [Proportional(), RankBased(1.0)], ids=["mass", "rank"])
-def test_largest_weight_is_1_if_the_rarest_row_of_the_other_scheme_is_new(other):
+@pytest.mark.parametrize("oldest", [2, 0])  # with 0, the oldest row is never drawn
+def test_largest_weight_is_1_if_the_rarest_row_of_the_other_scheme_is_new(other, oldest):
     buffer = filled(PrioritizedReplayBuffer, 8, 11, alpha=1.0, eps=0.0)
-    buffer.update_priorities(range(3, 11), [2, 4, 8, 16, 32, 64, 128, 0.5])  # row 10 is new and the rarest
+    priorities = [oldest, 4, 8, 16, 32, 64, 128, 0.5]  # row 10 is new and the rarest
+    buffer.update_priorities(range(3, 11), priorities)
     samples = [buffer.sample(64, beta=1.0, scheme=Combined(1, other)) for _ in range(20)]
     shares = {int(i): p for s in samples for i, p in zip(s["indexes"], s["probabilities"], strict=True)}
-    assert len(shares) == 8 and sum(shares.values()) == pytest.approx(1.0)
+    assert len(shares) == np.count_nonzero(priorities) and sum(shares.values()) == pytest.approx(1.0)
     for sample in samples:
         expected = min(shares.values()) / sample["probabilities"]
         np.testing.assert_allclose(sample["weights"], expected, rtol=1e-6)

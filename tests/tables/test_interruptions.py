@@ -329,7 +329,7 @@ def test_a_hook_can_not_change_its_own_table_or_save_it_or_wait(
         ):
             with pytest.raises(RuntimeError, match="A hook of the table 'a' can't"):
                 call()
-        with pytest.raises(TimeoutError):
+        with pytest.raises(TimeoutError, match="A hook can't wait; insert\\('full'\\) waits for"):
             client.insert({"obs": 1}, {"full": 1.0})
         client.insert({"obs": 1}, {"b": 1.0})
         assert server.items("a").info.table_size.size == server.info()["a"].size
@@ -349,6 +349,23 @@ def test_a_hook_can_not_change_its_own_table_or_save_it_or_wait(
     for name in ("b", "full"):
         server.reset(name)
     assert server._cells.free_count(0) == 20
+
+
+def test_a_hook_can_close_the_writer_whose_items_are_being_inserted() -> None:
+    hook = Hook()
+    hook.on_insert = lambda *_: writer.close()  # pyright: ignore[reportAttributeAccessIssue]
+    server = Server([table("a", hooks=[hook]), table("b"), table("c")], COLUMNS, capacity=9)
+    client = Client(server)
+    writer = client.writer(2, max_in_flight_items=5)
+    for step in range(2):
+        writer.append({"obs": step})
+    for name in ("a", "b"):
+        writer.create_item(name, 1.0, {"obs": writer.history["obs"][-2:]})
+    with pytest.raises(UnknownWriter):
+        writer.flush()
+    client.insert_batch({"obs": [7] * 7}, {"c": None})  # all other cells
+    assert server.items("a").data["obs"].tolist() == [[0, 1]] and server.info()["b"].size == 0
+    assert server._cells.free_count(0) == 0
 
 
 class Exits(Hook):

@@ -20,12 +20,14 @@ from replay_tutorial.tables import (
     MinSize,
     Prioritized,
     Queue,
+    Sample,
     Server,
     Table,
     Uniform,
     importance_weights,
 )
 from replay_tutorial.tables.core.message import ColumnSlice, NewItems, Part
+from replay_tutorial.tables.core.table_state import TableState
 
 COLUMNS = {"obs": {"shape": 2}, "rew": {"shape": ()}}
 STEP = {"obs": [1.0, 2.0], "rew": 0.5}
@@ -340,6 +342,40 @@ def test_a_long_item_that_is_gone_needs_no_memory() -> None:
         patch.setattr(np, "empty", limited)
         assert client.sample("t", 1000).data["rew"].shape == (1000, 1)
     assert rooms[:2] == [(40_000_000, 4), (1000, 4)]
+
+
+def test_a_copy_that_fails_leaves_no_item_half_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = client_of(table(max_times_sampled=1))
+    client.insert_batch({"rew": [1.0, 2.0, 3.0]}, {"t": None})
+
+    def out_of_memory(*_: Any) -> Any:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("replay_tutorial.tables.core.table_state.gather_cells", out_of_memory)
+        with pytest.raises(MemoryError):
+            client.sample("t", 2)
+    assert client.info()["t"].size == len(client.items("t").info.keys) == 1
+    assert client.server._cells.free_count(1) == 49
+    client.insert_batch({"rew": [4.0] * 9}, {"t": None})
+    assert client.info()["t"].size == 9
+
+
+def test_a_fault_of_ours_is_not_hidden_by_a_short_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = client_of(table())
+    client.insert(STEP, {"t": None})
+    sample, counts = TableState.sample, list[int]()
+
+    def fails_the_second_time(state: TableState, count: int) -> Sample:
+        counts.append(count)
+        if len(counts) == 2:
+            raise RuntimeError("a fault of ours")
+        return sample(state, 1)
+
+    monkeypatch.setattr(TableState, "sample", fails_the_second_time)
+    with pytest.raises(RuntimeError, match="a fault of ours"):
+        client.sample("t", 3)
+    assert counts == [3, 2]
 
 
 def test_an_item_is_copied_when_it_is_sampled_for_the_first_time() -> None:

@@ -1,8 +1,10 @@
 """Saving and loading: the loaded server answers the next calls as the saved one does."""
 
 import contextlib
+import gc
 import threading
 import time
+import weakref
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ from replay_tutorial.tables import (
     Uniform,
     UnknownWriter,
 )
+from replay_tutorial.tables.core import checkpoint
 from replay_tutorial.tables.core.message import ColumnSlice, NewItems, Part
 
 
@@ -204,6 +207,25 @@ def test_a_file_of_another_server_is_refused_and_changes_nothing(tmp_path: Path)
         with pytest.raises(ValueError, match="different layout"):
             other.load(tmp_path / "file")
         assert other.info() == before
+
+
+def test_a_load_that_fails_keeps_nothing_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = built()
+    client.save(tmp_path / "file")
+    made: list[Any] = []
+
+    def damaged(table: Any, *_: Any) -> Any:
+        made.append(weakref.ref(table))
+        raise TypeError
+
+    monkeypatch.setattr(checkpoint, "fill", damaged)
+    gc.disable()
+    try:
+        with pytest.raises(ValueError, match="damaged"):
+            client.load(tmp_path / "file")
+        assert made and made[0]() is None
+    finally:
+        gc.enable()
 
 
 class Second(Fifo):

@@ -92,22 +92,26 @@ def load(
         for i, values in enumerate(cells.values):
             reader.read_into(f"column_{i}", [values[: high_water[i]]])
         rng = archive.checked_generator(counters)
-        tables: dict[str, TableState] = {}
-        for name, old_table in old.items():
-            tables[name] = TableState(old_table.config, cells, rng, tables)
-            tables[name].limiter = old_table.limiter
         table_counters = archive.checked_parts(counters, "tables", len(old))
         references: list[CellList] = []
-        for number, table in enumerate(tables.values()):
-            read = partial(read_array, reader, f"table_{number}_")
-            try:
-                all_cells, layouts = fill(table, table_counters[number], read, high_water)
-            except (TypeError, ValueError, AttributeError) as error:
-                raise Damaged(str(error)) from error
-            for layout in layouts:
-                table.check_layout(layout, table.parts)
-            references.append(all_cells)
-        cells.recount(np.concatenate(references), high_water)
+        tables: dict[str, TableState] = {}
+        try:
+            for name, old_table in old.items():
+                tables[name] = TableState(old_table.config, cells, rng, tables)
+                tables[name].limiter = old_table.limiter
+            for number, table in enumerate(tables.values()):
+                read = partial(read_array, reader, f"table_{number}_")
+                try:
+                    all_cells, layouts = fill(table, table_counters[number], read, high_water)
+                except (TypeError, ValueError, AttributeError) as error:
+                    raise Damaged(str(error)) from error
+                for layout in layouts:
+                    table.check_layout(layout, table.parts)
+                references.append(all_cells)
+            cells.recount(np.concatenate(references), high_water)
+        except BaseException:
+            tables.clear()  # the tables refer to this dict, which would keep all content in memory
+            raise
         return cells, rng, tables
 
 

@@ -166,7 +166,7 @@ clean:
 	@touch $@
 
 EXTRAS_train := train
-EXTRAS_test := train,cluster,atari,box2d,peers,bench,notebooks,docs,dev
+EXTRAS_test := train,cluster,atari,minatar,minari,box2d,peers,bench,notebooks,docs,dev
 EXTRAS_docs := train,notebooks,docs
 EXTRAS_notebooks := train,notebooks
 EXTRAS_bench := bench

@@ -190,11 +190,8 @@ def arriving(
     remote_gateway: Any = ray.remote(**placement.gateway_options())(RemoteGateway)
     handles = [remote_gateway.remote(RemoteGateway.pack(context)) for _ in range(gateways)]
     try:
-        counters, before, until = (
-            context.counters,
-            context.counters.steps,
-            time.monotonic() + PATIENCE_SECONDS,
-        )
+        counters, before = context.counters, context.counters.steps
+        until = time.monotonic() + PATIENCE_SECONDS
         sending = [
             remote_send.remote(
                 *(context.config, context.spaces, handles, number, seconds + 2.0, rate / SENDERS)

@@ -2,7 +2,8 @@
 
 Each benchmark runs in a new process and writes its table between its markers in the pages, and its record and
 charts next to them. If a benchmark fails, the next one runs. The README's short table is written from the
-records and shows medians only. `sb3`, `cluster`, `conformance` and the chapters' records are not re-run.
+records and shows medians only. `sb3`, `cleanrl`, `cluster`, `conformance` and the chapters' records are not
+re-run.
 """
 
 import json

@@ -209,12 +209,12 @@ def main(argv: Sequence[str]) -> int:
 Result = TypeVar("Result")
 
 
-def with_reverb(names: list[str], skipped: dict[str, str], measure: Callable[[ExitStack], Result]) -> Result:
-    """Return what `measure` returns; if Reverb's process fails, remove it from `names` and measure again."""
+def with_reverb(names: list[str], skipped: dict[str, str], work: Callable[[ExitStack], Result]) -> Result:
+    """Return what `work` returns; if Reverb's process fails, remove it from `names` and repeat it."""
     while True:
         try:
             with ExitStack() as stack:
-                return measure(stack)
+                return work(stack)
         except (ImportError, HelperLost) as error:
             if REVERB not in names or error.name != REVERB:
                 raise

@@ -14,7 +14,7 @@ from typing import Any
 
 SOURCE = Path(__file__).resolve().parents[2]
 ENVIRONMENTS = SOURCE / ".venv"
-NOTHING: Mapping[str, str] = {}
+NO_VARIABLES: Mapping[str, str] = {}
 # For libraries: hides GPUs, and turns off TensorFlow's log.
 QUIET_ON_CPU = {"CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3"}
 
@@ -38,7 +38,7 @@ def python_of(name: str) -> Path | None:
 def run_python(
     *arguments: str,
     python: Path | None = None,
-    environment: Mapping[str, str] = NOTHING,
+    environment: Mapping[str, str] = NO_VARIABLES,
     timeout: float = 600.0,
 ) -> subprocess.CompletedProcess[str]:
     """Run Python in a new process that can import this copy of the package.

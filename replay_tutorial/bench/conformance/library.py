@@ -56,9 +56,8 @@ class Library:
 
     name = ""
     distributions: tuple[str, ...] = ()  # reported with their versions
-    without: Mapping[
-        str, str
-    ] = {}  # properties that the library doesn't offer, in spite of its buffers, and why
+    # Property that the library doesn't offer, although it has a buffer for it → the reason
+    without: Mapping[str, str] = {}
 
     def versions(self) -> dict[str, str]:
         """Return the versions that the library is checked with, its own first."""

@@ -618,7 +618,8 @@ def check_goal_reward(library: Library) -> Fault:
 
 
 @holds(
-    "Saving", "A restored buffer continues exactly: rows, order, random state, and priorities if it has them"
+    "Saving",
+    "With the same random state, a restored buffer continues exactly: rows, order and any priorities",
 )
 def check_restored(library: Library) -> Fault:
     """Compare samples of the original and the restored buffer, before and after further rows."""

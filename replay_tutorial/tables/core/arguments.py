@@ -39,9 +39,9 @@ def flat_columns(data: Mapping[str, Any], columns: Collection[str]) -> dict[str,
     pairs: list[tuple[str, Any]] = []
     for name, value in data.items():
         pairs += [(name, value)] if name in columns else flatten({name: value})
-    if len(columns := dict(pairs)) < len(pairs):
-        raise KeyError(f"A column is passed twice, nested and by its joined name: {sorted(columns)}.")
-    return columns
+    if len(flat := dict(pairs)) < len(pairs):
+        raise KeyError(f"A column is passed twice, nested and by its joined name: {sorted(flat)}.")
+    return flat
 
 
 def as_priorities(priorities: Any, count: int) -> Floats:

@@ -2,8 +2,8 @@
 
 The thread waits in the table's queue. When the learner stops waiting (timeout, or the iterator is closed),
 the thread cancels the call and tries once more without waiting, because the call may just have been admitted.
-Sampled items are delivered, because the table has counted them; only a remote server may sample items in the
-moment in which the call is cancelled.
+Sampled items are delivered, because the table has counted them. A remote server may still sample items while
+the call is being cancelled; these are lost.
 """
 
 import math

@@ -87,8 +87,8 @@ class RemoteServer:
             ServerLost: If no server is reachable.
             ValueError: If the address does not belong to this machine, or other users can read the key.
         """
-        path = isinstance(parse_address(address), str)
-        self.address = os.path.abspath(address) if path else address  # the process may change its folder
+        is_path = isinstance(parse_address(address), str)
+        self.address = os.path.abspath(address) if is_path else address  # the process may change its folder
         self._timeout = timeout
         self._key = b""
         self._instance = ""  # ID of the server instance, used to detect a restart

@@ -271,7 +271,7 @@ class TrajectoryWriter(ExplainsReverbNames):
             steps += cells.steps
         if not steps:
             raise ValueError("A trajectory must have at least one part.")
-        if isinstance(priority, str):  # which `float` would convert
+        if isinstance(priority, str | bytes):  # which `float` would convert
             raise TypeError(f"A priority must be a number, not {priority!r:.60}.")
         item = PendingItem(table, None if priority is None else float(priority), tuple(layout), steps)
         for cells in trajectory.values():

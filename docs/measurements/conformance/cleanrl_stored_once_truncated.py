@@ -1,6 +1,7 @@
 """As in dqn_atari.py. An episode is truncated in observation 7, the next one begins with 0: 7 must be kept.
 
-By default, optimize_memory_usage is False and next_observations are right.
+By default, optimize_memory_usage is False and next_observations are right. SB3's buffer does the same, but
+SB3's DQN doesn't bootstrap then; dqn_atari.py does, because it passes terminations as done.
 """
 
 import numpy as np

@@ -1,7 +1,7 @@
 """A process is killed inside add, at the second conversion of its value: another one must be able to sample.
 
 It waits forever, because MPReplayBuffer still counts the killed process as inside add. So it does after an
-exception there.
+exception there. Its documentation promises nothing about killed processes.
 """
 
 import os

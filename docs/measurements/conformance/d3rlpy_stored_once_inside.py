@@ -1,6 +1,7 @@
 """Two one-step episodes terminate, in observations 1 and 10: no row may lead from 1 to 10.
 
-clip_episode ignores an episode of one step, so that it becomes the beginning of the next one.
+clip_episode ignores an episode of one step, so that it becomes the beginning of the next one. With
+append_episode, it doesn't.
 """
 
 import numpy as np

@@ -1,6 +1,8 @@
 """An episode is truncated in observation 7: the next stack of its last step must be 6 and 7.
 
-As in the Atari examples, ignore_obs_next is True: 7 is not stored. By default, it is False, and 7 is stored.
+As in the Atari examples, ignore_obs_next is True: 7 is not stored. By default, it is False, and 7 is
+stored, but the next stacks of an episode's first steps lack its first frame, unless sample_avail=True leaves
+these steps out.
 """
 
 import numpy as np

@@ -1,6 +1,6 @@
-"""The newest row leads from observation 6 to 7. With ignore_obs_next, 7 has not been stored yet.
+"""The newest row leads from observation 6 to 7. With ignore_obs_next, its obs_next is 6.
 
-By default, ignore_obs_next is False and obs_next is right.
+tianshou's own tests expect this. By default, ignore_obs_next is False and obs_next is right.
 """
 
 import numpy as np

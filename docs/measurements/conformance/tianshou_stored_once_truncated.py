@@ -1,6 +1,7 @@
 """An episode is truncated in observation 7, the next one begins with 0: the target needs the value of 7.
 
-By default, ignore_obs_next is False and obs_next is right.
+With ignore_obs_next, obs_next is 6, as tianshou's own tests expect. By default, it is False and obs_next is
+right.
 """
 
 import numpy as np

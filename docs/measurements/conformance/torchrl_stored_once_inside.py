@@ -1,6 +1,7 @@
 """An episode of 8 steps, sampled in slices of 4: next observations must be those of the next steps, or NaN.
 
-Two slices of one episode that are neighbours in a batch are joined. With step_count_key, they are not.
+Two slices of one episode that are neighbours in a batch are joined. With step_count_key="step_count" and a
+StepCounter, or with SliceSamplerWithoutReplacement, they are not.
 """
 
 import torch

@@ -1,6 +1,7 @@
 """The newest of 8 steps does not end the episode: its next observation is not stored yet, and must be NaN.
 
-Two slices of one episode that are neighbours in a batch are joined. With step_count_key, they are not.
+Two slices of one episode that are neighbours in a batch are joined. With step_count_key="step_count" and a
+StepCounter, or with SliceSamplerWithoutReplacement, they are not.
 """
 
 import torch

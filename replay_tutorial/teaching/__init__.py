@@ -6,44 +6,28 @@ The package doesn't import this module.
 from importlib import import_module
 from typing import Any
 
-# Imported on first access, so that a chapter without PyTorch doesn't wait for its import.
-MODULE_OF = {
-    "CheckFailed": "exercises",
-    "Playable": "playable",
-    "chart": "notebook_charts",
-    "check_mailbox": "mailbox_check",
-    "check_shared": "shared_check",
-    "check_sum_tree": "sum_tree_check",
-    "check_uniform": "uniform_check",
-    "check_written": "exercises",
-    "compare": "exercises",
-    "draw_checks": "drawings",
-    "draw_cliffwalk": "drawings",
-    "draw_frames": "drawings",
-    "draw_goals": "drawings",
-    "draw_layouts": "drawings",
-    "draw_masses": "drawings",
-    "draw_ring": "drawings",
-    "draw_roles": "drawings",
-    "draw_row": "drawings",
-    "draw_sequences": "drawings",
-    "draw_stamps": "drawings",
-    "draw_tree": "drawings",
-    "draw_waits": "drawings",
-    "draw_way": "drawings",
-    "draw_windows": "drawings",
-    "explore_protocol": "own_protocol",
-    "kill_a_writer": "killed_writer",
-    "learn_value": "one_value",
-    "microseconds": "ladder",
-    "race": "ladder_shared",
-    "sequence_ladder": "ladder_sequences",
-    "shared_ladder": "ladder_shared",
-    "show": "source",
-    "slow_ladder": "ladder_sum_tree",
-    "sum_tree_ladder": "ladder_sum_tree",
-    "uniform_ladder": "ladder_uniform",
+# Module → its names, imported on first access, so that a chapter without PyTorch doesn't wait for its import.
+NAMES = {
+    "drawings": "draw_checks draw_cliffwalk draw_frames draw_goals draw_layouts draw_masses draw_ring "
+    "draw_roles draw_row draw_sequences draw_stamps draw_tree draw_waits draw_way draw_windows",
+    "exercises": "CheckFailed check_written compare",
+    "exercises_apex": "check_mailbox",
+    "exercises_shared": "check_shared",
+    "exercises_sum_tree": "check_sum_tree",
+    "exercises_uniform": "check_uniform",
+    "killed_writer": "kill_a_writer",
+    "ladder": "microseconds",
+    "ladder_sequences": "sequence_ladder",
+    "ladder_shared": "race shared_ladder",
+    "ladder_sum_tree": "slow_ladder sum_tree_ladder",
+    "ladder_uniform": "uniform_ladder",
+    "notebook_charts": "chart",
+    "one_value": "learn_value",
+    "playable": "Playable",
+    "protocol_explorer": "explore_protocol",
+    "source": "show",
 }
+MODULE_OF = {name: module for module, names in NAMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:

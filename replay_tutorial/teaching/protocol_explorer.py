@@ -1,9 +1,13 @@
 """Breadth-first search of all states that a model of the protocol can reach.
 
 The search returns the first violation of an invariant, with a shortest sequence of operations that leads to
-it.
+it. `explore` takes a model, and `explore_protocol` a protocol of your own:
+
+    explore_protocol(writer=["hold", "fence", "words", "fence", "publish"],
+                     sampler=["check", "fence", "words", "fence", "check"])
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from replay_tutorial.shared.protocol import index_of, is_held
@@ -12,13 +16,19 @@ from replay_tutorial.teaching.protocol_model import (
     DONE,
     FIRST,
     FREE,
+    HOLD,
     INHERIT,
     NOTHING,
+    PUBLISH,
     READ_STAMP,
     RESERVE,
+    SECOND,
     STORE,
     SWAP,
     TEST_HOLDER,
+    WORD_1,
+    WORD_2,
+    Configuration,
     Model,
     State,
     Violation,
@@ -31,8 +41,10 @@ OPERATIONS = {
     TEST_HOLDER: "checks whether the holder of slot {} is alive",
     FREE: "frees slot {}",
 }
-
-
+# The order in which a writer and the sampler access a slot in the package.
+WRITER = ("hold", "fence", "words", "fence", "publish")
+SAMPLER = ("check", "fence", "words", "fence", "check")
+STORES: dict[str, tuple[str | int, ...]] = {"hold": (HOLD,), "words": (WORD_1, WORD_2), "publish": (PUBLISH,)}
 SHIFT = " " * 16  # before the steps of the sampler, so that they form a second column
 
 
@@ -164,3 +176,61 @@ def describe_stamp(stamp: int) -> str:
     if stamp == 0:
         return "never written"
     return f"row {index_of(stamp)}, {'held' if is_held(stamp) else 'published'}"
+
+
+def explore_protocol(writer: Sequence[str] = WRITER, sampler: Sequence[str] = SAMPLER) -> Report:
+    """Explore a protocol of your own, in which one writer adds two rows to a ring of one slot.
+
+    Between two fences, operations may be reordered, as a compiler or an Arm processor may reorder them. The
+    explorer tries every order in which they can become visible.
+
+    Args:
+        writer: Order of a writer's stores after its swap, "hold", "words" and "publish", with any number of
+            "fence".
+        sampler: Order of the sampler's loads, "words" and one or two "check", with any number of "fence".
+
+    Returns:
+        The number of states, and the first violation.
+
+    Raises:
+        ValueError: If an operation is missing, repeated or unknown.
+    """
+    model = Model(Configuration(capacity=1, adds=((1, 1),), masses=False))
+    model.stores, model.loads_before = stores_of(writer), loads_of(sampler)
+    return explore(model)
+
+
+def stores_of(writer: Sequence[str]) -> tuple[tuple[str | int, ...], ...]:
+    """Return the stores of a writer, in groups separated by fences."""
+    if sorted(step for step in writer if step != "fence") != sorted(STORES):
+        raise ValueError(
+            f"a writer needs 'hold', 'words' and 'publish' once each, and any number of 'fence'; not {writer}"
+        )
+    groups: list[tuple[str | int, ...]] = [()]
+    for step in writer:
+        if step == "fence":
+            groups.append(())
+        else:
+            groups[-1] += STORES[step]
+    return tuple(group for group in groups if group)
+
+
+def loads_of(sampler: Sequence[str]) -> dict[int, tuple[int, ...]]:
+    """Return the loads of the sampler, and for each the loads that must come before it."""
+    steps = [step for step in sampler if step != "fence"]
+    if sorted(steps) not in (["check", "words"], ["check", "check", "words"]):
+        raise ValueError(
+            f"a sampler needs 'words' once, 'check' once or twice, and any number of 'fence'; not {sampler}"
+        )
+    before: dict[int, tuple[int, ...]] = {}
+    done: tuple[int, ...] = ()  # loads before the last fence
+    since: tuple[int, ...] = ()  # loads after that fence
+    checks = iter((FIRST, SECOND))
+    for step in sampler:
+        if step == "fence":
+            done, since = done + since, ()
+            continue
+        loads = (WORD_1, WORD_2) if step == "words" else (next(checks),)
+        before |= dict.fromkeys(loads, done)
+        since += loads
+    return before

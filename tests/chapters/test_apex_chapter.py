@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from replay_tutorial.agents.dqn import epsilon_schedule
-from replay_tutorial.teaching import exercises_apex, mailbox_check
+from replay_tutorial.teaching import exercises_apex
 from replay_tutorial.teaching.drawings import PLACES, draw_roles
 from replay_tutorial.teaching.exercises import CheckFailed, NotYet
-from replay_tutorial.teaching.mailbox_check import OnePlace, check_mailbox, pull_for
+from replay_tutorial.teaching.exercises_apex import OnePlace, check_mailbox, pull_for
 
 
 class Script:
@@ -36,7 +36,7 @@ def test_one_place_gives_torn_vectors() -> None:
 
 def test_a_torn_vector_and_an_older_one_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = count()  # a millisecond passes at each look, so that 10 ms are a number of pulls
-    monkeypatch.setattr(mailbox_check, "time", SimpleNamespace(monotonic=lambda: next(clock) / 1_000))
+    monkeypatch.setattr(exercises_apex, "time", SimpleNamespace(monotonic=lambda: next(clock) / 1_000))
     assert pull_for(Script([1, 1], [2, 2]), 0.01) == (2, 0)
     with pytest.raises(CheckFailed, match=r"pull 2: 50% of the vector is 2"):
         pull_for(Script([1, 1], [2, 1]), 0.01)

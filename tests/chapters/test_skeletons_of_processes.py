@@ -11,7 +11,7 @@ from replay_tutorial import SamplesPerInsert
 from replay_tutorial.teaching import exercises_apex, exercises_shared, exercises_training
 from replay_tutorial.teaching.environments import Corridor
 from replay_tutorial.teaching.exercises import NotYet
-from replay_tutorial.teaching.shared_check import Torn, check_shared
+from replay_tutorial.teaching.exercises_shared import Torn, check_shared
 
 
 def checks_once(stamps: Any, rows: Any, slot: int) -> Any:

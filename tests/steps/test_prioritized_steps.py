@@ -13,8 +13,7 @@ from replay_tutorial.steps.prioritized import (
     PlainSumTree,
 )
 from replay_tutorial.teaching.exercises import CheckFailed
-from replay_tutorial.teaching.exercises_sum_tree import check_set
-from replay_tutorial.teaching.sum_tree_check import check_sum_tree
+from replay_tutorial.teaching.exercises_sum_tree import check_set, check_sum_tree
 
 RUNGS = [LinearScan, CumulativeSum, PlainSumTree, CompiledSumTree, LevelByLevel, SumTree]
 each_rung = pytest.mark.parametrize("kind", RUNGS)

@@ -12,11 +12,10 @@ from lossy_replays import KeepsTooLong, LosesRows, MakesRowsUp
 from replay_tutorial import MPReplayBuffer
 from replay_tutorial.steps.shared import FineLocks, ManagerReplay, NoLock, OneLock, QueueReplay, StampedRows
 from replay_tutorial.teaching.exercises import CheckFailed, NotYet
-from replay_tutorial.teaching.exercises_shared import check_read
+from replay_tutorial.teaching.exercises_shared import Torn, check_read, check_shared
 from replay_tutorial.teaching.killed_writer import kill_a_writer
 from replay_tutorial.teaching.ladder_shared import race
-from replay_tutorial.teaching.own_protocol import SAMPLER, WRITER, explore_protocol
-from replay_tutorial.teaching.shared_check import Torn, check_shared
+from replay_tutorial.teaching.protocol_explorer import SAMPLER, WRITER, explore_protocol
 
 RIGHT = [QueueReplay, ManagerReplay, OneLock, FineLocks, StampedRows, MPReplayBuffer]
 # on Windows a pipe takes a message whole or not at all
@@ -55,7 +54,7 @@ def test_a_killed_writer_does_not_stop_the_others(kind: Any) -> None:
 LEAVE = """
 from replay_tutorial.steps.shared import NoLock, OneLock
 from replay_tutorial.teaching.killed_writer import kill_a_writer
-from replay_tutorial.teaching.shared_check import Torn, check_shared
+from replay_tutorial.teaching.exercises_shared import Torn, check_shared
 try:
     check_shared(NoLock, seconds=30)
 except Torn:

@@ -9,8 +9,7 @@ from replay_tutorial import ReplayBuffer
 from replay_tutorial.steps.uniform import DequeOfTuples, ListOfTuples, RingOfArrays, RingOfRecords
 from replay_tutorial.teaching.chi_square import fairness
 from replay_tutorial.teaching.exercises import CheckFailed
-from replay_tutorial.teaching.exercises_uniform import OtherRing
-from replay_tutorial.teaching.uniform_check import check_uniform
+from replay_tutorial.teaching.exercises_uniform import OtherRing, check_uniform
 
 
 @pytest.mark.parametrize("kind", [ListOfTuples, DequeOfTuples, RingOfArrays, RingOfRecords, ReplayBuffer])

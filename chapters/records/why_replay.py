@@ -21,7 +21,9 @@ import numpy as np
 import torch
 
 from replay_tutorial.measuring.provenance import Provenance
-from replay_tutorial.steps.learning import one_file_dqn, online_q_learning, q_learning_with_replay
+from replay_tutorial.steps.learning import one_file_dqn
+from replay_tutorial.steps.learning.online_q_learning import OnlineQLearning, train
+from replay_tutorial.steps.learning.q_learning_with_replay import ReplayQLearning
 from replay_tutorial.steps.uniform.list_of_tuples import ListOfTuples
 
 SCRIPT = "chapters/records/why_replay.py"
@@ -38,24 +40,12 @@ class NewestTuples(ListOfTuples):
         return {name: np.stack(column) for name, column in zip(self.dtypes, columns, strict=True)}
 
 
-def online(seed: int, steps: int) -> Episodes:
-    """Learn from every transition once, when it occurs."""
-    return online_q_learning.train(online_q_learning.OnlineQLearning(seed), steps, seed)
-
-
-def newest(seed: int, steps: int) -> Episodes:
-    """Learn from the newest 64 transitions after each step."""
-    return q_learning_with_replay.train(
-        q_learning_with_replay.ReplayQLearning(seed, NewestTuples), steps, seed
-    )
-
-
-def replay(seed: int, steps: int) -> Episodes:
-    """Learn from 64 random transitions after each step."""
-    return q_learning_with_replay.train(q_learning_with_replay.ReplayQLearning(seed), steps, seed)
-
-
-AGENTS: dict[str, Callable[[int, int], Episodes]] = {"online": online, "newest": newest, "replay": replay}
+# agent → its class, called with a seed
+AGENTS: dict[str, Callable[[int], OnlineQLearning]] = {
+    "online": OnlineQLearning,
+    "newest": lambda seed: ReplayQLearning(seed, NewestTuples),
+    "replay": ReplayQLearning,
+}
 
 
 def curve_of(episodes: Episodes, steps: int) -> list[float | None]:
@@ -69,7 +59,7 @@ def curve_of(episodes: Episodes, steps: int) -> list[float | None]:
 def record_curve(name: str, seed: int, steps: int) -> list[float | None]:
     """Train one agent with one seed, and return its curve."""
     torch.set_num_threads(1)  # more threads don't speed up a network this small
-    return curve_of(AGENTS[name](seed, steps), steps)
+    return curve_of(train(AGENTS[name](seed), steps, seed), steps)
 
 
 def record_one_file(seed: int) -> dict[str, Any]:

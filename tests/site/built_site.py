@@ -9,32 +9,10 @@ from typing import NamedTuple
 ADDRESSES = {"SITE_URL": "https://example.org/site/", "REPOSITORY_URL": "https://example.org/repository"}
 CSS_LOADS = re.compile(r"""url\(\s*["']?([^"')]+)|@import\s+["']([^"']+)""")
 LOADING_RELATIONS = {
-    "stylesheet",
-    "preconnect",
-    "dns-prefetch",
-    "preload",
-    "modulepreload",
-    "prefetch",
-    "icon",
-    "manifest",
+    *("stylesheet", "preconnect", "dns-prefetch", "preload", "modulepreload", "prefetch", "icon", "manifest")
 }
-LOADING_ATTRIBUTES = {
-    ("script", "src"),
-    ("img", "src"),
-    ("img", "srcset"),
-    ("source", "src"),
-    ("source", "srcset"),
-    ("iframe", "src"),
-    ("embed", "src"),
-    ("object", "data"),
-    ("video", "src"),
-    ("video", "poster"),
-    ("audio", "src"),
-    ("track", "src"),
-    ("input", "src"),
-    ("image", "href"),
-    ("use", "href"),
-}
+LOADING_ATTRIBUTES = {"src", "srcset", "poster"}  # of any tag
+OTHER_LOADING_ATTRIBUTES = {("object", "data"), ("image", "href"), ("use", "href")}
 
 
 class Loads(HTMLParser):
@@ -54,7 +32,11 @@ class Loads(HTMLParser):
         classes = values.get("class", "").split()
         self.classes.update(classes)
         self.formulas += "arithmatex" in classes
-        self.addresses += [values[name] for name in values if (tag, name) in LOADING_ATTRIBUTES]
+        self.addresses += [
+            value
+            for name, value in values.items()
+            if name in LOADING_ATTRIBUTES or (tag, name) in OTHER_LOADING_ATTRIBUTES
+        ]
         self.addresses += css_loads(values.get("style", ""))
         if tag == "link" and LOADING_RELATIONS & set(values.get("rel", "").lower().split()):
             self.addresses.append(values.get("href", ""))

@@ -1,12 +1,10 @@
 """Blind Cliffwalk: the memory holds all walks, and prioritized replay needs far fewer updates."""
 
-import json
 from collections import Counter
 from itertools import product
 
-import numpy as np
 import pytest
-from cliffwalk import compare, main
+from cliffwalk import compare
 
 from replay_tutorial.steps.learning.cliffwalk import memory_of, true_values, updates_needed
 
@@ -51,13 +49,3 @@ def test_prioritized_replay_needs_a_fraction_of_the_updates_and_alpha_0_is_unifo
 def test_walk_without_an_end_is_given_up():
     with pytest.raises(RuntimeError, match="100 updates"):
         updates_needed(8, alpha=None, seed=0, limit=100)
-
-
-def test_record_is_written(tmp_path):
-    file, page = tmp_path / "cliffwalk.json", tmp_path / "page.md"
-    page.write_text("<!-- cliffwalk:begin -->\n<!-- cliffwalk:end -->\n")
-    assert main(["--states", "3", "--runs", "2", "--json", str(file), "--markdown", str(page)]) == 0
-    outcomes = json.loads(file.read_text())["outcomes"]
-    assert [outcome["sampler"] for outcome in outcomes] == ["uniform", "alpha 0", "alpha 0.6", "alpha 1"]
-    assert all(np.size(outcome["updates"]) == 2 for outcome in outcomes)
-    assert "| 3 | alpha 1 |" in page.read_text()

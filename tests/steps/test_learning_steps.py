@@ -154,7 +154,7 @@ def run_online(seed: int) -> tuple[Any, torch.Tensor]:
 
 def run_with_replay(seed: int) -> tuple[Any, torch.Tensor]:
     agent = q_learning_with_replay.ReplayQLearning(seed)
-    return q_learning_with_replay.train(agent, 700, seed), parameters(agent.network)
+    return online_q_learning.train(agent, 700, seed), parameters(agent.network)
 
 
 def run_one_file(seed: int) -> tuple[Any, torch.Tensor]:

@@ -1,1 +1,1 @@
-"""From learning once from each transition to Ape-X in a single loop: small complete agents, one file each."""
+"""From learning once from each transition to Ape-X in a single loop: small complete agents."""

@@ -80,8 +80,20 @@ def by_priorities(priorities: Any, drawn: Any, alpha: float, eps: float, beta: f
     return (priorities.min() / priorities[drawn]) ** beta
 
 
-def passes(kind: Any) -> None:
-    """A check that accepts everything."""
+def with_zeros(minima: list[float], slot: int, mass: float) -> None:
+    node = len(minima) // 2 + slot
+    minima[node] = mass
+    while node > 1:
+        node //= 2
+        minima[node] = min(minima[2 * node], minima[2 * node + 1])
+
+
+def with_old_masses(minima: list[float], slot: int, mass: float) -> None:
+    node = len(minima) // 2 + slot
+    minima[node] = mass = mass or math.inf
+    while node > 1:
+        node //= 2
+        minima[node] = min(minima[node], mass)
 
 
 @pytest.mark.parametrize(
@@ -91,6 +103,12 @@ def passes(kind: Any) -> None:
         (check_prioritized, DrawnSingly, "one query in each segment"),
         (check_weights, by_the_batch, "buffer, not of the batch"),
         (check_weights, by_priorities, "not the masses"),
+        (check_minimum, with_zeros, "A mass of 0 must not count"),
+        (check_minimum, with_old_masses, "from both children"),
+        (check_path, [1, 2, 5, 11], "10 is not less than 9"),
+        (check_path, [1, 3, 7, 14], "less than the 2.5 of node 6"),
+        (check_path, [1, 3, 6, 12], "not less than the 0.5 of node 12"),
+        (check_path, [1, 3, 6, 14], "node 6 has the children 12 and 13"),
     ],
 )
 def test_a_wrong_answer_fails_with_its_hint(check: Callable[[Any], None], wrong: Any, hint: str) -> None:
@@ -107,7 +125,7 @@ def test_a_skeleton_that_inherits_from_an_empty_one_is_still_empty() -> None:
             return 1
 
     with pytest.raises(NotYet, match=r"Empty\.set is still empty"):
-        check_written(passes, Filled)
+        check_written(print, Filled)
 
 
 def test_a_ladder_without_a_ceiling_has_no_column_for_it() -> None:
@@ -119,38 +137,3 @@ def test_a_ladder_without_a_ceiling_has_no_column_for_it() -> None:
     assert "ceiling" not in repr(without)
     assert repr(with_ceiling).count("ceiling") == 2
     assert len(repr(without).splitlines()) == len(repr(with_ceiling).splitlines()) - 1
-
-
-def test_the_hint_about_minima_is_about_the_fault() -> None:
-    def set_with_zeros(minima: list[float], slot: int, mass: float) -> None:
-        node = len(minima) // 2 + slot
-        minima[node] = mass
-        while node > 1:
-            node //= 2
-            minima[node] = min(minima[2 * node], minima[2 * node + 1])
-
-    def set_with_old_masses(minima: list[float], slot: int, mass: float) -> None:
-        node = len(minima) // 2 + slot
-        minima[node] = mass = mass or math.inf
-        while node > 1:
-            node //= 2
-            minima[node] = min(minima[node], mass)
-
-    with pytest.raises(NotYet, match="A mass of 0 must not count"):
-        check_minimum(set_with_zeros)
-    with pytest.raises(NotYet, match="from both children"):
-        check_minimum(set_with_old_masses)
-
-
-@pytest.mark.parametrize(
-    ("path", "hint"),
-    [
-        ([1, 2, 5, 11], "10 is not less than 9"),
-        ([1, 3, 7, 14], "less than the 2.5 of node 6"),
-        ([1, 3, 6, 12], "not less than the 0.5 of node 12"),
-        ([1, 3, 6, 14], "node 6 has the children 12 and 13"),
-    ],
-)
-def test_a_wrong_path_is_told_where_it_went_wrong(path: list[int], hint: str) -> None:
-    with pytest.raises(NotYet, match=hint):
-        check_path(path)

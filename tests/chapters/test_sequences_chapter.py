@@ -15,13 +15,9 @@ from replay_tutorial.teaching.exercises import NotYet
 from replay_tutorial.teaching.exercises_sequences import check_counts, check_priorities, check_rows
 
 
-def test_priorities_that_count_padding_are_told_apart() -> None:
-    def counts_padding(errors: Any, learn: Any, eta: float) -> Any:
-        magnitudes = np.where(learn, np.abs(errors), 0.0)
-        return eta * magnitudes.max(1) + (1 - eta) * magnitudes.mean(1)
-
-    with pytest.raises(NotYet, match="of which 3 are learned"):
-        check_priorities(counts_padding)
+def counts_padding(errors: Any, learn: Any, eta: float) -> Any:
+    magnitudes = np.where(learn, np.abs(errors), 0.0)
+    return eta * magnitudes.max(1) + (1 - eta) * magnitudes.mean(1)
 
 
 def rows_with_fault(fault: str) -> Any:
@@ -39,17 +35,20 @@ def rows_with_fault(fault: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("fault", "message"), [("after", "the one after the step"), ("carried", "not \\[0. 0. 0.\\]")]
+    ("check", "answers", "message"),
+    [
+        (check_priorities, [counts_padding], "of which 3 are learned"),
+        (check_rows, [rows_with_fault("after")], "the one after the step"),
+        (check_rows, [rows_with_fault("carried")], "not \\[0. 0. 0.\\]"),
+        (check_counts, [4, 2, 2], "4 windows"),
+        (check_counts, [5, 5, 2], "5: the last window"),
+        (check_counts, [5, 2, 3], "3: a window learns"),
+        (check_counts, [..., 2, 2], "write three numbers"),
+    ],
 )
-def test_wrong_stored_states_are_told_apart(fault: str, message: str) -> None:
+def test_a_wrong_answer_fails_with_its_hint(check: Any, answers: list[Any], message: str) -> None:
     with pytest.raises(NotYet, match=message):
-        check_rows(rows_with_fault(fault))
-
-
-@pytest.mark.parametrize("answers", [(4, 2, 2), (5, 5, 2), (5, 2, 3), (..., 2, 2)])
-def test_wrong_counts_are_refused(answers: tuple[Any, ...]) -> None:
-    with pytest.raises(NotYet):
-        check_counts(*answers)
+        check(*answers)
 
 
 def test_a_stored_state_is_exact_until_the_network_changes() -> None:

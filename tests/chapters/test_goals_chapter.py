@@ -51,28 +51,6 @@ def faulty(fault: str) -> Any:
     return faulty_relabel
 
 
-@pytest.mark.parametrize(
-    ("fault", "message"),
-    [
-        ("nothing", "expected a GoalStep, not None"),
-        ("before the action", "achieved before the action"),
-        ("never the own outcome", "must be equally frequent"),
-        ("never the last state", "must be equally frequent"),
-        ("any state", "achieved before the action"),
-        ("by number", "Compare states, not the numbers of steps"),
-        ("empty range", "rng.integers\\(low, high\\) excludes high"),
-        ("in place", "the steps of the episode have changed|still the original"),
-        ("other step", "they must be those of the step"),
-        ("own goal", "still the original one"),
-        ("own reward", "the reward of reaching \\[7, 1\\] is 0, not -1.0"),
-        ("own terminated", "terminated must be True"),
-    ],
-)
-def test_the_check_finds_a_wrong_relabelling(fault: str, message: str) -> None:
-    with pytest.raises(CheckFailed, match=message):
-        check_relabel(faulty(fault))
-
-
 class EndsAreForgotten(RelabelWhenSampled):
     def new_goals(self, drawn: Any) -> Any:
         later = self.rng.integers(drawn, np.minimum(drawn + 3, len(self.steps)))
@@ -100,18 +78,34 @@ class TooFewCopies(RelabelAtTheEnd):
 
 
 @pytest.mark.parametrize(
-    ("kind", "message"),
+    ("check", "wrong", "message"),
     [
-        (EndsAreForgotten, "achieved in another episode"),
-        (RewardsAreKept, "but reward -1.0, terminated True"),
-        (TooFewCopies, "rows are relabelled, not about 16,000"),
-        (EndsOnly, "100% of the new goals are the last state of their episode, not about 43%"),
-        (OwnOutcomesOnly, "20% of the new goals are the last state of their episode, not about 43%"),
+        (check_relabel, faulty("nothing"), "expected a GoalStep, not None"),
+        (check_relabel, faulty("before the action"), "achieved before the action"),
+        (check_relabel, faulty("never the own outcome"), "must be equally frequent"),
+        (check_relabel, faulty("never the last state"), "must be equally frequent"),
+        (check_relabel, faulty("any state"), "achieved before the action"),
+        (check_relabel, faulty("by number"), "Compare states, not the numbers of steps"),
+        (check_relabel, faulty("empty range"), "rng.integers\\(low, high\\) excludes high"),
+        (check_relabel, faulty("in place"), "the steps of the episode have changed|still the original"),
+        (check_relabel, faulty("other step"), "they must be those of the step"),
+        (check_relabel, faulty("own goal"), "still the original one"),
+        (check_relabel, faulty("own reward"), "the reward of reaching \\[7, 1\\] is 0, not -1.0"),
+        (check_relabel, faulty("own terminated"), "terminated must be True"),
+        (check_goals, EndsAreForgotten, "achieved in another episode"),
+        (check_goals, RewardsAreKept, "but reward -1.0, terminated True"),
+        (check_goals, TooFewCopies, "rows are relabelled, not about 16,000"),
+        (check_goals, EndsOnly, "100% of the new goals are the last state of their episode, not about 43%"),
+        (
+            check_goals,
+            OwnOutcomesOnly,
+            "20% of the new goals are the last state of their episode, not about 43%",
+        ),
     ],
 )
-def test_the_check_finds_a_wrong_memory(kind: Any, message: str) -> None:
+def test_a_wrong_answer_fails_with_its_hint(check: Any, wrong: Any, message: str) -> None:
     with pytest.raises(CheckFailed, match=message):
-        check_goals(kind)
+        check(wrong)
 
 
 def row_of(episode: Episode, t: int, goal: Any, n: int, gamma: float, fault: str) -> Any:

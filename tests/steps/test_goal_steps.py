@@ -7,16 +7,11 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from replay_tutorial.steps.goals.bit_flip import GoalStep, OneGoal, flips_until_goal, play
+from replay_tutorial.steps.goals.bit_flip import OneGoal, flips_until_goal, play
 from replay_tutorial.steps.goals.goal_q_learning import GoalQLearning, success_rate, train
 from replay_tutorial.steps.goals.relabel_at_the_end import RelabelAtTheEnd
 from replay_tutorial.steps.goals.relabel_when_sampled import RelabelWhenSampled
-
-
-def episode_of(number: int, length: int) -> list[GoalStep]:
-    """An episode whose states are [number, step] and whose goal is [-1, -1]."""
-    here = [np.array([number, step]) for step in range(length + 1)]
-    return [GoalStep(here[t], t, -1.0, here[t + 1], False, np.array([-1, -1])) for t in range(length)]
+from replay_tutorial.teaching.exercises_goals import numbered_episode
 
 
 def test_an_episode_ends_at_its_goal_or_after_as_many_flips_as_there_are_bits() -> None:
@@ -51,7 +46,7 @@ def test_goals_are_uniform_over_the_states_after_the_step(kind: type[OneGoal]) -
     for seed in range(300):
         memory = kind(seed)
         for number, length in enumerate([1, 4, 6]):
-            memory.add_episode(episode_of(number, length))
+            memory.add_episode(numbered_episode(number, length))
         rows = memory.sample(8)
         for obs, goal in zip(rows["obs"].tolist(), rows["goal"].tolist(), strict=True):
             if goal != [-1, -1]:
@@ -71,7 +66,7 @@ def test_goals_are_uniform_over_the_states_after_the_step(kind: type[OneGoal]) -
 @pytest.mark.parametrize("kind", [OneGoal, RelabelAtTheEnd, RelabelWhenSampled])
 def test_reward_and_terminated_belong_to_the_goal_of_the_row(kind: type[OneGoal]) -> None:
     memory = kind(0)
-    memory.add_episode(episode_of(0, 5))
+    memory.add_episode(numbered_episode(0, 5))
     rows: dict[str, Any] = memory.sample(200)
     goals, following = rows["goal"].tolist(), rows["next_obs"].tolist()
     at_goal = [goal == achieved for goal, achieved in zip(goals, following, strict=True)]

@@ -56,10 +56,6 @@ def test_a_stream_returns_the_rows_of_the_list(n: int, seed: int) -> None:
     assert [row for step in steps for row in stream.add(step)] == n_step(steps, n, GAMMA)
 
 
-def test_a_stream_passes_its_check() -> None:
-    check_n_step_stream(NStepStream)
-
-
 class KeepsNoTails(NStepStream):
     def add(self, step: Step) -> list[Any]:
         rows = super().add(step)
@@ -81,20 +77,6 @@ class NeverForgets(NStepStream):
         rows = super().add(step)
         self.pending.extend([step] * (self.n * bool(rows)))
         return rows
-
-
-@pytest.mark.parametrize(
-    ("kind", "message"),
-    [
-        (KeepsNoTails, "add\\(\\) returned 1 rows; the step completes 2: 5 → 7, 6 → 7"),
-        (RunsAcrossEpisodes, "has discount 0.5, not 0.0"),
-        (TakesTruncationForTermination, "has discount 0.0, not 0.5"),
-        (NeverForgets, "still pending"),
-    ],
-)
-def test_the_check_finds_a_wrong_stream(kind: type[NStepStream], message: str) -> None:
-    with pytest.raises(CheckFailed, match=message):
-        check_n_step_stream(kind)
 
 
 def faulty(fault: str) -> type[online_q_learning.OnlineQLearning]:
@@ -121,26 +103,37 @@ def faulty(fault: str) -> type[online_q_learning.OnlineQLearning]:
     return Faulty
 
 
-@pytest.mark.parametrize("kind", [online_q_learning.OnlineQLearning, faulty("none")])
-def test_a_right_update_passes_its_check(kind: Any) -> None:
-    check_update(kind)
+@pytest.mark.parametrize(
+    ("check", "right"),
+    [
+        (check_n_step_stream, NStepStream),
+        (check_update, online_q_learning.OnlineQLearning),
+        (check_update, faulty("none")),
+    ],
+)
+def test_a_right_class_passes_its_check(check: Any, right: Any) -> None:
+    check(right)
 
 
 @pytest.mark.parametrize(
-    ("fault", "message"),
+    ("check", "wrong", "message"),
     [
-        ("own network", "with the target from self.target"),
-        ("bootstraps after the end", "after a fall there is no future"),
-        ("other action", "target minus prediction"),
-        ("ascends", "away from the target"),
-        ("keeps gradients", "earlier updates"),
-        ("takes no step", "taken its step"),
-        ("sign", "the other way round"),
+        (check_n_step_stream, KeepsNoTails, "add\\(\\) returned 1 rows; the step completes 2: 5 → 7, 6 → 7"),
+        (check_n_step_stream, RunsAcrossEpisodes, "has discount 0.5, not 0.0"),
+        (check_n_step_stream, TakesTruncationForTermination, "has discount 0.0, not 0.5"),
+        (check_n_step_stream, NeverForgets, "still pending"),
+        (check_update, faulty("own network"), "with the target from self.target"),
+        (check_update, faulty("bootstraps after the end"), "after a fall there is no future"),
+        (check_update, faulty("other action"), "target minus prediction"),
+        (check_update, faulty("ascends"), "away from the target"),
+        (check_update, faulty("keeps gradients"), "earlier updates"),
+        (check_update, faulty("takes no step"), "taken its step"),
+        (check_update, faulty("sign"), "the other way round"),
     ],
 )
-def test_the_check_finds_a_wrong_update(fault: str, message: str) -> None:
+def test_a_wrong_class_fails_with_its_hint(check: Any, wrong: Any, message: str) -> None:
     with pytest.raises(CheckFailed, match=message):
-        check_update(faulty(fault))
+        check(wrong)
 
 
 def parameters(network: torch.nn.Module) -> torch.Tensor:

@@ -9,6 +9,8 @@ the only difference between the samplers; both use the package's buffers.
 Paper: Schaul et al. 2016, section 3.1 and appendix B.1.
 """
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -77,32 +79,21 @@ def updates_needed(states: int, alpha: float | None, seed: int, limit: int = 10*
         else PrioritizedReplayBuffer(size, FIELDS, alpha=alpha, eps=1e-3, seed=seed)
     )
     buffer.add(**rows)
-    truth: list[list[float]] = true_values(states).tolist()
-    # A table of zeros would have no error except at the reward.
-    table: list[list[float]] = np.random.default_rng(seed).normal(0.0, 0.1, (states, 2)).tolist()
-    enough = GOOD_ENOUGH * 2 * states
-    error = squared_error(table, truth)
+    # Flat lists: Q(s, a) is entry 2 * s + a. A table of zeros would have no error except at the reward.
+    truth: list[float] = true_values(states).ravel().tolist()
+    table: list[float] = np.random.default_rng(seed).normal(0.0, 0.1, 2 * states).tolist()
+    good_enough = math.sqrt(GOOD_ENOUGH * 2 * states)  # as a distance
     for update in range(1, limit + 1):
         # beta = 0: no importance weights, whose only purpose is to correct the bias of a network's updates.
         sample = (
             buffer.sample(1, beta=0.0) if isinstance(buffer, PrioritizedReplayBuffer) else buffer.sample(1)
         )
-        state, action = int(sample["obs"][0]), int(sample["act"][0])
-        following = max(table[int(sample["next_obs"][0])])
-        delta = float(sample["rew"][0]) + float(sample["discount"][0]) * following - table[state][action]
-        before = table[state][action] - truth[state][action]
-        table[state][action] += STEP_SIZE * delta
+        state, action, reward, following, discount = (sample[name].item() for name in FIELDS)
+        entry, best = 2 * state + action, max(table[2 * following : 2 * following + 2])
+        delta = reward + discount * best - table[entry]
+        table[entry] += STEP_SIZE * delta
         if isinstance(buffer, PrioritizedReplayBuffer):
             buffer.update_priorities(sample["indexes"], np.array([abs(delta)]))
-        # Updated by the one entry that changed; recomputed before it counts, because rounding errors add up.
-        error += (table[state][action] - truth[state][action]) ** 2 - before**2
-        if error < enough and (error := squared_error(table, truth)) < enough:
+        if math.dist(table, truth) < good_enough:
             return update
     raise RuntimeError(f"{states} states with alpha {alpha} require more than {limit} updates.")
-
-
-def squared_error(table: list[list[float]], truth: list[list[float]]) -> float:
-    """Return the sum of squared differences between two tables."""
-    return sum(
-        (a - b) ** 2 for row, true in zip(table, truth, strict=True) for a, b in zip(row, true, strict=True)
-    )

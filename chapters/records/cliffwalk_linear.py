@@ -13,8 +13,9 @@ Paper: Schaul et al. 2016, sections 3.1 to 3.3 and appendix B.1.
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from itertools import product
 from statistics import median
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,15 +40,6 @@ SAMPLERS: dict[str, tuple[float, RankBased | None]] = {
 }
 Values = NDArray[np.float64]  # [states, 2]
 Row = tuple[int, int, float, int, float]  # of FIELDS
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """The number of updates that each sampler needed in each run."""
-
-    values: str  # "table" or "linear"
-    states: int
-    updates: dict[str, list[int]]  # sampler → per run
 
 
 def update(values: Values, row: Row, linear: bool) -> float:
@@ -109,21 +101,18 @@ def main(argv: Sequence[str]) -> int:
     add_count(parser, "--runs", 10, "runs per sampler, with the seeds 0, 1, 2, ...")
     add_outputs(parser, "cliffwalk-linear")
     given = parser.parse_args(argv)
-    outcomes = [
-        Outcome(
-            "linear" if linear else "table",
-            states,
-            {
-                sampler: [updates_needed(states, sampler, linear, seed) for seed in range(given.runs)]
-                for sampler in SAMPLERS
-                # With linear features, the oracle reaches values whose error no single row reduces.
-                if not (linear and sampler == ORACLE)
-            },
-        )
-        for linear in (False, True)
-        for states in given.states or STATES
-    ]
-    cells = [[each.values, str(each.states), *map(spread, each.updates.values())] for each in outcomes]
+    outcomes: list[dict[str, Any]] = []
+    cells: list[list[str]] = []
+    for linear, states in product((False, True), given.states or STATES):
+        updates = {
+            sampler: [updates_needed(states, sampler, linear, seed) for seed in range(given.runs)]
+            for sampler in SAMPLERS
+            # With linear features, the oracle reaches values whose error no single row reduces.
+            if not (linear and sampler == ORACLE)
+        }
+        values = "linear" if linear else "table"
+        outcomes.append({"values": values, "states": states, "updates": updates})
+        cells.append([values, str(states), *map(spread, updates.values())])
     about = f"Updates, medians of {given.runs} runs (min to max); the counts do not depend on the machine."
     provenance = Provenance.of_command(["python", SCRIPT, *argv])
     lines = table(("values", "states", *SAMPLERS), cells, words=2)

@@ -12,7 +12,6 @@ Horgan et al. 2018, section 3.2 and appendix D (n-step targets and prioritized r
 """
 
 from collections.abc import Mapping
-from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from replay_tutorial.agents.agent import Agent, Policy
-from replay_tutorial.agents.networks import get_parameters, parameter_count, set_parameters
 from replay_tutorial.agents.td_error import Transitions, Update, priorities_of, weighted_loss
 
 
@@ -64,13 +62,6 @@ def policy_gradient(networks: ActorCritic, observations: Tensor, clip: float) ->
 
 class DPGPolicy(Policy):
     """Policy for actors and the evaluator: a policy network, and a critic for initial priorities."""
-
-    def __init__(self, networks: ActorCritic) -> None:
-        self.networks = networks
-        self.parameter_count = parameter_count(networks)
-
-    def set_parameters(self, vector: NDArray[np.float32]) -> None:
-        set_parameters(self.networks, vector)
 
     def act(
         self, observations: NDArray[Any], exploration: NDArray[np.float64], generator: np.random.Generator
@@ -118,17 +109,14 @@ class DPGAgent(Agent):
         target_interval: int,
         device: str = "cpu",
     ) -> None:
-        self.online = networks
-        self.target = deepcopy(networks).requires_grad_(False)
         critic, policy = networks.critic.parameters(), networks.policy.parameters()
         self.critic_optimizer = torch.optim.Adam(critic, lr=critic_learning_rate, fused=True)
         self.policy_optimizer = torch.optim.Adam(policy, lr=policy_learning_rate, fused=True)
+        optimizers = {"critic_optimizer": self.critic_optimizer, "policy_optimizer": self.policy_optimizer}
+        super().__init__(networks, optimizers, target_interval, device)
         self.huber_delta = huber_delta
         self.gradient_norm = gradient_norm
         self.action_gradient = action_gradient
-        self.target_interval = target_interval
-        self.device = device
-        self.updates = 0
 
     def update(self, batch: Mapping[str, Any], weights: NDArray[np.float32]) -> Update:
         """Take one gradient step on the critic, then one on the policy.
@@ -150,32 +138,10 @@ class DPGAgent(Agent):
         values = policy_gradient(self.online, transitions.obs, self.action_gradient)
         self.policy_optimizer.step()
 
-        self.updates += 1
-        if self.updates % self.target_interval == 0:
-            self.target.load_state_dict(self.online.state_dict())
+        self.count_update()
         metrics = {
             "td_loss": loss.item(),
             "q_values": predicted.detach().mean().item(),
             "policy_loss": -values.mean().item(),
         }
         return Update(priorities_of(errors), metrics)
-
-    def parameters(self) -> NDArray[np.float32]:
-        return get_parameters(self.online)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {
-            "online": self.online.state_dict(),
-            "target": self.target.state_dict(),
-            "critic_optimizer": self.critic_optimizer.state_dict(),
-            "policy_optimizer": self.policy_optimizer.state_dict(),
-            "updates": self.updates,
-        }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.online.load_state_dict(state["online"])
-        self.target.load_state_dict(state["target"])
-        # Copies, because an optimizer keeps references to the tensors it loads and modifies them.
-        self.critic_optimizer.load_state_dict(deepcopy(state["critic_optimizer"]))
-        self.policy_optimizer.load_state_dict(deepcopy(state["policy_optimizer"]))
-        self.updates = int(state["updates"])

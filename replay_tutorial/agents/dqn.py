@@ -13,7 +13,6 @@ Papers: Mnih et al. 2015 (target network), van Hasselt et al. 2016 (double Q-lea
 """
 
 from collections.abc import Mapping
-from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from replay_tutorial.agents.agent import Agent, Policy
-from replay_tutorial.agents.networks import get_parameters, parameter_count, set_parameters
 from replay_tutorial.agents.td_error import Transitions, Update, priorities_of, weighted_loss
 
 
@@ -69,13 +67,6 @@ def epsilon_schedule(count: int, base: float = 0.4, exponent: float = 7.0) -> ND
 class DQNPolicy(Policy):
     """Policy for actors and the evaluator: a copy of the agent's online network."""
 
-    def __init__(self, network: nn.Module) -> None:
-        self.network = network
-        self.parameter_count = parameter_count(network)
-
-    def set_parameters(self, vector: NDArray[np.float32]) -> None:
-        set_parameters(self.network, vector)
-
     def act(
         self, observations: NDArray[Any], exploration: NDArray[np.float64], generator: np.random.Generator
     ) -> NDArray[np.int64]:
@@ -91,7 +82,7 @@ class DQNPolicy(Policy):
     def q_values(self, observations: NDArray[Any]) -> Tensor:
         """Return Q(s, a) for all actions: float32[B, actions], without gradient."""
         with torch.inference_mode():
-            return self.network(torch.from_numpy(observations))
+            return self.networks(torch.from_numpy(observations))
 
     def priorities(self, batch: Mapping[str, Any]) -> NDArray[np.float32]:
         """Return |TD error| of n-step transitions, float32[B], without a separate target network.
@@ -99,7 +90,7 @@ class DQNPolicy(Policy):
         (Horgan et al. 2018, algorithm 1, line 10: an actor has only one network.)
         """
         with torch.no_grad():
-            errors, _ = td_errors(self.network, self.network, Transitions.from_batch(batch))
+            errors, _ = td_errors(self.networks, self.networks, Transitions.from_batch(batch))
             return priorities_of(errors)
 
 
@@ -125,14 +116,10 @@ class DQNAgent(Agent):
         target_interval: int,
         device: str = "cpu",
     ) -> None:
-        self.online = network
-        self.target = deepcopy(network).requires_grad_(False)
+        super().__init__(network, {"optimizer": optimizer}, target_interval, device)
         self.optimizer = optimizer
         self.huber_delta = huber_delta
         self.gradient_norm = gradient_norm
-        self.target_interval = target_interval
-        self.device = device
-        self.updates = 0
 
     def update(self, batch: Mapping[str, Any], weights: NDArray[np.float32]) -> Update:
         """Take one gradient step."""
@@ -144,27 +131,7 @@ class DQNAgent(Agent):
         nn.utils.clip_grad_norm_(self.online.parameters(), self.gradient_norm)
         self.optimizer.step()
 
-        self.updates += 1
-        if self.updates % self.target_interval == 0:
-            self.target.load_state_dict(self.online.state_dict())
+        self.count_update()
         # The mean of Q should approach the observed returns.
         metrics = {"td_loss": loss.item(), "q_values": predicted.detach().mean().item()}
         return Update(priorities_of(errors), metrics)
-
-    def parameters(self) -> NDArray[np.float32]:
-        return get_parameters(self.online)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {
-            "online": self.online.state_dict(),
-            "target": self.target.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "updates": self.updates,
-        }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.online.load_state_dict(state["online"])
-        self.target.load_state_dict(state["target"])
-        # A copy, because an optimizer keeps references to the tensors it loads and modifies them.
-        self.optimizer.load_state_dict(deepcopy(state["optimizer"]))
-        self.updates = int(state["updates"])

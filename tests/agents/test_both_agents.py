@@ -2,45 +2,11 @@
 
 import numpy as np
 import pytest
-import torch
+from agent_parts import agent_of, ones, policy_of, rows_of
 
-from replay_tutorial.agents.dpg import ActorCritic, DPGAgent, DPGPolicy
-from replay_tutorial.agents.dqn import DQNAgent, DQNPolicy
-from replay_tutorial.agents.networks import CriticNetwork, DuelingNetwork, PolicyNetwork, get_parameters
+from replay_tutorial.agents.networks import get_parameters
 
 both = pytest.mark.parametrize("kind", ["dqn", "dpg"])
-
-
-def networks_of(kind, seed):
-    torch.manual_seed(seed)
-    if kind == "dqn":
-        return DuelingNetwork((3,), 2, (16,))
-    return ActorCritic(PolicyNetwork((3,), 2, (8, 8)), CriticNetwork((3,), 2, (8, 8)))
-
-
-def agent_of(kind, seed=0, target_interval=2):
-    networks = networks_of(kind, seed)
-    settings = {"huber_delta": 1.0, "gradient_norm": 10.0, "target_interval": target_interval}
-    if kind == "dqn":
-        return DQNAgent(networks, torch.optim.Adam(networks.parameters(), lr=1e-3), **settings)
-    rates = {"critic_learning_rate": 1e-3, "policy_learning_rate": 1e-3, "action_gradient": 1.0}
-    return DPGAgent(networks, **settings, **rates)
-
-
-def policy_of(kind, seed):
-    return {"dqn": DQNPolicy, "dpg": DPGPolicy}[kind](networks_of(kind, seed))
-
-
-def rows_of(kind, size, seed):
-    generator = np.random.default_rng(seed)
-    rows = {name: generator.normal(size=(size, 3)).astype(np.float32) for name in ("obs", "next_obs")}
-    rows |= {name: generator.random(size).astype(np.float32) for name in ("rew", "discount")}
-    actions = generator.uniform(-1, 1, size=(size, 2)).astype(np.float32)
-    return rows | {"act": generator.integers(2, size=size) if kind == "dqn" else actions}
-
-
-def ones(size):
-    return np.ones(size, np.float32)
 
 
 @both

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import torch
+from agent_parts import agent_of, ones, policy_of, rows_of
 from torch import nn
 
-from replay_tutorial import NStep
-from replay_tutorial.agents.dqn import DQNAgent, DQNPolicy, epsilon_schedule, targets, td_errors
-from replay_tutorial.agents.networks import DuelingNetwork, parameter_count
+from replay_tutorial.agents.dqn import DQNPolicy, epsilon_schedule, targets, td_errors
+from replay_tutorial.agents.networks import DuelingNetwork
 from replay_tutorial.agents.td_error import Transitions, priorities_of, weighted_loss
 
 
@@ -44,44 +44,6 @@ def test_online_network_selects_and_target_network_evaluates_the_next_action():
     assert td_errors(ONLINE, TARGET, transitions)[0].tolist() == [1.5 + 0.5 * 50.0 - 2.0]
 
 
-def test_terminated_row_has_no_future_and_truncated_row_has_one():
-    steps = {"obs": 1, "act": 0, "rew": 1.0, "next_obs": 2}
-    fields = {
-        "obs": {},
-        "act": {"shape": (), "dtype": np.int64},
-        "rew": {"shape": ()},
-        "next_obs": {},
-        "terminated": {"shape": (), "dtype": np.bool_},
-        "truncated": {"shape": (), "dtype": np.bool_},
-    }
-    n_step = NStep(fields, {"size": 3, "gamma": 0.5, "rew": "rew", "next": "next_obs"})
-    terminated = n_step.add(**steps, terminated=True, truncated=False)
-    truncated = n_step.add(**steps, terminated=False, truncated=True)
-    # State 2: the online network selects action 1, which the target network estimates at 70.
-    assert targets(ONLINE, TARGET, Transitions.from_batch(terminated)).tolist() == [1.0]
-    assert targets(ONLINE, TARGET, Transitions.from_batch(truncated)).tolist() == [1.0 + 0.5 * 70.0]
-
-
-def test_three_rewards_are_summed_and_the_fourth_state_is_evaluated_once():
-    fields = {
-        "obs": {},
-        "act": {"shape": (), "dtype": np.int64},
-        "rew": {"shape": ()},
-        "next_obs": {},
-        "terminated": {"shape": (), "dtype": np.bool_},
-    }
-    n_step = NStep(fields, {"size": 3, "gamma": 0.5, "rew": "rew", "next": "next_obs"})
-    rows = n_step.add(
-        obs=[0, 1, 0],
-        act=np.array([0, 1, 0]),
-        rew=[1.0, 1.0, 1.0],
-        next_obs=[1, 0, 2],
-        terminated=[False, False, False],
-    )
-    # 1 + 1/2 + 1/4, then 1/8 of the value of state 2
-    assert targets(ONLINE, TARGET, Transitions.from_batch(rows)).tolist() == [1.75 + 0.125 * 70.0]
-
-
 def test_gradient_flows_through_the_prediction_only():
     online = QTable([[1.0, 2.0], [5.0, 3.0]])
     transitions = transitions_of(obs=[0], act=[1], rew=[0.0], next_obs=[1], discount=[1.0])
@@ -96,30 +58,8 @@ def test_loss_is_hubers_times_the_weights(delta, expected):
     assert loss.item() == pytest.approx((expected[0] + 0.25 * expected[1]) / 2)
 
 
-def random_batch(size, generator):
-    return {
-        "obs": generator.normal(size=(size, 4)).astype(np.float32),
-        "act": generator.integers(2, size=size),
-        "rew": generator.normal(size=size).astype(np.float32),
-        "next_obs": generator.normal(size=(size, 4)).astype(np.float32),
-        "discount": generator.random(size).astype(np.float32),
-    }
-
-
-def agent_of(network, **changes):
-    settings = {"huber_delta": 1.0, "gradient_norm": 10.0, "target_interval": 2}
-    optimizer = torch.optim.Adam(network.parameters(), lr=changes.pop("learning_rate", 1e-3))
-    return DQNAgent(network, optimizer, **(settings | changes))
-
-
-def ones(size):
-    return np.ones(size, np.float32)
-
-
 def test_priorities_are_those_from_before_the_step():
-    torch.manual_seed(0)
-    agent = agent_of(DuelingNetwork((4,), 2, (16,)))
-    rows = random_batch(8, np.random.default_rng(1))
+    agent, rows = agent_of("dqn"), rows_of("dqn", 8, 1)
     transitions = Transitions.from_batch(rows)
     before = priorities_of(td_errors(agent.online, agent.target, transitions)[0])
     priorities, _ = agent.update(rows, ones(8))
@@ -128,9 +68,7 @@ def test_priorities_are_those_from_before_the_step():
 
 
 def test_repeated_updates_on_terminal_rows_learn_their_rewards():
-    torch.manual_seed(0)
-    agent = agent_of(DuelingNetwork((4,), 2, (64,)), learning_rate=1e-2, target_interval=10)
-    rows = random_batch(16, np.random.default_rng(2))
+    agent, rows = agent_of("dqn", learning_rate=1e-2, target_interval=10), rows_of("dqn", 16, 2)
     rows["discount"][:] = 0.0
     for _ in range(500):
         priorities, metrics = agent.update(rows, ones(16))
@@ -165,11 +103,11 @@ def test_greedy_actions_are_the_best_ones_for_observations_of_any_dtype():
 
 
 def test_epsilon_of_one_acts_at_random_and_of_zero_greedily():
-    policy = DQNPolicy(DuelingNetwork((4,), 2, (16,)))
-    with_bias = np.zeros(parameter_count(policy.network), np.float32)
+    policy = policy_of("dqn")
+    with_bias = np.zeros(policy.parameter_count, np.float32)
     with_bias[-1] = 1.0  # the last action is always the best
     policy.set_parameters(with_bias)
-    generator, observations = np.random.default_rng(0), np.zeros((2, 4), np.float32)
+    generator, observations = np.random.default_rng(0), np.zeros((2, 3), np.float32)
     actions = np.array([policy.act(observations, np.array([0.0, 1.0]), generator) for _ in range(400)])
     assert set(actions[:, 0].tolist()) == {1}
     assert policy.act_greedily(observations).tolist() == [1, 1]

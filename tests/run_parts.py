@@ -1,5 +1,6 @@
-"""A learner's side of a run with something behind it, for the tests of all that stands around it."""
+"""A learner's side of a run with something behind it, and short runs with their records."""
 
+import csv
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +11,28 @@ from replay_tutorial.apex.config import preset
 from replay_tutorial.apex.context import InitialCounters
 from replay_tutorial.apex.parts import make_agent, make_policy
 from replay_tutorial.local.shared_context import make_shared_context
+
+SHORT = {
+    "total_steps": 3_000,
+    "hidden_sizes": (32,),
+    "evaluation_interval": 50,
+    "evaluation_episodes": 5,
+    "record_interval": 20,
+    "confirmation_episodes": 5,
+    "final_episodes": 10,
+    "progress": False,
+}
+
+
+def short(tmp_path, environment="CartPole-v1", **changes):
+    """The settings of a run of a few seconds."""
+    return replace(preset(environment), runs=tmp_path, **(SHORT | changes))
+
+
+def records(path):
+    """The lines of a CSV file."""
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
 
 
 def parts(seed=0, rows=50):

@@ -1,6 +1,5 @@
 """What needs a real Ray, of three nodes on this machine: runs in which nodes die, and `cluster check`."""
 
-import csv
 import json
 import multiprocessing
 import os
@@ -14,13 +13,13 @@ from dataclasses import replace
 
 import pytest
 from cluster_parts import NODE, TIMEOUT_SECONDS, add_node, processes_named
+from run_parts import records, short
 
 pytest.importorskip("ray", reason="needs the extra `cluster`")
 import ray
 
 from replay_tutorial import __version__
 from replay_tutorial.__main__ import main
-from replay_tutorial.apex.config import preset
 from replay_tutorial.apex.runs.engine import ProcessDied
 from replay_tutorial.apex.runs.run import resume, train
 from replay_tutorial.cluster import check, placement, workers
@@ -29,16 +28,6 @@ from replay_tutorial.cluster.connection import ClusterUnavailable, connect
 from replay_tutorial.cluster.engine import ClusterEngine
 from replay_tutorial.cluster.options import ClusterOptions, saved_options
 
-SHORT = {
-    "total_steps": 3_000,
-    "hidden_sizes": (32,),
-    "evaluation_interval": 50,
-    "evaluation_episodes": 5,
-    "record_interval": 20,
-    "confirmation_episodes": 5,
-    "final_episodes": 10,
-    "progress": False,
-}
 CPUS = 4  # of all nodes
 OURS = ("ray::play", "ray::RemoteGateway")
 
@@ -46,15 +35,6 @@ OURS = ("ray::play", "ray::RemoteGateway")
 @pytest.fixture
 def engine(nodes):
     return ClusterEngine(ClusterOptions(nodes.address))
-
-
-def short(tmp_path, environment="CartPole-v1", **changes):
-    return replace(preset(environment), runs=tmp_path, **(SHORT | changes))
-
-
-def records(folder, name="progress.csv"):
-    with (folder / name).open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def test_short_run_is_recorded_as_on_one_machine_and_can_be_resumed_anywhere(engine, tmp_path, monkeypatch):
@@ -65,7 +45,7 @@ def test_short_run_is_recorded_as_on_one_machine_and_can_be_resumed_anywhere(eng
     assert result.end == "budget spent"
     assert result.steps >= 3_000  # by how much depends on how late this process notices
     assert len(result.evaluation.returns) == 10
-    rows = records(result.folder)
+    rows = records(result.folder / "progress.csv")
     assert [int(row["update"]) for row in rows] == list(range(20, result.updates + 1, 20))
     assert {row["hosts"] for row in rows} <= {"", "3"}
     assert rows[-1]["actors"] in ("1", "2")  # it may be over before the second has begun
@@ -90,15 +70,18 @@ def test_run_goes_on_without_an_actor_a_gateway_and_a_node(engine, nodes, tmp_pa
     def ours():
         return set().union(*(processes_named(name, known) for name in OURS))
 
+    def written():
+        return records(next(tmp_path.glob("*/progress.csv")))
+
     def let_die():
-        wait_for(lambda: list(tmp_path.glob("*/progress.csv")) and len(records(run_in(tmp_path))) > 5)
+        wait_for(lambda: list(tmp_path.glob("*/progress.csv")) and len(written()) > 5)
         os.kill(min(processes_named("ray::play")), signal.SIGKILL)
         deaths.append("actor")
-        wait_for(lambda: records(run_in(tmp_path))[-1]["restarts"] == "1")
+        wait_for(lambda: written()[-1]["restarts"] == "1")
         os.kill(min(processes_named("ray::RemoteGateway")), signal.SIGKILL)
         deaths.append("gateway")
-        updates = int(records(run_in(tmp_path))[-1]["update"])
-        wait_for(lambda: int(records(run_in(tmp_path))[-1]["update"]) > updates + 100)
+        updates = int(written()[-1]["update"])
+        wait_for(lambda: int(written()[-1]["update"]) > updates + 100)
         known.update(ours())  # the last node's lose their raylet
         nodes.remove_node(nodes.list_all_nodes()[-1], allow_graceful=False)
         deaths.append("node")
@@ -124,10 +107,6 @@ def test_run_goes_on_without_an_actor_a_gateway_and_a_node(engine, nodes, tmp_pa
     assert result.evaluation.mean > 60  # of ten episodes; a random policy has 22
     ratio = result.updates * config.batch_size / (result.steps - config.replay_start)
     assert ratio == pytest.approx(config.samples_per_insert, rel=0.1)
-
-
-def run_in(folder):
-    return next(folder.iterdir())
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Runs in one process: the same seed makes the same run, and a resumed run is as if it had never stopped."""
 
-import csv
 import json
 import os
 import shutil
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from run_parts import context_of
+from run_parts import records as all_columns
 
 from replay_tutorial.__main__ import main
 from replay_tutorial.agents.evaluation import evaluate
@@ -46,8 +46,7 @@ def short(tmp_path, environment="CartPole-v1", **changes):
 
 def records(path):
     """The lines of a CSV file except the columns of times."""
-    with path.open(newline="") as file:
-        return [{k: v for k, v in row.items() if k not in TIME_COLUMNS} for row in csv.DictReader(file)]
+    return [{k: v for k, v in row.items() if k not in TIME_COLUMNS} for row in all_columns(path)]
 
 
 def bits(state):

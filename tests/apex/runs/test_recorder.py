@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from rich.console import Console
+from run_parts import records
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.custom_scalar.layout_pb2 import Layout
 
@@ -17,11 +18,6 @@ from replay_tutorial.agents.evaluation import Evaluation
 from replay_tutorial.apex.messages import Cluster, Episodes, EvaluationReport, Note, Progress, Saved
 from replay_tutorial.apex.runs.event_file import EventFile
 from replay_tutorial.apex.runs.recorder import Recorder, epsilon_curves, last_seconds, truncate_records
-
-
-def rows(path):
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def test_checkpoint_that_is_not_there_is_told(tmp_path, capsys):
@@ -37,7 +33,7 @@ def test_record_joins_what_learner_and_actors_say(tmp_path):
         recorder.receive(Episodes([60.0], [5], [0], parameters_age=8))
         recorder.restarts = 2
         recorder.receive(Progress(100, 5, {"td_loss": 0.25, "q_values": -3.0, "row_age_p50": 12.0}))
-    (row,) = rows(tmp_path / "progress.csv")
+    (row,) = records(tmp_path / "progress.csv")
     told = {"step": "100", "update": "5", "td_loss": "0.25", "q_values": "-3", "row_age_p50": "12"}
     means = {"episodic_return": "30", "episodic_length": "3", "parameters_age": "7.5", "restarts": "2"}
     assert row | told | means == row
@@ -52,7 +48,7 @@ def test_judgement_has_a_file_of_its_own(tmp_path, capsys):
         recorder.receive(EvaluationReport(300, 13, first, confirmation, solved=False, is_tie=True))
         recorder.receive(Note("by the way"))
     told = [(row["update"], row["mean"], row["min"], row["max"], row["confirmation"]) for row in
-            rows(tmp_path / "evaluations.csv")]  # fmt: skip
+            records(tmp_path / "evaluations.csv")]  # fmt: skip
     assert told == [("5", "2", "1", "3", "6"), ("9", "2", "1", "3", ""), ("13", "2", "1", "3", "6")]
     said = capsys.readouterr().out
     assert said.count("best so far, mean 6.0") == 1
@@ -70,9 +66,9 @@ def test_resumed_record_goes_on_where_it_was_cut(tmp_path):
     with Recorder(tmp_path, 1_000, progress=False, first_step=200) as recorder:
         assert recorder.seconds >= seconds
         recorder.receive(Progress(250, 25, {}))
-    assert [row["update"] for row in rows(path)] == ["10", "20", "25"]
+    assert [row["update"] for row in records(path)] == ["10", "20", "25"]
     assert truncate_records(path, 5) == 0
-    assert rows(path) == []
+    assert records(path) == []
 
 
 def test_record_goes_on_after_a_line_that_was_half_written(tmp_path):
@@ -85,7 +81,7 @@ def test_record_goes_on_after_a_line_that_was_half_written(tmp_path):
     assert truncate_records(path, 20) == 10
     with Recorder(tmp_path, 1_000, progress=False, first_step=200) as recorder:
         recorder.receive(Progress(250, 25, {}))
-    assert [row["update"] for row in rows(path)] == ["10", "25"]
+    assert [row["update"] for row in records(path)] == ["10", "25"]
 
 
 def test_file_has_its_header_at_once_and_one_that_was_left_empty_gets_it(tmp_path):
@@ -98,7 +94,7 @@ def test_file_has_its_header_at_once_and_one_that_was_left_empty_gets_it(tmp_pat
         assert (tmp_path / "evaluations.csv").read_text().startswith("step,update,seconds,")
         assert truncate_records(tmp_path / "evaluations.csv", 20) == 0
         recorder.receive(Progress(10, 1, {}))
-    (row,) = rows(path)
+    (row,) = records(path)
     assert row["update"] == "1"
 
 
@@ -108,7 +104,7 @@ def test_first_rates_after_a_resumption_count_only_what_was_made_since(tmp_path,
     with Recorder(tmp_path, 10**6, progress=False, first_step=200_000, first_update=9_000) as recorder:
         now[0] += 2.0
         recorder.receive(Progress(200_500, 9_030, {}))
-    (row,) = rows(tmp_path / "progress.csv")
+    (row,) = records(tmp_path / "progress.csv")
     assert (row["SPS"], row["UPS"]) == ("250", "15")
 
 
@@ -189,7 +185,7 @@ def test_environments_without_a_curve_count_only_in_the_mean_of_all(tmp_path):
     with Recorder(tmp_path, 1_000, progress=False, exploration=exploration) as recorder:
         recorder.receive(Episodes([8.0] * 16, [1] * 16, list(range(16)), parameters_age=0))
         recorder.receive(Progress(100, 5, {}))
-    (row,) = rows(tmp_path / "progress.csv")
+    (row,) = records(tmp_path / "progress.csv")
     assert row["episodic_return"] == "8"
     scalars = EventAccumulator(str(tmp_path)).Reload().Tags()["scalars"]
     assert sum(name.startswith("returns_by_epsilon/") for name in scalars) == 8
@@ -269,6 +265,5 @@ def test_hosts_and_actors_are_told_also_while_the_learner_waits(tmp_path):
         recorder.receive(Cluster(1, 0, 50))
         assert "0 actors on 1 hosts" in recorder.bar.tasks[0].fields["numbers"]
         recorder.receive(Progress(200, 20, {}))
-    with (tmp_path / "progress.csv").open(newline="") as file:
-        rows = [(row["hosts"], row["actors"], row["rows_lost"]) for row in csv.DictReader(file)]
-    assert rows == [("", "", ""), ("1", "0", "50")]
+    told = [(row["hosts"], row["actors"], row["rows_lost"]) for row in records(tmp_path / "progress.csv")]
+    assert told == [("", "", ""), ("1", "0", "50")]

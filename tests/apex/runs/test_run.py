@@ -1,7 +1,6 @@
 """Whole runs with real processes: what they leave behind, and nothing else, however they end."""
 
 import contextlib
-import csv
 import json
 import multiprocessing
 import os
@@ -18,10 +17,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from places import ROOT
+from run_parts import records, short
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from replay_tutorial.apex import messages
-from replay_tutorial.apex.config import preset
 from replay_tutorial.apex.runs import restart_policy
 from replay_tutorial.apex.runs.checkpoint import complete_checkpoints, load_checkpoint, newest_checkpoint
 from replay_tutorial.apex.runs.engine import ProcessDied
@@ -32,27 +31,8 @@ from replay_tutorial.apex.runs.setup import NothingToDo
 from replay_tutorial.apex.runs.signals import signals_deferred, stop_requests
 from replay_tutorial.local import local_engine, supervisor
 
-SHORT = {
-    "total_steps": 3_000,
-    "hidden_sizes": (32,),
-    "evaluation_interval": 50,
-    "evaluation_episodes": 5,
-    "record_interval": 20,
-    "confirmation_episodes": 5,
-    "final_episodes": 10,
-    "progress": False,
-}
 POLL_SECONDS = 900  # seconds that anything may take on a busy machine
 posix_only = pytest.mark.skipif(os.name != "posix", reason="sessions and signals of POSIX")
-
-
-def short(tmp_path, environment="CartPole-v1", **changes):
-    return replace(preset(environment), runs=tmp_path, **(SHORT | changes))
-
-
-def records(path):
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 @pytest.fixture

@@ -109,9 +109,7 @@ def failure_reason(error: Exception) -> str:
 def with_plain_observations(environment: Environment, is_grid: bool = False) -> Environment:
     """Wrap an environment so that its observations are a flat Box or an image (channels, height, width).
 
-    Args:
-        environment: The environment.
-        is_grid: Whether its observations are small images (height, width, channels), as in MinAtar.
+    With `is_grid`, its observations are small images (height, width, channels), as in MinAtar.
 
     Raises:
         UnsupportedEnvironment: If its observations have no fixed size.

@@ -33,12 +33,7 @@ class Actor:
     """Several environments with their n-step windows, and a copy of the policy.
 
     Each environment corresponds to one actor of the paper: it has its own ε. The schedule is distributed so
-    that each process has exploratory and greedy environments.
-
-    Args:
-        context: Context of the run.
-        number: Number of this actor, from 0.
-        seed: Seed of all random numbers of this actor.
+    that each process has exploratory and greedy environments. Actors are numbered from 0.
     """
 
     def __init__(self, context: Context, number: int, seed: np.random.SeedSequence) -> None:

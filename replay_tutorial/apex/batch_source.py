@@ -92,11 +92,8 @@ class PinnedBatch:
 class Prefetcher:
     """A thread that prefetches batches to a device.
 
-    Args:
-        sample: Samples a batch into the arrays that it is passed, if there are any; returns None if no batch
-            is due.
-        device: Device of the batches.
-        ahead: Maximum number of batches in the queue; the thread holds one more.
+    `sample` samples a batch into the arrays that it is passed, if there are any; it returns None if no batch
+    is due. At most `ahead` batches are in the queue; the thread holds one more.
     """
 
     def __init__(self, sample: Callable[[Arrays], Sample | None], device: str, ahead: int) -> None:

@@ -24,26 +24,15 @@ from replay_tutorial.apex.seeds import RunSeeds
 
 
 class Candidate(NamedTuple):
-    """A snapshot of a policy with its evaluation.
+    """A snapshot of a policy with its evaluation."""
 
-    Attributes:
-        parameters: float32[parameter_count].
-        step: Environment steps when the parameters were pulled.
-        confirmation: The second round of episodes, or the first if there is no second.
-    """
-
-    parameters: NDArray[np.float32]
-    step: int
-    confirmation: Evaluation
+    parameters: NDArray[np.float32]  # float32[parameter_count]
+    step: int  # environment steps when the parameters were pulled
+    confirmation: Evaluation  # the second round of episodes, or the first if there is no second
 
     def solves(self, target: float | None) -> bool:
         """Return whether the lower bound of the mean return reaches the target, if there is one."""
         return target is not None and self.confirmation.lower_bound >= target
-
-
-def never() -> bool:
-    """Return False."""
-    return False
 
 
 class Evaluator:
@@ -66,7 +55,7 @@ class Evaluator:
         solved_at: float | None,
         best: Candidate | None,
         evaluated_update: int,
-        is_stopped: Callable[[], bool] = never,
+        is_stopped: Callable[[], bool] = lambda: False,
     ) -> None:
         self.context = context
         self.keep = keep

@@ -37,7 +37,12 @@ def read_config(arguments: Sequence[str]) -> Config:
     parser = argparse.ArgumentParser(prog=PROGRAM, add_help=False, allow_abbrev=False)
     parser.add_argument("--config", type=Path)
     known, flags = parser.parse_known_args(list(arguments))
-    settings: dict[str, Any] = {} if known.config is None else read_file(known.config)
+    settings: dict[str, Any] = {}
+    if known.config is not None:
+        try:
+            settings = parse_settings(tomllib.loads(known.config.read_text(encoding="utf-8")))
+        except (OSError, TypeError, ValueError) as error:
+            exit_with_error(f"can't read the settings in {known.config}: {error}")
     # First parse only the environment, because its preset provides the defaults of all other options.
     named = settings.pop("environment", Config().environment)
     environment = parse(flags, Config(named)).environment
@@ -51,14 +56,6 @@ def read_config(arguments: Sequence[str]) -> Config:
 def parse(flags: Sequence[str], default: Config) -> Config:
     """Override settings with command-line options."""
     return tyro.cli(Config, prog=PROGRAM, description=DESCRIPTION, args=flags, default=default)
-
-
-def read_file(path: Path) -> dict[str, Any]:
-    """Read a settings file; exit if it can't be read."""
-    try:
-        return parse_settings(tomllib.loads(path.read_text(encoding="utf-8")))
-    except (OSError, TypeError, ValueError) as error:
-        exit_with_error(f"can't read the settings in {path}: {error}")
 
 
 def parse_settings(contents: Mapping[str, Any]) -> dict[str, Any]:

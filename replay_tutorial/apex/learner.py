@@ -25,10 +25,7 @@ from replay_tutorial.apex.runs.checkpoint import Checkpoint, restore_learner
 class Learner:
     """The agent, connected to the replay and the other roles.
 
-    Args:
-        context: Context of the run.
-        agent: The agent.
-        published: Parameters with which the actors start; None publishes those of the agent.
+    The actors start with the parameters in `published`, or with those of the agent if it is None.
     """
 
     def __init__(self, context: Context, agent: Agent, published: Published | None = None) -> None:

@@ -48,11 +48,7 @@ def make_replay(
 ) -> MPPrioritizedReplayBuffer:
     """Create the replay; image observations are stored as frames, each frame once.
 
-    Args:
-        config: Settings of the run.
-        spaces: Spaces of its environment.
-        seed: Seed of the sampler.
-        path: File to store the replay in; None stores it in memory.
+    With `path`, the rows are in that file instead of in memory.
 
     Raises:
         MemoryError: If the replay doesn't fit into memory when it is full.

@@ -39,12 +39,7 @@ class Chunk(NamedTuple):
 
 
 class ChunkFormat:
-    """Packs and unpacks the rows of a run; actor and gateway must use the same settings.
-
-    Args:
-        config: Settings of the run.
-        spaces: Spaces of its environment.
-    """
+    """Packs and unpacks the rows of a run; actor and gateway must use the same settings."""
 
     def __init__(self, config: Config, spaces: Spaces) -> None:
         fields = Fields(n_step_windows(config, spaces).env_dict)
@@ -56,12 +51,7 @@ class ChunkFormat:
         self.dtype = Fields({**with_numbers(fields, layouts).env_dict, **priorities}).dtype
 
     def pack(self, rows: Mapping[str, NDArray[Any]], priorities: NDArray[np.float32]) -> Chunk:
-        """Copy rows into a chunk.
-
-        Args:
-            rows: Field → array, [rows, ...].
-            priorities: Initial priorities, float32[rows].
-        """
+        """Copy rows, field → array [rows, ...], and their priorities, float32[rows], into a chunk."""
         columns, frames = {**rows, PRIORITIES: priorities}, NO_FRAMES
         if self.layout is not None:
             numbers, frames = self._number(self.layout, rows)

@@ -36,11 +36,7 @@ def make_engine(options: ClusterOptions | None) -> "Engine | None":
 def cluster(arguments: Sequence[str]) -> int:
     """Check a cluster before a run, or print a file that starts one.
 
-    Args:
-        arguments: The arguments after `cluster`.
-
-    Returns:
-        The exit status: 0; 1 if a run with this number of actors would fail; 2 if there is no such cluster.
+    The exit status is 1 if a run with this number of actors would fail, and 2 if there is no such cluster.
     """
     what = "Check a cluster before a run, or print a file that starts one."
     parser = argparse.ArgumentParser(prog="python -m replay_tutorial cluster", description=what)

@@ -33,9 +33,6 @@ class ClusterEngine(Engine):
 
     Ray is imported only when the engine connects, because some of Ray's settings must be set before the
     import.
-
-    Args:
-        options: Which cluster to use, and how.
     """
 
     def __init__(self, options: ClusterOptions) -> None:

@@ -62,12 +62,9 @@ class PendingReports(NamedTuple):
 
 
 class Gateway:
-    """Inserts chunks into the replay and replies to actors.
+    """Inserts chunks into the replay in shared memory and replies to actors.
 
-    Args:
-        context: Context of the run, in shared memory.
-        limiter: The limiter of its replay.
-        share: Makes parameters available to other hosts.
+    `limiter` is that of the replay; `share` makes parameters available to other hosts.
     """
 
     def __init__(self, context: Context, limiter: SamplesPerInsert, share: Share) -> None:

@@ -38,15 +38,7 @@ class ActorTask(NamedTuple):
 
 
 def play(task: ActorTask, gateways: Sequence[Any]) -> None:
-    """Act until the run is over.
-
-    Args:
-        task: The actor to run.
-        gateways: Ray's handles of the gateways.
-
-    Raises:
-        SourcesDiffer: If this host has another version of the package.
-    """
+    """Act until the run is over; raise SourcesDiffer if this host has another version of the package."""
     if digest_of_sources() != task.sources:
         raise SourcesDiffer(
             f"{socket.gethostname()} has a different version of replay_tutorial from the learner's host. "

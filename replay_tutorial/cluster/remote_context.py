@@ -27,11 +27,7 @@ Fetch = Callable[[Any], NDArray[np.float32] | None]
 class RemoteReplay:
     """Collects rows for some milliseconds and sends them in one chunk, because each call has a fixed cost.
 
-    Args:
-        link: The link to the gateways.
-        chunk_format: The chunk format of the run.
-        most_rows: Maximum rows of a chunk of several inserts; the limiter admits either all of a chunk or
-            none.
+    A chunk of several inserts has at most `most_rows`, because the limiter admits all of a chunk or none.
     """
 
     def __init__(self, link: ActorLink, chunk_format: ChunkFormat, most_rows: int) -> None:
@@ -102,14 +98,7 @@ class RemoteStatus:
 
 
 def remote_context(config: Config, spaces: Spaces, link: ActorLink, fetch: Fetch) -> Context:
-    """Return the context of an actor on another host.
-
-    Args:
-        config: Settings of the run.
-        spaces: Spaces of its environment.
-        link: The link to the gateways.
-        fetch: Resolves the references in replies.
-    """
+    """Return the context of an actor on another host; `fetch` resolves the references in replies."""
     status = RemoteStatus(link)
     return Context(
         config,

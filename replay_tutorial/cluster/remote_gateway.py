@@ -21,11 +21,10 @@ CODE_ERRORS = (RayTaskError, UnserializableException)
 
 
 class RemoteGateway(Gateway):
-    """A gateway in its own process.
+    """A gateway in its own process, from the context and limiter that `pack` returned.
 
-    Args:
-        packed: Its context and limiter, as `pack` returned them. Ray restarts an actor only if its arguments
-            take at most 100 kB, and the spaces of images are larger; packed they take 3 kB.
+    Ray restarts an actor only if its arguments take at most 100 kB, and the spaces of images are larger;
+    packed they take 3 kB.
     """
 
     def __init__(self, packed: bytes) -> None:

@@ -31,38 +31,31 @@ class LocalEngine(Engine):
         return run(setup, recorder, stop)
 
 
-def start_learner(setup: RunSetup, _: int, messages: Connection) -> Start:
-    """Return the function and arguments of the learner process."""
-    checkpoint = None if setup.checkpoint is None else setup.checkpoint.path
-    arguments = (setup.seeds.network, setup.folder.path, checkpoint)
-    return run_worker, (messages, setup.context, learn_and_save, *arguments)
-
-
-def start_evaluator(setup: RunSetup, _: int, messages: Connection) -> Start:
-    """Return the function and arguments of the evaluator process."""
-    arguments = (setup.folder, setup.solved_at, setup.best, setup.evaluated_update)
-    return run_worker, (messages, setup.context, evaluate, *arguments)
-
-
-def start_actor(setup: RunSetup, number: int, restart_count: int, messages: Connection) -> Start:
-    """Return the function and arguments of an actor process; the seed differs after each restart."""
-    seed = setup.seeds.actor(number, setup.initial_counters.update, restart_count)
-    return run_worker, (messages, setup.context, act, number, seed)
-
-
 def central_roles(setup: RunSetup) -> list[Role]:
     """Return the learner and the evaluator, which run on the host of the replay."""
-    return [
-        Role("learner", partial(start_learner, setup)),
-        Role("evaluator", partial(start_evaluator, setup)),
-    ]
+
+    def start_learner(_: int, messages: Connection) -> Start:
+        checkpoint = None if setup.checkpoint is None else setup.checkpoint.path
+        arguments = (setup.seeds.network, setup.folder.path, checkpoint)
+        return run_worker, (messages, setup.context, learn_and_save, *arguments)
+
+    def start_evaluator(_: int, messages: Connection) -> Start:
+        arguments = (setup.folder, setup.solved_at, setup.best, setup.evaluated_update)
+        return run_worker, (messages, setup.context, evaluate, *arguments)
+
+    return [Role("learner", start_learner), Role("evaluator", start_evaluator)]
 
 
 def roles(setup: RunSetup) -> list[Role]:
     """Return all roles of a run."""
+
+    def start_actor(number: int, restart_count: int, messages: Connection) -> Start:
+        seed = setup.seeds.actor(number, setup.initial_counters.update, restart_count)
+        return run_worker, (messages, setup.context, act, number, seed)
+
     config = setup.context.config
     actors = [
-        Role(f"actor {number}", partial(start_actor, setup, number), max_failures=config.restart_limit)
+        Role(f"actor {number}", partial(start_actor, number), max_failures=config.restart_limit)
         for number in range(config.actors)
     ]
     learner, evaluator = central_roles(setup)
@@ -70,10 +63,6 @@ def roles(setup: RunSetup) -> list[Role]:
 
 
 def run_parallel(setup: RunSetup, recorder: Recorder, stop: StopRequest) -> End:
-    """Run until the environment is solved, `total_steps` is reached, or a stop is requested.
-
-    Raises:
-        ProcessDied: As for `Engine.run`. Unless the learner itself died, it has written a last checkpoint.
-    """
+    """Run the roles as processes; see `Engine.run`."""
     with Supervisor(roles(setup), setup.context.stop.request) as supervisor:
         return watch(setup, supervisor, recorder, stop)

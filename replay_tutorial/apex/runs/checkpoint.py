@@ -46,31 +46,18 @@ class DamagedCheckpoint(DamagedFile):
 
 
 class Checkpoint(NamedTuple):
-    """A checkpoint that has been read, without the replay's rows.
+    """A checkpoint that has been read, without the replay's rows."""
 
-    Attributes:
-        path: Folder of the checkpoint.
-        has_replay: Whether it contains the replay.
-        step: Rows inserted so far.
-        samples: Rows sampled so far.
-        update: Updates made so far.
-        serial: With `actors=0`, the state of actor, evaluator and recorder; else None.
-        agent: State of the agent.
-        published: The parameters published last.
-        random: State of torch's global generator.
-        damaged: Messages about newer checkpoints that can't be read.
-    """
-
-    path: Path
+    path: Path  # its folder
     has_replay: bool
-    step: int
-    samples: int
-    update: int
-    serial: dict[str, Any] | None
-    agent: dict[str, Any]
-    published: Published
-    random: torch.Tensor
-    damaged: tuple[str, ...] = ()
+    step: int  # rows inserted so far
+    samples: int  # rows sampled so far
+    update: int  # updates made so far
+    serial: dict[str, Any] | None  # with `actors=0`, the state of actor, evaluator and recorder
+    agent: dict[str, Any]  # state of the agent
+    published: Published  # the parameters published last
+    random: torch.Tensor  # state of torch's global generator
+    damaged: tuple[str, ...] = ()  # messages about newer checkpoints that can't be read
 
 
 def save_checkpoint(
@@ -78,15 +65,14 @@ def save_checkpoint(
 ) -> Saved:
     """Write a checkpoint into a run's folder, and remove the oldest one.
 
+    The calling process must be the replay's sampler. If the checkpoint can't be written, the error is
+    returned, and older checkpoints are kept.
+
     Args:
         folder: Folder of the run.
-        context: Context of the run; the calling process must be the replay's sampler.
+        context: Context of the run.
         agent: The agent.
         serial: With `actors=0`, the state of the other roles: JSON, and arrays under the key "arrays".
-
-    Returns:
-        The step of the checkpoint and, if the checkpoint could not be written, the error. In that case, older
-            checkpoints are kept.
     """
     step = context.counters.steps
     checkpoints = folder / "checkpoints"
@@ -167,10 +153,7 @@ def remove_old(folder: Path) -> None:
 def load_checkpoint(path: Path, rows: bool = True) -> Checkpoint:
     """Read a checkpoint, without the rows of the replay.
 
-    Args:
-        path: Folder of the checkpoint.
-        rows: Whether to verify the checksum of the rows; the learner skips it, because the parent has just
-            verified it.
+    Without `rows`, their checksum isn't verified: the learner skips it, because the parent has just done it.
 
     Raises:
         DamagedCheckpoint: If a file is missing or can't be read.
@@ -201,12 +184,7 @@ def load_checkpoint(path: Path, rows: bool = True) -> Checkpoint:
 
 
 def check_manifest(path: Path, rows: bool) -> None:
-    """Verify the checksums of a checkpoint's files.
-
-    Raises:
-        ValueError: If a file has changed.
-        OSError: If a file is missing.
-    """
+    """Raise ValueError if a file of a checkpoint has changed, or OSError if one is missing."""
     for name, checksum in read_json(path / "manifest.json").items():
         if (rows or name != ROWS) and checksum_of(path / name) != checksum:
             raise ValueError(f"{name} has changed since it was written")
@@ -253,10 +231,7 @@ def newest_checkpoint(folder: Path) -> Checkpoint:
 
 
 def restore_learner(checkpoint: Checkpoint, agent: Agent, replay: Replay) -> Published:
-    """Load a checkpoint into the agent and, if it contains rows, into the replay.
-
-    Returns:
-        The parameters published last.
+    """Load a checkpoint into the agent and the replay, and return the parameters published last.
 
     Raises:
         DamagedCheckpoint: If a part doesn't match this run, or a checksum is wrong.

@@ -32,12 +32,6 @@ class Engine(Protocol):
     ) -> Context:
         """Allocate everything that the roles share.
 
-        Args:
-            config: The settings.
-            spaces: Spaces of the environment.
-            parameter_count: Number of parameters of the policy.
-            initial_counters: The counters at the start of the run.
-
         Raises:
             MemoryError: If the replay doesn't fit into memory when it is full.
         """
@@ -60,10 +54,7 @@ def local_engine() -> Engine:
 class ProcessDied(RuntimeError):
     """A process of the run ended unexpectedly; the message states why.
 
-    Args:
-        reason: The message.
-        resumable: Whether the run can be resumed from its newest checkpoint; if not, `reason` states the
-            remedy.
+    If the run isn't `resumable` from its newest checkpoint, the message states the remedy.
     """
 
     def __init__(self, reason: str, resumable: bool = True) -> None:

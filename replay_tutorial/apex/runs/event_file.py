@@ -6,7 +6,8 @@ are supported, and one chart that shows several of them.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-# (TensorBoard has no annotations, and only this file uses it)
+# pyright: reportAttributeAccessIssue=false
+# (TensorBoard has no annotations, and only this file uses it; its messages are generated at import)
 
 import os
 import socket
@@ -21,12 +22,6 @@ from tensorboard.plugins.custom_scalar.metadata import CONFIG_SUMMARY_TAG, creat
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from replay_tutorial.buffers.atomic_file import with_path
-
-messages: Any = event_pb2  # generated at import, so type checkers can't see its contents
-summaries: Any = summary_pb2
-tensors: Any = tensor_pb2
-types: Any = types_pb2
-layouts: Any = layout_pb2
 
 
 class EventFile:
@@ -47,35 +42,29 @@ class EventFile:
         self._writer = RecordWriter(self.file)
         self._write(file_version="brain.Event:2")
         if first_step is not None:
-            start = messages.SessionLog(status=messages.SessionLog.START)
+            start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
             self._write(step=first_step, session_log=start)
 
     def add(self, step: int, values: Mapping[str, float | None]) -> None:
         """Write a step's values, keyed by name; None values are omitted."""
-        values_of_step = [
-            summaries.Summary.Value(tag=name, simple_value=value)
-            for name, value in values.items()
-            if value is not None
-        ]
-        self._write(step=step, summary=summaries.Summary(value=values_of_step))
+        told = {name: value for name, value in values.items() if value is not None}
+        scalars = [summary_pb2.Summary.Value(tag=name, simple_value=value) for name, value in told.items()]
+        self._write(step=step, summary=summary_pb2.Summary(value=scalars))
 
     def set_chart(self, title: str, names: Sequence[str]) -> None:
         """Show several scalars in one chart on TensorBoard's tab Custom Scalars; call it at most once.
 
         The chart contains the scalars whose names begin with one of `names`, which are regular expressions.
         """
-        lines = layouts.MultilineChartContent(tag=names)
-        category = layouts.Category(title=title, chart=[layouts.Chart(title=title, multiline=lines)])
-        layout = layouts.Layout(category=[category]).SerializeToString()
-        value = summaries.Summary.Value(
-            tag=CONFIG_SUMMARY_TAG,
-            metadata=create_summary_metadata(),
-            tensor=tensors.TensorProto(dtype=types.DT_STRING, string_val=[layout]),
-        )
-        self._write(summary=summaries.Summary(value=[value]))
+        lines = layout_pb2.MultilineChartContent(tag=names)
+        category = layout_pb2.Category(title=title, chart=[layout_pb2.Chart(title=title, multiline=lines)])
+        layout = layout_pb2.Layout(category=[category]).SerializeToString()
+        tensor = tensor_pb2.TensorProto(dtype=types_pb2.DT_STRING, string_val=[layout])
+        value = {"tag": CONFIG_SUMMARY_TAG, "metadata": create_summary_metadata(), "tensor": tensor}
+        self._write(summary=summary_pb2.Summary(value=[summary_pb2.Summary.Value(**value)]))
 
     def _write(self, **contents: Any) -> None:
-        event = messages.Event(wall_time=time.time(), **contents)
+        event: Any = event_pb2.Event(wall_time=time.time(), **contents)
         try:
             self._writer.write(event.SerializeToString())
         except OSError as error:

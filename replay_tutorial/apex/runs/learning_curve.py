@@ -23,12 +23,6 @@ POINTS = 200  # points per mean curve
 RESAMPLES = 2_000  # bootstrap resamples of the runs, per band
 
 
-def read_curve(path: Path, column: str) -> tuple[list[float], list[float]]:
-    """Return the steps and the values of one column of a CSV file, without the rows in which it is empty."""
-    steps, values = read_columns(path, {"step": float, column: float})
-    return steps, values
-
-
 def draw_curves(runs: Sequence[Path], output: Path) -> Path:
     """Plot the learning curves of several runs in one figure.
 
@@ -85,15 +79,15 @@ def environment_and_agent(run: Path) -> tuple[str, str]:
 
 def draw_run(axes: Axes, run: Path, name: str, color: str) -> None:
     """Draw one run: the returns of its actors and of its evaluations."""
-    steps, returns = read_curve(run / "progress.csv", "episodic_return")
+    steps, returns = read_columns(run / "progress.csv", {"step": float, "episodic_return": float})
     axes.plot(steps, returns, color=color, alpha=0.35, linewidth=1, label=f"actors{name}")
-    steps, returns = read_curve(run / "evaluations.csv", "mean")
+    steps, returns = read_columns(run / "evaluations.csv", {"step": float, "mean": float})
     axes.plot(steps, returns, color=color, marker="o", markersize=3, label=f"evaluation{name}")
 
 
 def draw_group(axes: Axes, name: str, runs: Sequence[Path], color: str) -> None:
     """Draw the evaluations of several runs: a thin line for each, their mean and its band."""
-    curves = [read_curve(run / "evaluations.csv", "mean") for run in runs]
+    curves = [read_columns(run / "evaluations.csv", {"step": float, "mean": float}) for run in runs]
     curves = [(steps, returns) for steps, returns in curves if steps]
     for steps, returns in curves:
         axes.plot(steps, returns, color=color, alpha=0.25, linewidth=1)
@@ -108,13 +102,10 @@ def draw_group(axes: Axes, name: str, runs: Sequence[Path], color: str) -> None:
 def on_common_steps(
     curves: Sequence[tuple[Sequence[float], Sequence[float]]],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Interpolate all curves at the same steps.
+    """Return common steps, float64[POINTS], and all curves at these steps, float64[curves, POINTS].
 
     The steps start where the last curve starts. A curve that ends earlier than others keeps its last value,
     because its run was solved.
-
-    Returns:
-        The steps, float64[POINTS], and the values, float64[curves, POINTS].
     """
     first = max(steps[0] for steps, _ in curves)
     last = max(steps[-1] for steps, _ in curves)
@@ -123,14 +114,7 @@ def on_common_steps(
 
 
 def band_of_the_mean(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the 95% bootstrap interval of the mean over the first axis.
-
-    Args:
-        values: float64[curves, points].
-
-    Returns:
-        Lower and upper end, each float64[points].
-    """
+    """Return the 95% bootstrap interval, two float64[points], of the mean of float64[curves, points]."""
     generator = np.random.default_rng(0)  # fixed, so that the figure is reproducible
     seeds = generator.integers(len(values), size=(RESAMPLES, len(values)))
     means = np.array([values[resample].mean(axis=0) for resample in seeds])  # float64[RESAMPLES, points]

@@ -17,37 +17,24 @@ STABLE_SECONDS = 60.0  # a process that has run this long resets pause and failu
 class RestartPolicy:
     """Decides when one role is restarted.
 
-    Attributes:
-        starts: Number of processes started so far.
-        due: Time of the next start, as in `time.monotonic`; None while a process runs.
-        is_running: Whether the newest process has reported and has not ended.
-        restarts: Number of restarted processes that have reported.
+    Args:
+        name: Name of the role, for error messages.
+        max_failures: Number of failures in a row that ends the run; None if the first failure ends it.
     """
 
     def __init__(self, name: str, max_failures: int | None) -> None:
-        """Create a policy for a role that has not been started.
-
-        Args:
-            name: Name of the role, for error messages.
-            max_failures: Number of failures in a row that ends the run; None if the first failure ends it.
-        """
         self.name = name
         self.max_failures = max_failures
-        self.starts = 0
-        self.due: float | None = None
-        self.is_running = False
-        self.restarts = 0
+        self.starts = 0  # processes started so far
+        self.due: float | None = None  # time.monotonic() of the next start; None while a process runs
+        self.is_running = False  # whether the newest process has reported and has not ended
+        self.restarts = 0  # restarted processes that have reported
         self._first_report = 0.0  # time of the newest process's first report
         self._short_runs = 0  # consecutive processes that ended early
         self._failures_in_a_row = 0  # those of them that count towards max_failures
 
     def record_start(self, is_pending: bool = False) -> None:
-        """Record that a process starts now.
-
-        Args:
-            is_pending: Whether the process must first be scheduled; its running time then counts from its
-                first report.
-        """
+        """Record that a process starts now; if it is pending, its time counts from its first report."""
         self.due = None
         self.starts += 1
         if not is_pending:

@@ -157,10 +157,7 @@ class RunFolder:
             raise DamagedFile(f"{reason} {POLICY_REMEDY}") from None
 
     def load_policy(self) -> tuple[Policy, int]:
-        """Read the selected policy.
-
-        Returns:
-            The policy, ready to act, and the environment step at which it was selected.
+        """Return the selected policy, ready to act, and the environment step at which it was selected.
 
         Raises:
             FileNotFoundError: If the run ended before it selected a policy.
@@ -219,26 +216,19 @@ def lock_run(run: Path) -> Generator[None]:
     """
     # The file is never removed: otherwise, two processes could lock different files.
     with (run / "run.lock").open("ab") as file:
-        if not try_lock(file.fileno()):
+        try:
+            if sys.platform == "win32":
+                msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+            else:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):  # on POSIX and on Windows
             raise RunInUse(
                 f"{run} is being trained by another process. Wait until that process ends, or stop it with "
                 "Ctrl-C; then resume the run."
-            )
+            ) from None
+        except OSError:  # some network file systems have no locks
+            pass
         yield
-
-
-def try_lock(handle: int) -> bool:
-    """Lock an open file until it is closed; return False if another process holds the lock."""
-    try:
-        if sys.platform == "win32":
-            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
-        else:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):  # on POSIX and on Windows
-        return False
-    except OSError:  # some network file systems have no locks
-        return True
-    return True
 
 
 def write_tensors(path: Path, contents: dict[str, Any]) -> None:

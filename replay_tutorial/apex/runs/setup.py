@@ -33,29 +33,18 @@ class NothingToDo(ValueError):
 
 @dataclass(frozen=True)
 class RunSetup:
-    """Everything that an engine needs to start a run.
-
-    Attributes:
-        folder: The run's folder.
-        context: Context of the run.
-        initial_counters: The counters at the start: zeros, or those of the checkpoint.
-        seeds: The seed of each part.
-        policy: The policy for the final evaluation.
-        solved_at: The target for the mean return, if there is one.
-        checkpoint: The checkpoint to resume from, if any.
-        best: The best policy before the run was resumed, if any.
-        evaluated_update: The last update whose parameters were evaluated before the run was resumed.
-    """
+    """Everything that an engine needs to start a run."""
 
     folder: RunFolder
     context: Context
-    initial_counters: InitialCounters
+    initial_counters: InitialCounters  # zeros, or those of the checkpoint
     seeds: RunSeeds
-    policy: Policy
-    solved_at: float | None
+    policy: Policy  # for the final evaluation
+    solved_at: float | None  # the target for the mean return, if there is one
+    # Of a run that is resumed:
     checkpoint: Checkpoint | None = None
-    best: Candidate | None = None
-    evaluated_update: int = 0
+    best: Candidate | None = None  # the best policy so far
+    evaluated_update: int = 0  # the last update whose parameters were evaluated
 
 
 def new_setup(config: Config, make_context: MakeContext) -> RunSetup:
@@ -84,11 +73,7 @@ def resumed_setup(folder: RunFolder, config: Config, make_context: MakeContext) 
     """Prepare to resume a run from its newest checkpoint, and remove records after the checkpoint.
 
     The folder is changed only after all checks, so it is unchanged if one of the exceptions below is raised.
-
-    Args:
-        folder: The run's folder.
-        config: The run's settings, possibly with more steps, a higher target or another device.
-        make_context: The engine's `make_context`.
+    The settings may have more steps, a higher target or another device.
 
     Raises:
         DamagedCheckpoint: If no checkpoint can be read.

@@ -30,11 +30,7 @@ class StopRequest:
         self.received = False
 
     def __call__(self, number: int, _: FrameType | None) -> None:
-        """Set the flag at the first signal; raise an exception at the second.
-
-        Raises:
-            KeyboardInterrupt: At the second signal.
-        """
+        """Set the flag at the first signal; raise KeyboardInterrupt at the second."""
         if number == HANGUP:
             leave_terminal()
         if self.received:
@@ -109,21 +105,13 @@ class TerminalOutput:
         return getattr(self._file, name)
 
     def write(self, text: str) -> int:
-        """Write text.
-
-        Raises:
-            OSError: If the write fails although the terminal is open.
-        """
+        """Write text; raise OSError if that fails although the terminal is open."""
         with self._terminal_may_be_gone():
             self._file.write(text)
         return len(text)
 
     def flush(self) -> None:
-        """Flush the buffer.
-
-        Raises:
-            OSError: If the write fails although the terminal is open.
-        """
+        """Flush the buffer; raise OSError if that fails although the terminal is open."""
         with self._terminal_may_be_gone():
             self._file.flush()
 

@@ -109,10 +109,8 @@ def failure_reason(error: Exception) -> str:
 def with_plain_observations(environment: Environment, is_grid: bool = False) -> Environment:
     """Wrap an environment so that its observations are a flat Box or an image (channels, height, width).
 
-    With `is_grid`, its observations are small images (height, width, channels), as in MinAtar.
-
-    Raises:
-        UnsupportedEnvironment: If its observations have no fixed size.
+    With `is_grid`, its observations are small images (height, width, channels), as in MinAtar. Raise
+    UnsupportedEnvironment if they have no fixed size.
     """
     space: Any = environment.observation_space
     if not space.is_np_flattenable:
@@ -140,8 +138,7 @@ def channels_first(image: NDArray[Any]) -> NDArray[Any]:
 def with_plain_actions(environment: Environment) -> Environment:
     """Wrap an environment so that its actions are 0, 1, 2, ... or a vector in [-1, 1].
 
-    Raises:
-        UnsupportedEnvironment: If its actions are of another type, or unbounded.
+    Raise UnsupportedEnvironment if its actions are of another type, or unbounded.
     """
     space: Any = environment.action_space
     if isinstance(space, Discrete):

@@ -138,14 +138,12 @@ class Actor:
 
     def fold(self) -> Rows | None:
         """Return the n-step rows that the new steps complete, or None if there are none."""
-        parts: list[Rows] = []
-        for number in range(len(self.environments)):
-            rows = self.windows.add(number, **{name: steps[:, number] for name, steps in self.steps.items()})
-            if rows is not None:
-                parts.append(rows)
-        if not parts:
-            return None
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        added = (
+            self.windows.add(number, **{name: steps[:, number] for name, steps in self.steps.items()})
+            for number in range(len(self.environments))
+        )
+        parts = [rows for rows in added if rows is not None]
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]} if parts else None
 
     def send(self, rows: Rows) -> None:
         """Insert rows with their initial priorities; block until they are accepted or the run is stopped."""

@@ -188,12 +188,5 @@ POSITIVE = (
 
 
 def preset(environment: str) -> Config:
-    """Return the settings for an environment.
-
-    Args:
-        environment: ID of the gymnasium environment.
-
-    Returns:
-        Its preset if there is one, else the defaults.
-    """
+    """Return the settings for a gymnasium environment: its preset if there is one, else the defaults."""
     return replace(Config(environment=environment), **overrides_for(environment))

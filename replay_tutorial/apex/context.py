@@ -68,31 +68,19 @@ class Replay(Protocol):
         ...
 
     def insert(self, rows: Mapping[str, Any], priorities: NDArray[np.float32], timeout: float) -> bool:
-        """Insert n-step rows as soon as the limiter allows.
+        """Insert n-step rows, field → [rows, ...], with initial priorities, float32[rows].
 
-        Args:
-            rows: Field → array, [rows, ...].
-            priorities: Initial priorities, float32[rows].
-            timeout: Maximum seconds to wait.
-
-        Returns:
-            Whether the rows were inserted.
+        Wait up to `timeout` seconds until the limiter allows it; return whether the rows were inserted.
         """
         ...
 
     def sample(
         self, batch_size: int, beta: float, timeout: float, out: Mapping[str, NDArray[Any]] | None = None
     ) -> Sample | None:
-        """Sample a batch as soon as the limiter allows.
+        """Sample a batch, with importance weights of the exponent `beta`.
 
-        Args:
-            batch_size: Number of rows, B.
-            beta: Exponent of the importance weights.
-            timeout: Maximum seconds to wait.
-            out: Field → array to write that field into.
-
-        Returns:
-            The batch, or None on timeout.
+        Wait up to `timeout` seconds until the limiter allows it; return None if it doesn't. Fields in `out`
+        are written into its arrays.
         """
         ...
 

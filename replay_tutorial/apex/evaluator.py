@@ -38,14 +38,9 @@ class Candidate(NamedTuple):
 class Evaluator:
     """Evaluates policies and keeps the best one.
 
-    Args:
-        context: Context of the run.
-        keep: Called with each candidate that is the best so far.
-        solved_at: Target for the lower bound of the mean return, if there is one.
-        best: The best policy so far, if the run is resumed.
-        evaluated_update: The last update whose parameters were evaluated.
-        is_stopped: Called before each step of an evaluation; if it returns True, the evaluation raises
-            `EvaluationStopped`.
+    `keep` is called with each candidate that is the best so far, and `is_stopped` before each step of an
+    evaluation; if it returns True, the evaluation raises `EvaluationStopped`. In a resumed run, `best` is the
+    best policy so far, and `evaluated_update` the last update whose parameters were evaluated.
     """
 
     def __init__(
@@ -75,13 +70,8 @@ class Evaluator:
     def evaluate_if_due(self, last: bool = False) -> None:
         """Evaluate the newest policy if an evaluation is due.
 
-        An evaluation is due `evaluation_interval` updates after the policy that was evaluated last.
-
-        Args:
-            last: Evaluate the policy even if no evaluation is due, unless it has already been evaluated.
-
-        Raises:
-            EvaluationStopped: If the evaluation was stopped; the next call repeats it.
+        It is due `evaluation_interval` updates after the policy that was evaluated last; with `last`, for any
+        policy that has not been evaluated. After EvaluationStopped, the next call repeats the evaluation.
         """
         known = 0 if self.newest is None else self.newest.version
         self.newest = self.context.parameters.pull(known) or self.newest

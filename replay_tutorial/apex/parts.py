@@ -21,11 +21,7 @@ from replay_tutorial.apex.config import Config
 
 
 def agent_name(config: Config, spaces: Spaces) -> Literal["dqn", "dpg"]:
-    """Return the agent to train: the requested one, or else the one that fits the action space.
-
-    Raises:
-        UnsupportedEnvironment: If the requested agent doesn't support the action space.
-    """
+    """Return the agent that fits the action space; raise UnsupportedEnvironment if another was requested."""
     fitting = "dpg" if spaces.is_continuous else "dqn"
     if config.agent not in (None, fitting):
         raise UnsupportedEnvironment(
@@ -69,11 +65,7 @@ def make_policy(config: Config, spaces: Spaces) -> Policy:
 
 
 def dueling_network(config: Config, spaces: Spaces) -> DuelingNetwork:
-    """Return DQN's network, for the agent or the policy.
-
-    Raises:
-        UnsupportedEnvironment: If the environment's images are too small for the convolutions.
-    """
+    """Return DQN's network; raise UnsupportedEnvironment if images are too small for the convolutions."""
     shape, actions = spaces.observation_shape, spaces.action_count
     if len(shape) == 3:
         side = min(shape[1:])  # pixels, of the images and then of each layer's output

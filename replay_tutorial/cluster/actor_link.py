@@ -37,13 +37,10 @@ class Call(NamedTuple):
 
 
 class ActorLink:
-    """Sends an actor's chunks, and keeps the newest reply.
+    """Sends an actor's chunks, and keeps the newest reply; actors start with different gateways.
 
-    Args:
-        gateways: For each gateway, a function that calls it.
-        actor: Number of the actor; actors start with different gateways.
-        restart_count: Number of times that this actor has been restarted.
-        is_lost: Returns whether an exception means that the call was lost, not that it failed.
+    `gateways` has a function for each gateway that calls it. `is_lost` returns whether an exception means
+    that the call was lost, not that it failed.
     """
 
     def __init__(
@@ -58,8 +55,9 @@ class ActorLink:
         self.is_lost = is_lost
         self.turn = actor  # modulo the number of gateways, it selects one; a loss increments it
         self.gateway_replied = False  # whether the gateway has replied in this turn
-        self.stopped = False
+        # From the last replies, under the names of `RunCounters` and `StopFlag`:
         self.updates = 0
+        self.requested = False
         self.version = 0  # of the actor's parameters
         self.newest: ParametersReference | None = None  # newer parameters, not fetched yet
         self.rows_lost = 0
@@ -71,11 +69,7 @@ class ActorLink:
         self._last_call = -POLL_SECONDS
 
     def has_room(self, timeout: float) -> bool:
-        """Wait up to `timeout` seconds until another chunk may be sent; return whether it may.
-
-        Raises:
-            Exception: The exception of a call that failed.
-        """
+        """Wait up to `timeout` seconds until another chunk may be sent; return whether it may."""
         deadline = time.monotonic() + timeout
         while True:
             self.pump()
@@ -95,8 +89,7 @@ class ActorLink:
     def pump(self) -> None:
         """Handle the replies that have arrived, and make the calls that are due.
 
-        Raises:
-            Exception: The exception of a call that failed.
+        `pump`, and `has_room` and `send`, which call it, raise the exception of a call that failed.
         """
         now = time.monotonic()
         for call in list(self._in_flight):
@@ -136,7 +129,7 @@ class ActorLink:
             return self._drop(call)
         reply = call.answer.result()
         self.gateway_replied |= call.turn == self.turn
-        self.stopped |= reply.stopped
+        self.requested |= reply.stopped
         self.updates = max(self.updates, reply.updates)
         known = self.version if self.newest is None else self.newest.version
         if reply.newest is not None and reply.newest.version > known:

@@ -126,11 +126,8 @@ def find_warnings(hosts: list[Host]) -> list[str]:
 def find_problems(hosts: list[Host], actors: int, free: float, options: ClusterOptions) -> list[str]:
     """Return the problems that would stop a run, as lines to print with their remedies.
 
-    Args:
-        hosts: The result of `inspect_hosts`; the first one is this host.
-        actors: Number of actors of the run; with 0, only the versions are compared.
-        free: Number of CPUs not in use.
-        options: Resources of an actor.
+    `hosts` is the result of `inspect_hosts`, and `free` the number of CPUs not in use. With no actors, only
+    the versions are compared.
     """
     here = installed_here()
     problems = [f"{host.name} did not respond: {host.error}" for host in hosts if host.error]

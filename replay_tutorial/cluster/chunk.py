@@ -62,12 +62,9 @@ class ChunkFormat:
         return Chunk(records, frames)
 
     def unpack(self, chunk: Chunk) -> tuple[dict[str, NDArray[Any]], NDArray[np.float32]]:
-        """Return the rows and priorities of a chunk.
+        """Return the rows and priorities of a chunk; images are valid until the next call.
 
-        Images are valid until the next call, which reuses their memory.
-
-        Raises:
-            ValueError: If the chunk has another format, or refers to a frame that it doesn't contain.
+        Raise ValueError if the chunk has another format, or refers to a frame that it doesn't contain.
         """
         records, frames = chunk
         if records.dtype != self.dtype or records.ndim != 1:

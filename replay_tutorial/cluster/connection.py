@@ -42,15 +42,10 @@ class ClusterUnavailable(OSError):
 
 
 def connect(address: str, cpus: float) -> bool:
-    """Connect this process to a cluster, or start one on this machine.
+    """Connect this process to a cluster, or start one on this machine with at least `cpus` CPUs.
 
-    Args:
-        address: `auto`, `local` or host:port.
-        cpus: Minimum number of CPUs of a local cluster.
-
-    Returns:
-        False if this process was already connected; it then stays connected to the same cluster, whatever
-            `address` is.
+    Return False if this process was already connected; it then stays connected to the same cluster, whatever
+    the address (`auto`, `local` or host:port) is.
 
     Raises:
         ClusterUnavailable: If there is no such cluster, or it can't be used.
@@ -138,8 +133,7 @@ def ray_logs_dropped() -> Generator[None]:
 def restrict_to_localhost() -> None:
     """Set Ray's environment so that a cluster started here accepts only the owner of this process.
 
-    Raises:
-        ClusterUnavailable: If Ray has already been imported with other settings.
+    Raise ClusterUnavailable if Ray has already been imported with other settings.
     """
     if sys.modules.get("ray") is not None and not PRIVATE_ENVIRONMENT.items() <= os.environ.items():
         settings = " ".join(f"{name}={value}" for name, value in PRIVATE_ENVIRONMENT.items())
@@ -153,14 +147,9 @@ def restrict_to_localhost() -> None:
 
 
 def check_reachable(address: str) -> str:
-    """Return the address of a cluster as host:port, after checking that a process listens at it.
+    """Return an address, host:port or `auto`, as host:port after checking that a process listens at it.
 
-    Args:
-        address: host:port, or `auto` for the cluster that this host belongs to.
-
-    Raises:
-        ClusterUnavailable: If the address is invalid, this host belongs to no cluster, or no process
-            listens at the address.
+    Raise ClusterUnavailable if it is invalid, this host belongs to no cluster, or no process listens.
     """
     import ray
     from ray._private.services import canonicalize_bootstrap_address

@@ -79,15 +79,9 @@ class Gateway:
         self._next_slot = 0.0  # time until which admissions have been scheduled
 
     def send(self, chunk: Chunk | None, known_version: int, report: Report) -> Reply:
-        """Insert rows if the limiter admits them, and reply.
+        """Insert rows if the limiter admits them, and reply; with None instead of a chunk, only reply.
 
-        Args:
-            chunk: The rows, or None to poll only.
-            known_version: Version of the actor's parameters.
-            report: The actor's report.
-
-        Raises:
-            ValueError: If the chunk doesn't belong to this run; nothing has been changed.
+        Raise ValueError if the chunk doesn't belong to this run; nothing has been changed then.
         """
         taken, wait = True, 0.0
         if chunk is not None:

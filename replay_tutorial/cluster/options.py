@@ -53,8 +53,7 @@ def resolve_options(
 ) -> ClusterOptions | None:
     """Return the options that were parsed, or None for this machine; omitted options are taken from `saved`.
 
-    Raises:
-        SystemExit: If the options are invalid, with status 2; the reason has been printed.
+    If the options are invalid, print the reason and exit with status 2.
     """
     names = [option.name for option in fields(ClusterOptions)]
     passed = {name: getattr(parsed, name) for name in names[1:] if getattr(parsed, name) is not None}
@@ -72,11 +71,7 @@ def resolve_options(
 
 
 def split_options(program: str, arguments: Sequence[str]) -> tuple[ClusterOptions | None, list[str]]:
-    """Split a command's arguments into cluster options, which are None without `--cluster`, and all others.
-
-    Raises:
-        SystemExit: If the arguments can't be parsed, with status 2; the reason has been printed.
-    """
+    """Split arguments into cluster options, which are None without `--cluster`, and all others."""
     parser = argparse.ArgumentParser(prog=program, add_help=False, allow_abbrev=False)
     add_options(parser, "this machine")
     known, others = parser.parse_known_args(list(arguments))
@@ -84,11 +79,7 @@ def split_options(program: str, arguments: Sequence[str]) -> tuple[ClusterOption
 
 
 def saved_options(run: Path) -> ClusterOptions | None:
-    """Return the options with which a run was last trained, or None if it was trained on one machine.
-
-    Raises:
-        ValueError: If the options can't be read.
-    """
+    """Return the options with which a run was last trained, or None if it was trained on one machine."""
     path = run / CLUSTER_FILE
     if not path.exists():
         return None

@@ -51,11 +51,6 @@ def describe(options: ClusterOptions) -> dict[str, Any]:
     return {**asdict(options), "hosts": cpus, "ray": ray.__version__}
 
 
-def addresses() -> dict[str, str]:
-    """Return the address of each host that is alive, by node ID."""
-    return {host["NodeID"]: host["NodeManagerAddress"] for host in hosts()}
-
-
 def free_resources() -> Mapping[str, float]:
     """Return the free resources of all hosts together, keyed by Ray's resource names."""
     return ray.available_resources()
@@ -71,15 +66,19 @@ class HostMonitor:
     """
 
     def __init__(self) -> None:
-        self.addresses, self.free, self.answered = addresses(), free_resources(), time.monotonic()
+        self._update()
         self.closing = threading.Event()
         self.thread = threading.Thread(target=self._work, name="hosts", daemon=True)
         self.thread.start()
 
+    def _update(self) -> None:
+        self.addresses = {host["NodeID"]: host["NodeManagerAddress"] for host in hosts()}
+        self.free, self.answered = free_resources(), time.monotonic()
+
     def _work(self) -> None:
         while not self.closing.wait(POLL_SECONDS):
             with suppress(RayError):  # in this case, `answered` is not updated
-                self.addresses, self.free, self.answered = addresses(), free_resources(), time.monotonic()
+                self._update()
 
 
 def actors_that_fit(options: ClusterOptions, cpus: float, memory: float) -> int:
@@ -103,10 +102,9 @@ def host_count(hosts: int) -> str:
 
 
 def wait_for_capacity(actors: int, options: ClusterOptions) -> None:
-    """Block until all actors fit; an autoscaler, if there is one, is asked to add hosts.
+    """Block until all actors fit, or raise ClusterUnavailable after ten minutes.
 
-    Raises:
-        ClusterUnavailable: If the actors still don't fit after ten minutes.
+    An autoscaler, if there is one, is asked to add hosts.
     """
     # A placement group is released when this process ends; `request_resources` would keep its request.
     needs = {"CPU": options.cpus_per_actor, "memory": float(ACTOR_MEMORY)}

@@ -80,32 +80,14 @@ class RemoteParameters:
         return Published(newest.version, newest.update, np.array(parameters))
 
 
-class RemoteStatus:
-    """The actor's `RunCounters` and `StopFlag`, from the last reply."""
-
-    def __init__(self, link: ActorLink) -> None:
-        self.link = link
-
-    @property
-    def updates(self) -> int:
-        """Updates of the learner."""
-        return self.link.updates
-
-    @property
-    def requested(self) -> bool:
-        """Whether the run is over."""
-        return self.link.stopped
-
-
 def remote_context(config: Config, spaces: Spaces, link: ActorLink, fetch: Fetch) -> Context:
     """Return the context of an actor on another host; `fetch` resolves the references in replies."""
-    status = RemoteStatus(link)
     return Context(
         config,
         spaces,
         cast(Replay, RemoteReplay(link, ChunkFormat(config, spaces), config.slack // 2)),
         cast(Parameters, RemoteParameters(link, fetch)),
-        cast(RunCounters, status),
-        cast(StopFlag, status),
+        cast(RunCounters, link),
+        cast(StopFlag, link),
         send_message=link.messages.append,
     )

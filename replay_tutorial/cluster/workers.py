@@ -68,8 +68,7 @@ class RemoteRole:
     def check(self, all_actors: Sequence["RemoteRole"]) -> str | None:
         """Return a line about how the task ended, or None if it has not ended.
 
-        Raises:
-            ProcessDied: If the actor's code failed, or it has died too often and no other actor is healthy.
+        Raise ProcessDied if the actor's code failed, or it has died too often and no other actor is healthy.
         """
         if self.end is None or not self.end.done():
             return None
@@ -94,10 +93,7 @@ def names_of(actors: Sequence[RemoteRole]) -> str:
 class ClusterWorkers(Workers):
     """The processes of a run; a context manager that ends them. Ray itself keeps running.
 
-    Args:
-        setup: Setup of the run; its context is in this host's shared memory.
-        options: Number of gateways, and resources of an actor.
-        central: Learner and evaluator.
+    The context in `setup` is in this host's shared memory; `central` are learner and evaluator.
     """
 
     def __init__(self, setup: RunSetup, options: ClusterOptions, central: Sequence[Role]) -> None:

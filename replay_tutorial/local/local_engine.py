@@ -27,8 +27,10 @@ class LocalEngine(Engine):
 
     def run(self, setup: RunSetup, recorder: Recorder, stop: StopRequest) -> End:
         (setup.folder.path / CLUSTER_FILE).unlink(missing_ok=True)  # so that `resume` is local, too
-        run = run_parallel if setup.context.config.actors else run_serial
-        return run(setup, recorder, stop)
+        if setup.context.config.actors == 0:
+            return run_serial(setup, recorder, stop)
+        with Supervisor(roles(setup), setup.context.stop.request) as supervisor:
+            return watch(setup, supervisor, recorder, stop)
 
 
 def central_roles(setup: RunSetup) -> list[Role]:
@@ -60,9 +62,3 @@ def roles(setup: RunSetup) -> list[Role]:
     ]
     learner, evaluator = central_roles(setup)
     return [learner, *actors, evaluator]
-
-
-def run_parallel(setup: RunSetup, recorder: Recorder, stop: StopRequest) -> End:
-    """Run the roles as processes; see `Engine.run`."""
-    with Supervisor(roles(setup), setup.context.stop.request) as supervisor:
-        return watch(setup, supervisor, recorder, stop)

@@ -144,23 +144,8 @@ class SharedStopFlag(StopFlag):
 def make_shared_context(
     config: Config, spaces: Spaces, parameter_count: int, initial_counters: InitialCounters
 ) -> Context:
-    """Allocate the shared memory of a run; implements `Engine.make_context`.
-
-    Raises:
-        MemoryError: If there is less free memory than the full replay needs.
-    """
-    limiter = make_limiter(config, initial_counters)
-    buffer = make_replay(config, spaces, RunSeeds(config).replay)
-    flags = SharedArrays({"flags": ((16,), np.dtype(np.int64))})
-    counters = SharedCounters(limiter, flags)
-    counters.count_updates(initial_counters.update)
-    parameters = SharedParameters(parameter_count)
-    return Context(config, spaces, SharedReplay(buffer, limiter), parameters, counters, SharedStopFlag(flags))
-
-
-def make_limiter(config: Config, initial_counters: InitialCounters) -> SamplesPerInsert:
-    """Return the limiter of a run, with the counts of the checkpoint."""
-    # A send changes the error by its rows, an update by its batch; the error buffer must exceed both.
+    """Allocate the shared memory of a run; implements `Engine.make_context`."""
+    # A send changes the limiter's error by its rows, an update by its batch; the buffer must exceed both.
     rows_of_a_send = (config.send_interval + config.n_step) * config.environments_per_actor
     rows = max(config.slack, rows_of_a_send)
     limiter = SamplesPerInsert(
@@ -170,4 +155,9 @@ def make_limiter(config: Config, initial_counters: InitialCounters) -> SamplesPe
     )
     limiter.inserted(initial_counters.steps)
     limiter.sampled(initial_counters.samples)
-    return limiter
+    buffer = make_replay(config, spaces, RunSeeds(config).replay)
+    flags = SharedArrays({"flags": ((16,), np.dtype(np.int64))})
+    counters = SharedCounters(limiter, flags)
+    counters.count_updates(initial_counters.update)
+    parameters = SharedParameters(parameter_count)
+    return Context(config, spaces, SharedReplay(buffer, limiter), parameters, counters, SharedStopFlag(flags))

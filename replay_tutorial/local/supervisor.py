@@ -69,11 +69,7 @@ class Worker:
         self.messages: Connection | None = None
 
     def start(self) -> None:
-        """Start a process; it needs a few seconds for its imports.
-
-        Raises:
-            ProcessDied: If the system can't start a process, or the fork server was killed.
-        """
+        """Start a process; raise ProcessDied if the system can't, or the fork server was killed."""
         context = start_context()
         messages, other_end = context.Pipe(duplex=False)
         function, arguments = self.role.start(self.restart_policy.starts, other_end)
@@ -97,11 +93,7 @@ class Worker:
         self.restart_policy.record_start()
 
     def handle_death(self) -> None:
-        """Handle the death of the process: schedule a restart.
-
-        Raises:
-            ProcessDied: If the role may not be restarted, or died too often in a row.
-        """
+        """Schedule a restart after the death of the process, or raise ProcessDied if none is allowed."""
         assert self.process is not None and self.messages is not None
         cause = describe_exit(self.process)
         self.messages.close()
@@ -112,9 +104,7 @@ class Worker:
 class Supervisor(Workers):
     """Context manager that starts the processes of a run, and makes sure that all have ended when it exits.
 
-    Args:
-        roles: The roles to start, in this order.
-        request_stop: Asks all processes to stop; with True, the evaluator makes a last evaluation first.
+    `request_stop` asks all processes to stop; with True, the evaluator makes a last evaluation first.
     """
 
     def __init__(self, roles: Sequence[Role], request_stop: Callable[[bool], None]) -> None:

@@ -2,8 +2,7 @@
 
 A worker process ignores Ctrl-C, reports its exceptions to the parent, and never outlives the parent. If a
 worker dies without a report, the parent notices that the worker's pipe is closed or that the worker is no
-longer alive. A worker
-detects the death of its parent through `parent_process().sentinel`.
+longer alive. A worker detects the death of its parent through `parent_process().sentinel`.
 """
 
 import contextlib
@@ -63,11 +62,7 @@ def evaluate(
 def run_worker(messages: Connection, context: Context, work: Callable[..., None], *arguments: object) -> None:
     """Main function of a worker process: call `work`, and send a `Failure` to the parent if it raises.
 
-    Args:
-        messages: Pipe to the parent.
-        context: Context of the run.
-        work: `act`, `learn_and_save` or `evaluate`; returns at the end of the run.
-        *arguments: Further arguments of `work`.
+    `work` is `act`, `learn_and_save` or `evaluate`, which return at the end of the run.
     """
     # The terminal sends Ctrl-C to every process; the parent handles it and requests a stop.
     for number in stop_signals():

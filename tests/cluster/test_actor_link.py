@@ -145,7 +145,7 @@ class WatchedLink(ActorLink):
         pending = self.handed.keys() - self.lost.keys() - self.taken.keys()
         assert len(pending) <= IN_FLIGHT
         self.most_pending = max(self.most_pending, len(pending))
-        news = (self.stopped, self.updates, self.version if self.newest is None else self.newest.version)
+        news = (self.requested, self.updates, self.version if self.newest is None else self.newest.version)
         assert all(new >= old for new, old in zip(news, self.news, strict=True)), "news go backwards"
         self.news = news
 
@@ -399,7 +399,7 @@ def test_stop_is_heard_soon_by_an_actor_that_waits(monkeypatch, waits_for):
         link.send(chunk_of(0))
         link.send(chunk_of(1))
     network.stopped_at = 5.03
-    while not link.stopped:
+    while not link.requested:
         link.has_room(0.01)
         network.pass_time(0.01)
     assert 5.03 <= network.now < 5.03 + POLL_SECONDS + 0.02

@@ -66,13 +66,8 @@ def save_checkpoint(
     """Write a checkpoint into a run's folder, and remove the oldest one.
 
     The calling process must be the replay's sampler. If the checkpoint can't be written, the error is
-    returned, and older checkpoints are kept.
-
-    Args:
-        folder: Folder of the run.
-        context: Context of the run.
-        agent: The agent.
-        serial: With `actors=0`, the state of the other roles: JSON, and arrays under the key "arrays".
+    returned, and older checkpoints are kept. With `actors=0`, `serial` is the state of the other roles: JSON,
+    and arrays under the key "arrays".
     """
     step = context.counters.steps
     checkpoints = folder / "checkpoints"

@@ -75,8 +75,7 @@ class Workers(Protocol):
     def receive(self, timeout: float) -> list[Message]:
         """Return the messages that have arrived, after at most `timeout` seconds.
 
-        Raises:
-            ProcessDied: If a process has failed, or has died and isn't restarted.
+        Raise ProcessDied if a process has failed, or has died and isn't restarted.
         """
         if self._error is not None:
             error, self._error = self._error, None
@@ -106,9 +105,7 @@ class Workers(Protocol):
 def watch(setup: RunSetup, workers: Workers, recorder: Recorder, stop: StopRequest) -> End:
     """Record the messages of the processes until the run should end, then stop the processes.
 
-    Raises:
-        ProcessDied: If a process ended unexpectedly; the learner, if it still ran, has written a last
-            checkpoint.
+    If a process ended unexpectedly, raise ProcessDied, after a last checkpoint if the learner still runs.
     """
     try:
         end = receive_until_end(setup, workers, recorder, stop)

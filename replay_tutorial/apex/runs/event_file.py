@@ -27,13 +27,8 @@ from replay_tutorial.buffers.atomic_file import with_path
 class EventFile:
     """One event file; TensorBoard shows all event files of a folder as one run.
 
-    Args:
-        folder: Folder of the run.
-        first_step: First step of a resumed run; TensorBoard discards the values of earlier files from this
-            step on.
-
-    Raises:
-        OSError: If the file can't be written; `add` raises it too.
+    In a resumed run, TensorBoard discards the values of earlier files from `first_step` on. If the file can't
+    be written, the constructor and the methods raise OSError.
     """
 
     def __init__(self, folder: Path, first_step: int | None = None) -> None:

@@ -20,12 +20,7 @@ class DamagedFile(ValueError):
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object.
-
-    Raises:
-        DamagedFile: If the file is not valid JSON, or not an object.
-        OSError: If the file can't be read.
-    """
+    """Read a JSON object; raise DamagedFile if the file is not valid JSON, or not an object."""
     try:
         contents: Any = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
@@ -36,13 +31,9 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_table(path: Path) -> tuple[list[str], list[list[str]]]:
-    """Return the header and the rows of a CSV file.
+    """Return the header and the rows of a CSV file; raise DamagedFile if it isn't text or a row is too short.
 
     A last line without a line end is ignored, because its writer was killed.
-
-    Raises:
-        DamagedFile: If the file is not text, or a row is too short.
-        OSError: If the file can't be read.
     """
     try:
         with path.open(newline="", encoding="utf-8") as file:
@@ -60,18 +51,10 @@ def read_table(path: Path) -> tuple[list[str], list[list[str]]]:
 
 
 def read_columns(path: Path, names: dict[str, type]) -> list[list[Any]]:
-    """Return columns of a CSV file, without the rows in which the last of these columns is empty.
+    """Return columns of a CSV file as lists, without the rows in which the last of these columns is empty.
 
-    Args:
-        path: The file.
-        names: Column name → type of its cells.
-
-    Returns:
-        A list of values for each column.
-
-    Raises:
-        DamagedFile: If a column is missing, a cell has the wrong type, or `read_table` raises it.
-        OSError: If the file can't be read.
+    `names` maps the name of a column to the type of its cells. DamagedFile is raised if a column is missing,
+    a cell has the wrong type, or `read_table` raises it.
     """
     header, rows = read_table(path)
     missing = [name for name in names if name not in header]

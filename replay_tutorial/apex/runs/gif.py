@@ -35,18 +35,9 @@ def play(
     max_steps: int = 1_000,
     width: int | None = None,
 ) -> PlayedEpisode:
-    """Play a greedy episode and write it as a GIF.
+    """Play a greedy episode of at most `max_steps` and write it as a GIF.
 
-    Args:
-        policy: The policy.
-        environment: ID of the environment.
-        seed: Seed of the episode.
-        output: Path of the GIF; must end in .gif.
-        max_steps: Maximum number of steps of the episode.
-        width: Width of the GIF in pixels; None is the width of the environment's frames.
-
-    Returns:
-        The return and the number of steps of the episode.
+    With `width`, the frames of the environment are scaled to this number of pixels.
 
     Raises:
         OSError: If the file can't be written.

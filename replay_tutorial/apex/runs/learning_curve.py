@@ -23,15 +23,16 @@ POINTS = 200  # points per mean curve
 RESAMPLES = 2_000  # bootstrap resamples of the runs, per band
 
 
+def read_curve(path: Path, column: str) -> tuple[list[float], list[float]]:
+    """Return the steps and the values of one column of a CSV file, without the rows in which it is empty."""
+    steps, values = read_columns(path, {"step": float, column: float})
+    return steps, values
+
+
 def draw_curves(runs: Sequence[Path], output: Path) -> Path:
-    """Plot the learning curves of several runs in one figure.
+    """Plot the learning curves of one or more runs in a figure, and return its path.
 
-    Args:
-        runs: Folders of the runs, at least one.
-        output: Path of the figure; its suffix selects the format.
-
-    Returns:
-        `output`.
+    The suffix of `output` selects the format.
 
     Raises:
         DamagedFile: If a file of a run can't be read.
@@ -41,8 +42,9 @@ def draw_curves(runs: Sequence[Path], output: Path) -> Path:
     """
     if not runs:
         raise ValueError("runs is empty; pass at least one folder of a run.")
-    # Settings are only needed to compare and group several runs.
-    kinds = [environment_and_agent(run) for run in runs] if len(runs) > 1 else [("", "")]
+    # Settings are only needed to compare and group several runs; the names of folders may have been changed.
+    configs = [RunFolder.open(run).config() for run in runs] if len(runs) > 1 else []
+    kinds = [(config.environment, str(config.agent)) for config in configs] or [("", "")]
     environments = sorted({environment for environment, _ in kinds})
     if len(environments) > 1:
         raise ValueError(
@@ -71,23 +73,17 @@ def draw_curves(runs: Sequence[Path], output: Path) -> Path:
     return output
 
 
-def environment_and_agent(run: Path) -> tuple[str, str]:
-    """Return the environment and the agent of a run, from its settings: the folder may have been renamed."""
-    config = RunFolder.open(run).config()
-    return config.environment, str(config.agent)
-
-
 def draw_run(axes: Axes, run: Path, name: str, color: str) -> None:
     """Draw one run: the returns of its actors and of its evaluations."""
-    steps, returns = read_columns(run / "progress.csv", {"step": float, "episodic_return": float})
+    steps, returns = read_curve(run / "progress.csv", "episodic_return")
     axes.plot(steps, returns, color=color, alpha=0.35, linewidth=1, label=f"actors{name}")
-    steps, returns = read_columns(run / "evaluations.csv", {"step": float, "mean": float})
+    steps, returns = read_curve(run / "evaluations.csv", "mean")
     axes.plot(steps, returns, color=color, marker="o", markersize=3, label=f"evaluation{name}")
 
 
 def draw_group(axes: Axes, name: str, runs: Sequence[Path], color: str) -> None:
     """Draw the evaluations of several runs: a thin line for each, their mean and its band."""
-    curves = [read_columns(run / "evaluations.csv", {"step": float, "mean": float}) for run in runs]
+    curves = [read_curve(run / "evaluations.csv", "mean") for run in runs]
     curves = [(steps, returns) for steps, returns in curves if steps]
     for steps, returns in curves:
         axes.plot(steps, returns, color=color, alpha=0.25, linewidth=1)

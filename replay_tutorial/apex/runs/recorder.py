@@ -263,11 +263,7 @@ def mean(values: Sequence[float]) -> float | None:
 
 
 def updates_and_seconds(path: Path) -> list[list[Any]]:
-    """Return the columns `update` and `seconds` of a CSV file; both are empty if there is no file.
-
-    Raises:
-        DamagedFile: If the file can't be read.
-    """
+    """Return the columns `update` and `seconds` of a CSV file; both are empty if there is no file."""
     if not path.exists() or path.stat().st_size == 0:
         return [[], []]
     return read_columns(path, {"update": int, "seconds": float})
@@ -279,12 +275,9 @@ def last_seconds(path: Path) -> float:
 
 
 def truncate_records(path: Path, update: int) -> int:
-    """Remove the records after an update from a CSV file, before a run resumes from that update.
+    """Remove the records after an update, and an incomplete last line, from the CSV file of a run.
 
-    An incomplete last line is removed too.
-
-    Returns:
-        The last update that is left, or 0.
+    Return the last update that is left, or 0.
     """
     updates, _ = updates_and_seconds(path)
     if not path.exists() or path.stat().st_size == 0:

@@ -17,9 +17,7 @@ STABLE_SECONDS = 60.0  # a process that has run this long resets pause and failu
 class RestartPolicy:
     """Decides when one role is restarted.
 
-    Args:
-        name: Name of the role, for error messages.
-        max_failures: Number of failures in a row that ends the run; None if the first failure ends it.
+    `max_failures` in a row end the run; if it is None, the first failure does.
     """
 
     def __init__(self, name: str, max_failures: int | None) -> None:
@@ -56,15 +54,10 @@ class RestartPolicy:
         self.is_running, self.due = False, time.monotonic()
 
     def record_failure(self, cause: str, forgiven: bool = False) -> None:
-        """Record that the process died, and schedule the next start.
+        """Record that the process died, and schedule the next start, or raise ProcessDied: "{name} {cause}".
 
-        Args:
-            cause: How it ended, for a message of the form "{name} {cause}".
-            forgiven: Whether to reset the count of failures instead of incrementing it, because other actors
-                run well, so the host is probably at fault.
-
-        Raises:
-            ProcessDied: If the role isn't restarted.
+        If the failure is `forgiven`, the count of failures is reset instead of incremented, because other
+        actors run well, so the host is probably at fault.
         """
         was_long, self.is_running = self._is_long(), False
         self._short_runs = 0 if was_long else self._short_runs + 1

@@ -71,7 +71,17 @@ class RunFolder:
         # In `module:Name-v0` and `ALE/Pong-v5`, the separators would be invalid or create subfolders.
         environment = config.environment.replace("/", "-").replace(":", "-")
         name = f"{environment}__apex_{config.agent}__{config.seed}__{time.strftime('%Y%m%d-%H%M%S')}"
-        path = make_folder(config.runs, name)
+        if config.runs.exists() and not config.runs.is_dir():
+            reason = "Not a folder; pass another path to --runs"
+            raise NotADirectoryError(errno.ENOTDIR, reason, str(config.runs))
+        config.runs.mkdir(parents=True, exist_ok=True)
+        path, attempts = config.runs / name, count(2)
+        while True:
+            try:
+                path.mkdir()
+                break
+            except FileExistsError:  # another process has just created it
+                path = config.runs / f"{name}-{next(attempts)}"
         folder = cls(path)
         try:
             folder.write_json("config.json", {"config": settings_as_json(config), **provenance_of_run()})
@@ -82,21 +92,13 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Open the folder of an existing run.
-
-        Raises:
-            FileNotFoundError: If there is no run in this folder.
-        """
+        """Open the folder of an existing run; raise FileNotFoundError if there is no run in it."""
         if not (path / "config.json").is_file():
             raise FileNotFoundError(f"{path} is not the folder of a run: it has no config.json.")
         return cls(path)
 
     def config(self) -> Config:
-        """Read the settings.
-
-        Raises:
-            DamagedFile: If the settings can't be read or are invalid.
-        """
+        """Read the settings; raise DamagedFile if they can't be read or are invalid."""
         path = self.path / "config.json"
         try:
             contents = read_json(path)
@@ -138,11 +140,7 @@ class RunFolder:
         return path
 
     def load_best(self) -> Candidate | None:
-        """Read the selected policy as a candidate, or return None if there is none yet.
-
-        Raises:
-            DamagedFile: If the file can't be read.
-        """
+        """Read the selected policy, or return None if there is none yet; may raise DamagedFile."""
         path = self.path / "policy.pt"
         if not path.is_file():
             return None
@@ -159,8 +157,7 @@ class RunFolder:
     def load_policy(self) -> tuple[Policy, int]:
         """Return the selected policy, ready to act, and the environment step at which it was selected.
 
-        Raises:
-            FileNotFoundError: If the run ended before it selected a policy.
+        Raise FileNotFoundError if the run ended before it selected a policy.
         """
         best = self.load_best()
         if best is None:
@@ -192,21 +189,6 @@ class RunFolder:
         return path
 
 
-def make_folder(place: Path, name: str) -> Path:
-    """Create a folder; append a number to its name if another process has just created it."""
-    if place.exists() and not place.is_dir():
-        raise NotADirectoryError(errno.ENOTDIR, "Not a folder; pass another path to --runs", str(place))
-    place.mkdir(parents=True, exist_ok=True)
-    path, attempts = place / name, count(2)
-    while True:
-        try:
-            path.mkdir()
-        except FileExistsError:
-            path = place / f"{name}-{next(attempts)}"
-        else:
-            return path
-
-
 @contextmanager
 def lock_run(run: Path) -> Generator[None]:
     """Lock a run's folder for this process while the context lasts, if the file system supports locks.
@@ -232,12 +214,8 @@ def lock_run(run: Path) -> Generator[None]:
 
 
 def write_tensors(path: Path, contents: dict[str, Any]) -> None:
-    """Write tensors and plain values to a file for `read_tensors`.
-
-    Raises:
-        OSError: If the file can't be written. (torch.save would raise RuntimeError, without mentioning a full
-            disk.)
-    """
+    """Write tensors and plain values to a file for `read_tensors`."""
+    # If the disk is full, torch.save to a file would raise RuntimeError, without mentioning it.
     memory = io.BytesIO()
     torch.save(contents, memory)
     # getvalue() doesn't copy either. A view from getbuffer() that an exception keeps alive would raise
@@ -246,12 +224,7 @@ def write_tensors(path: Path, contents: dict[str, Any]) -> None:
 
 
 def read_tensors(path: Path) -> dict[str, Any]:
-    """Read a file that `write_tensors` wrote.
-
-    Raises:
-        DamagedFile: If the file has changed, or is not such a file.
-        OSError: If the file can't be read.
-    """
+    """Read a file that `write_tensors` wrote; raise DamagedFile if it has changed or isn't one."""
     raw = path.read_bytes()
     try:
         with zipfile.ZipFile(io.BytesIO(raw)) as container:

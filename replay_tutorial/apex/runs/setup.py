@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 
 from replay_tutorial.agents.agent import Policy
-from replay_tutorial.agents.environments import Spaces, spaces_of
+from replay_tutorial.agents.environments import spaces_of
 from replay_tutorial.apex.config import Config
 from replay_tutorial.apex.context import Context, InitialCounters, MakeContext
 from replay_tutorial.apex.evaluator import Candidate
@@ -64,9 +64,8 @@ def new_setup(config: Config, make_context: MakeContext) -> RunSetup:
     context = make_context(config, spaces, policy.parameter_count, InitialCounters())
     # The folder comes last, so that a run that is refused leaves nothing behind.
     folder = RunFolder.create(config)
-    return RunSetup(
-        folder, context, InitialCounters(), RunSeeds(config), policy, target_return(config, spaces)
-    )
+    target = spaces.solved_at if config.solved_at is None else config.solved_at
+    return RunSetup(folder, context, InitialCounters(), RunSeeds(config), policy, target)
 
 
 def resumed_setup(folder: RunFolder, config: Config, make_context: MakeContext) -> RunSetup:
@@ -88,7 +87,7 @@ def resumed_setup(folder: RunFolder, config: Config, make_context: MakeContext) 
     is_newer = checkpoint.serial is None and (folder.path / "policy.pt").exists()
     best = (folder if is_newer else RunFolder(checkpoint.path)).load_best()
     spaces = spaces_of(config.environment)
-    target = target_return(config, spaces)
+    target = spaces.solved_at if config.solved_at is None else config.solved_at
     if (folder.path / "evaluation.json").exists():  # else the final evaluation is still to be done
         refuse_if_done(folder.path, config, checkpoint.step, best, target)
     policy = make_policy(config, spaces)
@@ -160,8 +159,3 @@ def check_device(config: Config) -> None:
         raise UnusableDevice(
             f"device is {name}, but torch finds {found}. --device auto uses a GPU only if there is one."
         )
-
-
-def target_return(config: Config, spaces: Spaces) -> float | None:
-    """Return the mean return at which a run counts as solved, or None if there is no target."""
-    return config.solved_at if config.solved_at is not None else spaces.solved_at

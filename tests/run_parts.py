@@ -1,6 +1,8 @@
 """A learner's side of a run with something behind it, and short runs with their records."""
 
 import csv
+import json
+import zipfile
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +12,7 @@ from replay_tutorial.agents.environments import spaces_of
 from replay_tutorial.apex.config import preset
 from replay_tutorial.apex.context import InitialCounters
 from replay_tutorial.apex.parts import make_agent, make_policy
+from replay_tutorial.apex.runs.files import checksum_of
 from replay_tutorial.local.shared_context import make_shared_context
 
 SHORT = {
@@ -33,6 +36,17 @@ def records(path):
     """The lines of a CSV file."""
     with path.open(newline="") as file:
         return list(csv.DictReader(file))
+
+
+def rewrite_rows(checkpoint, change):
+    """Write the parts of a checkpoint's replay once more, as `change` makes them, and their checksum."""
+    rows, manifest = checkpoint / "replay.npz", checkpoint / "manifest.json"
+    with zipfile.ZipFile(rows) as file:
+        written = {name: file.read(name) for name in file.namelist()}
+    with zipfile.ZipFile(rows, "w") as file:
+        for name, part in written.items():
+            file.writestr(name, change(name, part))
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {rows.name: checksum_of(rows)}))
 
 
 def parts(seed=0, rows=50):

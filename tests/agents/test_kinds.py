@@ -5,15 +5,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import small_environments  # noqa: F401 - registers MinAtar/Tiles-v0
 
 from replay_tutorial.apex.config import preset
-from replay_tutorial.apex.runs.run import train
+from replay_tutorial.apex.runs.run import resume, train
 
 KINDS = {
     "Pendulum-v1": "dpg",  # flat observations, a Box of actions
     "small_environments:FromTen-v0": "dqn",  # actions that aren't counted from 0
     "small_environments:Nested-v0": "dqn",  # a Dict of observations
     "small_environments:ColourPictures-v0": "dqn",  # bytes through convolutions
+    "small_environments:Grid-v0": "dqn",  # float64 observations
+    "MinAtar/Tiles-v0": "dqn",  # small images of bits
     "small_environments:Levers-v0": "dpg",  # two numbers of different bounds, no end but the step limit
 }
 SMALL = {
@@ -37,7 +40,7 @@ SMALL = {
 
 
 @pytest.mark.parametrize("environment", KINDS)
-def test_environment_is_trained_on_from_the_first_step_to_the_result(environment, tmp_path):
+def test_environment_is_trained_on_from_the_first_step_to_the_result_and_resumed(environment, tmp_path):
     config = replace(preset(environment), runs=tmp_path, **SMALL)
     result = train(config)
     assert f"__apex_{KINDS[environment]}__0__" in result.folder.name
@@ -48,3 +51,7 @@ def test_environment_is_trained_on_from_the_first_step_to_the_result(environment
     assert len(result.evaluation.returns) == 3
     endless = environment in ("Pendulum-v1", "small_environments:Levers-v0")
     assert result.evaluation.num_truncated == (3 if endless else 0)
+    resumed = resume(result.folder, total_steps=400, progress=False)
+    assert resumed.folder == result.folder
+    assert 300 <= result.steps < 400 <= resumed.steps
+    assert resumed.updates > result.updates

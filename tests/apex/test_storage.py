@@ -4,28 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import small_environments  # noqa: F401 - registers the environment of `BITS`
 
 pytest.importorskip("tyro", reason="the configuration needs the extra `train`")
 
 from replay_tutorial.agents.environments import spaces_of
 from replay_tutorial.apex.config import preset
-from replay_tutorial.apex.runs.run import resume, train
 from replay_tutorial.apex.storage import make_replay
-
-FLOAT64 = "small_environments:Grid-v0"  # its observations, flat, are Box(-1, 1, (6,), float64)
-BITS = "MinAtar/Tiles-v0"  # small images of bits
-SMALL = {"capacity": 50, "replay_start": 10, "progress": False}
-
-
-@pytest.mark.parametrize("environment", [FLOAT64, BITS])
-def test_run_with_other_observations_than_float32_is_resumed(tmp_path, environment):
-    config = replace(preset(environment), **SMALL, actors=0, total_steps=200, runs=tmp_path, final_episodes=2)
-    stopped = train(config)
-    resumed = resume(stopped.folder, total_steps=400, progress=False)
-    assert resumed.folder == stopped.folder
-    assert 200 <= stopped.steps < 400 <= resumed.steps
-    assert resumed.updates > stopped.updates
 
 
 @pytest.mark.parametrize(("actors", "environments", "n_step"), [(1, 64, 5), (16, 16, 5), (2, 4, 3)])

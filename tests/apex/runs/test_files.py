@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import re
 
 import numpy as np
@@ -158,15 +157,6 @@ def test_last_line_that_a_killed_run_has_half_written_is_passed_over(tmp_path, h
     path = tmp_path / "evaluations.csv"
     path.write_text(f"step,more,mean\n1,a,2.5\n{half}")
     assert read_columns(path, {"step": int, "mean": float}) == [[1], [2.5]]
-
-
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs the full disk that Linux has")
-def test_full_disk_is_told_with_the_name_of_the_file(tmp_path):
-    path = tmp_path / "a.json"
-    (tmp_path / ".a.json.unfinished").symlink_to("/dev/full")
-    with pytest.raises(OSError, match=rf"No space left on device: '{path}'"):
-        replace_file(path, lambda unfinished: unfinished.write_text("x"))
-    assert not list(tmp_path.iterdir())
 
 
 def test_folder_is_no_place_for_a_file(tmp_path):

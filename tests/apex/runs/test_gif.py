@@ -40,24 +40,20 @@ def test_episode_is_the_one_that_is_evaluated_and_every_step_is_a_picture(tmp_pa
     assert not np.array_equal(shown[0], shown[-1])
 
 
-def test_no_window_is_asked_for_so_that_sdl_has_nothing_to_complain_about(tmp_path, monkeypatch):
+def test_long_episode_is_cut_and_the_ending_may_be_in_capitals(tmp_path):
+    played = play(policy_of("Pendulum-v1"), "Pendulum-v1", 7, tmp_path / "PLAY.GIF", max_steps=5)
+    assert (played.steps, played.ended) == (5, False)
+    assert len(pictures_of(tmp_path / "PLAY.GIF")) <= 6
+
+
+def test_width_is_that_of_the_gif_and_no_window_is_asked_for(tmp_path, monkeypatch):
     for name in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):
         monkeypatch.delenv(name, raising=False)
-    play(policy_of("CartPole-v1"), "CartPole-v1", 7, tmp_path / "play.gif", max_steps=1)
-    assert os.environ["SDL_VIDEODRIVER"] == os.environ["SDL_AUDIODRIVER"] == "dummy"
-
-
-def test_long_episode_is_cut(tmp_path):
-    played = play(policy_of("Pendulum-v1"), "Pendulum-v1", 7, tmp_path / "play.gif", max_steps=5)
-    assert (played.steps, played.ended) == (5, False)
-    assert len(pictures_of(tmp_path / "play.gif")) <= 6
-
-
-def test_width_is_that_of_the_gif_and_the_height_follows(tmp_path):
     play(policy_of("CartPole-v1"), "CartPole-v1", 7, tmp_path / "play.gif", max_steps=2, width=150)
     shown = pictures_of(tmp_path / "play.gif")
     assert {picture.shape for picture in shown} == {(100, 150, 3)}  # 600 by 400 without it
     assert shown[0].min() < 100  # the cart is in the picture
+    assert os.environ["SDL_VIDEODRIVER"] == os.environ["SDL_AUDIODRIVER"] == "dummy"
 
 
 @pytest.mark.parametrize("name", ["play.mp4", "play"])
@@ -65,11 +61,6 @@ def test_name_of_no_gif_is_refused_before_an_episode_is_played(tmp_path, name):
     with pytest.raises(ValueError, match=r"only GIFs can be written.*ends in \.gif"):
         play(policy_of("CartPole-v1"), "CartPole-v1", 7, tmp_path / name)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_ending_may_be_in_capitals(tmp_path):
-    play(policy_of("CartPole-v1"), "CartPole-v1", 7, tmp_path / "PLAY.GIF", max_steps=2)
-    assert (tmp_path / "PLAY.GIF").read_bytes().startswith(b"GIF89a")
 
 
 def test_environment_without_pictures_is_refused(tmp_path):

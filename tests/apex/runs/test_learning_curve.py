@@ -25,11 +25,6 @@ def test_band_holds_the_mean_and_is_as_wide_as_theory_says():
     np.testing.assert_allclose(high - low, 2 * 1.96 * error, rtol=0.1)
 
 
-def test_band_of_equal_seeds_has_no_width():
-    low, high = band_of_the_mean(np.full((3, 5), 7.0))
-    assert low.tolist() == high.tolist() == [7.0] * 5
-
-
 def run_of(tmp_path, name, mean, **settings):
     config = Config(runs=tmp_path, **({"environment": "A-v0", "agent": "dqn"} | settings))
     run = RunFolder.create(config).path.rename(tmp_path / name)

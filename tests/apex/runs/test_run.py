@@ -1,30 +1,26 @@
 """Whole runs with real processes: what they leave behind, and nothing else, however they end."""
 
-import contextlib
 import json
 import multiprocessing
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
-import zipfile
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
 from places import ROOT
-from run_parts import records, short
+from run_parts import records, rewrite_rows, short
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from victim import Victim
 
 from replay_tutorial.apex import messages
 from replay_tutorial.apex.runs import restart_policy
 from replay_tutorial.apex.runs.checkpoint import complete_checkpoints, load_checkpoint, newest_checkpoint
 from replay_tutorial.apex.runs.engine import ProcessDied
-from replay_tutorial.apex.runs.files import checksum_of
 from replay_tutorial.apex.runs.run import resume, train
 from replay_tutorial.apex.runs.run_folder import RunInUse, lock_run
 from replay_tutorial.apex.runs.setup import NothingToDo
@@ -164,7 +160,8 @@ def test_killed_learner_ends_the_run_which_is_resumed_until_the_learner_refuses_
     assert json.loads((folder / "config.json").read_text())["resumed"][0]["step"] == checkpoint.step
 
     (_, before), (_, newest) = complete_checkpoints(folder)
-    spoil_state(newest)
+    # What only the replay itself reads, checksums and all
+    rewrite_rows(newest, lambda name, part: b"{}" if name == "state.json" else part)
     with pytest.raises(ProcessDied) as died:
         resume(folder, total_steps=10**6, progress=False)
     advice = (
@@ -174,17 +171,6 @@ def test_killed_learner_ends_the_run_which_is_resumed_until_the_learner_refuses_
     assert re.fullmatch(refused, str(died.value)), "one line"
     newest.rename(newest.with_name(f"{newest.name}.unusable"))
     assert newest_checkpoint(folder).path == before
-
-
-def spoil_state(checkpoint):
-    """Change what only the replay itself reads, checksums and all."""
-    rows, manifest = checkpoint / "replay.npz", checkpoint / "manifest.json"
-    with zipfile.ZipFile(rows) as file:
-        parts = {name: file.read(name) for name in file.namelist()}
-    with zipfile.ZipFile(rows, "w") as file:
-        for name, part in parts.items():
-            file.writestr(name, b"{}" if name == "state.json" else part)
-    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {rows.name: checksum_of(rows)}))
 
 
 @posix_only
@@ -197,113 +183,75 @@ def test_killed_evaluator_ends_the_run_but_the_learner_leaves_a_checkpoint(tmp_p
     assert newest_checkpoint(folder).update >= 50
 
 
-class Program:
-    """The command line in a session of its own, so that nothing else is hit and nothing can hide."""
+def train_in_a_session(tmp_path, environment, *flags):
+    """The command line, whose processes must all be gone in the end."""
+    runs = ("--runs", str(tmp_path / "runs"), "--no-progress", "--solved-at", "1000")
+    return Victim(tmp_path, "train", environment, *runs, *flags)
 
-    def __init__(self, tmp_path, environment, *flags):
-        paths = [str(ROOT / "tests"), str(ROOT)]
-        command = [sys.executable, "-m", "replay_tutorial", "train", environment, "--runs", str(tmp_path)]
-        self.folder = tmp_path
-        self.process = subprocess.Popen(
-            [*command, "--no-progress", "--solved-at", "1000", *flags],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
-        )
 
-    def __enter__(self):
-        return self
+def wait_for_file(program, pattern):
+    """Wait until the run has left a file, and a record if it is a table."""
 
-    def __exit__(self, *_):
-        """Leave nothing behind, also when a test fails."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.communicate()
+    def found():
+        paths = program.printed.parent.glob(f"runs/*/{pattern}")
+        return [path for path in paths if path.suffix != ".csv" or records(path)]
 
-    def wait_for(self, pattern):
-        """Wait until the run has left a file that is not empty of records."""
-        deadline = time.monotonic() + POLL_SECONDS
-        while time.monotonic() < deadline and self.process.poll() is None:
-            found = list(self.folder.glob(f"*/{pattern}"))
-            if found and (found[0].suffix != ".csv" or len(found[0].read_text().splitlines()) > 1):
-                return found[0]
-            time.sleep(0.05)
-        pytest.fail(f"no {pattern}")
-
-    def roles(self):
-        """The processes of the roles; only Linux shows them: a server in between has started them."""
-        found, main = [], self.process.pid
-        for stat in Path("/proc").glob("[0-9]*/stat"):
-            with contextlib.suppress(OSError):  # it has just ended
-                _, parent, group, *_ = stat.read_text().rpartition(")")[2].split()
-                if int(group) == main and main not in (int(stat.parent.name), int(parent)):
-                    found.append(int(stat.parent.name))
-        return found
-
-    def is_gone(self):
-        """Whether no process of the session is left after a while."""
-        deadline = time.monotonic() + POLL_SECONDS
-        while time.monotonic() < deadline:
-            try:
-                os.killpg(self.process.pid, 0)
-            except ProcessLookupError:
-                return True
-            time.sleep(0.05)
-        return False
+    assert program.wait_for(lambda: bool(found()), POLL_SECONDS), f"no {pattern}"
+    return found()[0]
 
 
 @posix_only
-def test_failing_actor_gives_a_nonzero_exit_status_and_its_traceback(tmp_path):
-    with Program(tmp_path, "small_environments:Crashing-v0") as program:
-        _, errors = program.process.communicate(timeout=POLL_SECONDS)
-        assert program.process.returncode == 1
+def test_failing_actor_gives_a_nonzero_exit_status_and_its_traceback(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "tests"), prepend=os.pathsep)
+    with train_in_a_session(tmp_path, "small_environments:Crashing-v0") as program:
+        assert program.end(POLL_SECONDS) == 1
+        errors = program.errors.read_text()
         assert errors.count("ArithmeticError: the pole is broken") == 1
         assert "leaked" not in errors
-        assert program.is_gone()
+        assert program.left(POLL_SECONDS) == 0
 
 
 @posix_only
 def test_first_signal_to_all_processes_ends_the_run_cleanly(tmp_path):
     """SIGTERM here, and Ctrl-C where the commands of the README are tested."""
-    with Program(tmp_path, "CartPole-v1", "--actors", "1") as program:
-        program.wait_for("progress.csv")
-        os.killpg(program.process.pid, signal.SIGTERM)
-        output, errors = program.process.communicate(timeout=POLL_SECONDS)
-        assert (program.process.returncode, errors) == (130, "")
+    with train_in_a_session(tmp_path, "CartPole-v1", "--actors", "1") as program:
+        folder = wait_for_file(program, "progress.csv").parent
+        program.signal_all(signal.SIGTERM)
+        assert (program.end(POLL_SECONDS), program.errors.read_text()) == (130, "")
+        output = program.printed.read_text()
         assert "writing a checkpoint, then stopping; press Ctrl-C again to stop immediately" in output
         assert "interrupted after" in output
-        assert list(tmp_path.glob("*/learning_curve.png"))
-        (checkpoint,) = tmp_path.glob("*/checkpoints/*")
+        assert (folder / "learning_curve.png").exists()
+        (checkpoint,) = folder.glob("checkpoints/*")
         assert load_checkpoint(checkpoint).update > 0
-        assert f"resume {checkpoint.parents[1]}" in output
-        assert program.is_gone()
+        assert f"resume {folder}" in output
+        assert program.left(POLL_SECONDS) == 0
 
 
 @posix_only
 def test_second_signal_ends_the_run_at_once(tmp_path):
-    with Program(tmp_path, "CartPole-v1", "--actors", "1") as program:
-        program.wait_for("progress.csv")
-        for role in program.roles():
-            os.kill(role, signal.SIGSTOP)  # it can't end, and so neither can the run, but at once
+    with train_in_a_session(tmp_path, "CartPole-v1", "--actors", "1") as program:
+        folder = wait_for_file(program, "progress.csv").parent
+        for process, what in program.children():
+            if what == "role":
+                os.kill(process, signal.SIGSTOP)  # it can't end, and so neither can the run, but at once
         os.kill(program.process.pid, signal.SIGINT)
-        while "press Ctrl-C again" not in program.process.stdout.readline():
-            assert program.process.poll() is None  # two signals at once may come as one
+        # Two signals at once may come as one.
+        assert program.wait_for(lambda: "press Ctrl-C again" in program.printed.read_text(), POLL_SECONDS)
         os.kill(program.process.pid, signal.SIGINT)
-        _, errors = program.process.communicate(timeout=POLL_SECONDS)
-        assert program.process.returncode == 130
-        (folder,) = tmp_path.iterdir()
+        assert program.end(POLL_SECONDS) == 130
+        errors = program.errors.read_text()
         assert errors.startswith("train: stopped immediately\n")
         assert str(folder) in errors
         assert "Traceback" not in errors
-        assert program.is_gone()
+        assert program.left(POLL_SECONDS) == 0
 
 
 @posix_only
 def test_running_run_is_not_resumed_and_a_killed_parent_takes_its_actors_along(tmp_path):
-    with Program(tmp_path, "CartPole-v1", "--actors", "1", "--checkpoint-seconds", "1") as program:
-        folder = program.wait_for("checkpoints/0*").parents[1]
+    flags = ("--actors", "1", "--checkpoint-seconds", "1")
+    with train_in_a_session(tmp_path, "CartPole-v1", *flags) as program:
+        folder = wait_for_file(program, "checkpoints/0*").parents[1]
         with pytest.raises(RunInUse, match="another process"):
             resume(folder, progress=False)
         assert program.process.poll() is None
@@ -311,7 +259,7 @@ def test_running_run_is_not_resumed_and_a_killed_parent_takes_its_actors_along(t
         program.process.wait(POLL_SECONDS)
         with lock_run(folder):  # at once, though the processes that it has started live on for a while
             pass
-        assert program.is_gone()
+        assert program.left(POLL_SECONDS) == 0
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="terminals of Linux")
@@ -338,18 +286,6 @@ def test_run_whose_terminal_is_closed_ends_with_a_checkpoint(tmp_path, ignored):
     (folder,) = tmp_path.iterdir()
     assert newest_checkpoint(folder).update > 0
     assert (folder / "learning_curve.png").exists()
-
-
-@posix_only
-def test_ignored_hangup_stays_ignored():
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as `nohup` does
-    try:
-        with stop_requests() as request:
-            signal.raise_signal(signal.SIGHUP)
-            assert not request.received
-        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGHUP, before)
 
 
 def test_first_signal_is_a_request_and_the_second_an_exception():

@@ -83,10 +83,6 @@ def test_epsilon_schedule_is_the_papers():
     assert schedule[1] == pytest.approx(0.4**2)
     assert schedule[-1] == pytest.approx(0.4**8)
     assert epsilon_schedule(3).tolist() == pytest.approx([0.4, 0.4**4.5, 0.4**8])
-
-
-def test_epsilon_of_a_single_environment_is_the_base():
-    assert epsilon_schedule(1).tolist() == [0.4]
     assert epsilon_schedule(1, base=0.3, exponent=5.0).tolist() == [0.3]
 
 

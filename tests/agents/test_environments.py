@@ -18,9 +18,11 @@ from replay_tutorial.apex.config import Config
 from replay_tutorial.apex.parts import agent_name
 
 
-def test_spaces_of_cart_pole():
+def test_spaces_of_cart_pole_and_gymnasiums_threshold():
     spaces = spaces_of("CartPole-v1")
     assert (spaces.observation_shape, spaces.action_count, spaces.is_continuous) == ((4,), 2, False)
+    assert spaces.solved_at == 475.0
+    assert spaces_of("Counting-v0").solved_at is None
 
 
 @pytest.mark.parametrize(
@@ -46,11 +48,6 @@ def test_actions_are_counted_from_zero_whatever_the_environment_counts_from():
     environment.reset(seed=0)
     for action in range(2):
         environment.step(action)
-
-
-def test_threshold_is_gymnasiums():
-    assert spaces_of("CartPole-v1").solved_at == 475.0
-    assert spaces_of("small_environments:Counting-v0").solved_at is None
 
 
 @pytest.mark.parametrize(
@@ -129,22 +126,13 @@ def test_batch_of_actions_is_dealt_out():
 
 
 @pytest.mark.parametrize(
-    ("environment", "asked", "name"),
-    [
-        ("CartPole-v1", None, "dqn"),
-        ("CartPole-v1", "dqn", "dqn"),
-        ("Pendulum-v1", None, "dpg"),
-        ("Pendulum-v1", "dpg", "dpg"),
-    ],
+    ("environment", "name", "other"), [("CartPole-v1", "dqn", "dpg"), ("Pendulum-v1", "dpg", "dqn")]
 )
-def test_actions_decide_the_agent(environment, asked, name):
-    assert agent_name(Config(environment=environment, agent=asked), spaces_of(environment)) == name
-
-
-@pytest.mark.parametrize(("environment", "asked"), [("CartPole-v1", "dpg"), ("Pendulum-v1", "dqn")])
-def test_agent_that_does_not_fit_the_actions_is_refused(environment, asked):
-    with pytest.raises(UnsupportedEnvironment, match=f"agent is {asked}"):
-        agent_name(Config(environment=environment, agent=asked), spaces_of(environment))
+def test_actions_decide_the_agent_and_another_is_refused(environment, name, other):
+    for asked in (None, name):
+        assert agent_name(Config(environment=environment, agent=asked), spaces_of(environment)) == name
+    with pytest.raises(UnsupportedEnvironment, match=f"agent is {other}"):
+        agent_name(Config(environment=environment, agent=other), spaces_of(environment))
 
 
 @pytest.mark.parametrize(

@@ -78,12 +78,9 @@ def test_summary_of_an_evaluation():
     )
 
 
-def test_evaluation_without_seeds_is_refused():
+def test_evaluation_without_seeds_or_environments_is_refused():
     with pytest.raises(ValueError, match="at least one seed"):
         evaluate(leaning_policy, "CartPole-v1", [])
-
-
-def test_evaluation_in_no_environment_is_refused():
     with pytest.raises(ValueError, match="num_envs must be at least 1, not 0"):
         evaluate(leaning_policy, "CartPole-v1", [1, 2], num_envs=0)
 

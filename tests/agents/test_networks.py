@@ -20,15 +20,11 @@ def network_of(seed, hidden_sizes=(8, 8)):
     return DuelingNetwork(observation_shape=(3,), action_count=4, hidden_sizes=hidden_sizes)
 
 
-def test_mean_over_actions_is_the_value():
-    network, observations = network_of(0), torch.randn(16, 3)
-    value = network.value_head(network.trunk(observations)).squeeze(1)
-    torch.testing.assert_close(network(observations).mean(dim=1), value)
-
-
-def test_differences_between_actions_are_those_of_their_advantages():
+def test_mean_over_actions_is_the_value_and_differences_are_those_of_the_advantages():
     network, observations = network_of(0), torch.randn(16, 3)
     q_values = network(observations)
+    value = network.value_head(network.trunk(observations)).squeeze(1)
+    torch.testing.assert_close(q_values.mean(dim=1), value)
     advantage = network.advantage_head(network.trunk(observations))
     torch.testing.assert_close(q_values - q_values[:, :1], advantage - advantage[:, :1])
 

@@ -40,15 +40,7 @@ def actor_of(environment=COUNTING, number=0, restart_count=0, **changes):
     return actor, context, told
 
 
-def test_schedule_is_dealt_out_to_the_actors():
-    first, *_ = actor_of(actors=2, environments_per_actor=4)
-    second, *_ = actor_of(number=1, actors=2, environments_per_actor=4)
-    schedule = epsilon_schedule(8)
-    np.testing.assert_array_equal(first.exploration, schedule[::2])
-    np.testing.assert_array_equal(second.exploration, schedule[1::2])
-
-
-def test_episodes_are_reported_with_the_environment_of_the_run_that_they_were_played_in():
+def test_schedule_is_dealt_out_and_episodes_are_reported_with_their_environment_in_the_run():
     actor, *_ = actor_of(number=1, actors=2, environments_per_actor=3)
     episodes = actor.play()  # 12 steps: two whole episodes of each environment
     schedule = epsilon_schedule(6)
@@ -84,15 +76,6 @@ def test_every_step_is_in_a_row_and_no_reset_observation_and_both_kinds_of_ends_
     np.testing.assert_allclose(rows["discount"], np.where(terminated, 0.0, 0.5**rewards_there))
     np.testing.assert_array_equal(rows["terminated"], terminated)
     np.testing.assert_array_equal(rows["truncated"], at_end & (episodes % 2 == 0))
-
-
-def test_finished_episodes_are_reported():
-    actor, _, told = actor_of()
-    actor.pull_parameters()
-    for _ in range(5):
-        actor.play_and_send()
-    assert [value for message in told for value in message.returns] == [5.0] * 24
-    assert [value for message in told for value in message.lengths] == [5] * 24
 
 
 def test_score_that_an_environment_reports_is_its_own_affair():

@@ -34,7 +34,6 @@ SPACES = {
 }
 IMAGES = [name for name, spaces in SPACES.items() if len(spaces.observation_shape) == 3]
 FLAT = [name for name in SPACES if name not in IMAGES]
-each_kind = pytest.mark.parametrize("kind", SPACES)
 
 
 def format_of(spaces, **changes):
@@ -101,17 +100,10 @@ def assert_round_trip(spaces, rows, priorities):
     return chunk
 
 
-@each_kind
-@pytest.mark.parametrize("environments", [1, 2, 3])
-def test_rows_that_were_packed_are_unpacked(kind, environments):
-    rows, priorities = played(SPACES[kind], environments)
-    assert len(priorities) > 10 * environments - 3
-    assert_round_trip(SPACES[kind], rows, priorities)
-
-
-@each_kind
-def test_read_only_and_scattered_rows_are_packed(kind):
+@pytest.mark.parametrize("kind", SPACES)
+def test_read_only_and_scattered_rows_are_packed_and_unpacked(kind):
     rows, priorities = played(SPACES[kind])
+    assert len(priorities) > 17
     rows = {name: values[::2] for name, values in rows.items()}
     for values in rows.values():
         values.flags.writeable = False

@@ -36,12 +36,15 @@ def pipe():
     return multiprocessing.Pipe(duplex=False)
 
 
-def test_all_processes_compute_in_the_threads_that_the_settings_name(context, pipe, monkeypatch):
-    counted = []
+def test_each_process_computes_in_the_threads_of_the_settings_and_the_evaluator_gives_way(
+    context, pipe, monkeypatch
+):
+    counted, given = [], []
 
     def count(*_):
-        counted.append(torch.get_num_threads())
+        counted.append((torch.get_num_threads(), [*given]))
 
+    monkeypatch.setattr(os, "nice", given.append, raising=False)
     monkeypatch.setattr(workers, "learn", count)
     monkeypatch.setattr(workers, "evaluate_policies", count)
     monkeypatch.setattr(workers, "exit_when_stopped", lambda _: None)
@@ -50,25 +53,12 @@ def test_all_processes_compute_in_the_threads_that_the_settings_name(context, pi
     with run.torch_threads(1):
         for work, *arguments in [
             (learn_and_save, 0, None, None),
-            (evaluate, folder, None, None, 0),
             (act, 0, np.random.SeedSequence(0)),
+            (evaluate, folder, None, None, 0),
         ]:
             torch.set_num_threads(1)
             run_worker(pipe[1], context, work, *arguments)
-    assert counted == [3, 3, 3]
-
-
-@pytest.mark.skipif(os.name != "posix", reason="priorities of POSIX")
-def test_only_the_evaluator_gives_way(context, pipe, monkeypatch):
-    given = []
-    monkeypatch.setattr(os, "nice", given.append)
-    monkeypatch.setattr(workers, "learn", lambda *_: None)
-    monkeypatch.setattr(workers, "evaluate_policies", lambda _: None)
-    monkeypatch.setattr(workers, "exit_when_stopped", lambda _: None)
-    run_worker(pipe[1], context, learn_and_save, 0, None, None)
-    assert given == []
-    run_worker(pipe[1], context, evaluate, SimpleNamespace(save_policy=None), None, None, 0)
-    assert given == [NICENESS]
+    assert counted == [(3, []), (3, []), (3, [NICENESS] if sys.platform != "win32" else [])]
 
 
 def test_messages_go_to_the_parent_and_so_does_a_failure(context, pipe):

@@ -33,11 +33,7 @@ class CheckedRows:
     """
 
     def __init__(self, row_bytes: int) -> None:
-        """Lay the table out.
-
-        Args:
-            row_bytes: The length of a row, at least 28, a multiple of 4.
-        """
+        """Lay the table out; a row has at least 28 bytes, a multiple of 4."""
         self.width = (row_bytes - HEAD_BYTES) // 4
         table = (np.arange(TABLE_LENGTH + self.width) % TABLE_LENGTH + 1).astype(np.float32)
         # float32[TABLE_LENGTH + 1, width]: row k is the stretch that begins at k; the stretches share memory

@@ -57,13 +57,7 @@ class Outcome:
 
 
 class Storm:
-    """A run on three hosts, and what happens to it.
-
-    Args:
-        hosts: With Ray on them: a core for each actor on each of the two that are not the learner's.
-        folder: Empty, for the run.
-        seed: Of the run, and of the choice of victims.
-    """
+    """A run on three hosts, and what happens to it; two have a core for each actor, one the learner."""
 
     def __init__(self, hosts: Hosts, folder: Path, seed: int) -> None:
         self.hosts = hosts
@@ -74,11 +68,7 @@ class Storm:
         self.stall = 0.0  # the longest time without an update that was seen since the last fault
 
     def begin(self) -> float:
-        """Wait until all are at work; return the seconds that it took.
-
-        Raises:
-            RuntimeError: If they are not.
-        """
+        """Wait until all are at work; return the seconds that it took."""
         if not self.run.wait_for(self.run.is_at_work, PATIENCE_SECONDS):
             raise RuntimeError(f"the run did not begin: {self.run.lines[-20:]}")
         return time.time() - self.run.started

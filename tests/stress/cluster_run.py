@@ -29,13 +29,7 @@ FLAGS = (
 
 
 class ClusterRun:
-    """`train`, or `resume` if there is a run in the folder already, as a process of the learner's host.
-
-    Args:
-        hosts: With Ray on them.
-        runs: The folder of the run's own.
-        seed: Of the run.
-    """
+    """`train`, or `resume` if there is a run in the folder already, as a process of the learner's host."""
 
     def __init__(self, hosts: Hosts, runs: Path, seed: int) -> None:
         self.hosts = hosts

@@ -50,18 +50,10 @@ READY = b"ready\n"
 
 
 class Holder:
-    """The process that holds a namespace, as its harness sees it.
-
-    Attributes:
-        folder: A folder of its own, which goes with it.
-    """
+    """The process that holds a namespace, as its harness sees it, and its folder, which goes with it."""
 
     def __init__(self, prefix: Sequence[str]) -> None:
-        """Make a namespace; `prefix` is the command, such as `nsenter`, that starts the holder.
-
-        Raises:
-            RuntimeError: If it can't be made.
-        """
+        """Make a namespace; `prefix` is the command, such as `nsenter`, that starts the holder."""
         # Ray has sockets in it, and a socket's path may have no more than 107 characters.
         self.folder = Path(tempfile.mkdtemp(prefix=f"host_{os.getpid()}_", dir="/tmp"))
         # In a session of its own it doesn't hear the Ctrl-C that ends the harness.
@@ -97,27 +89,17 @@ class Holder:
 
 
 class Hosts:
-    """Hosts 0, 1, ... at 10.99.0.1, 10.99.0.2, ..., addresses that only they know; a context manager.
-
-    Attributes:
-        environment: What `run` and `start_ray` add to the environment: Ray's settings, and a token that only
-            these hosts have.
-    """
+    """Hosts 0, 1, ... at 10.99.0.1, 10.99.0.2, ..., addresses that only they know; `with` makes them."""
 
     def __init__(self, count: int) -> None:
-        """Describe the hosts; `with` makes them."""
         self.count = count
-        self.environment = dict(RAY_SETTINGS)
+        self.environment = dict(RAY_SETTINGS)  # of all processes; `with` adds a token that only they have
         self._switch: Holder | None = None
         self._holders: list[Holder] = []
         self._started: list[subprocess.Popen[Any]] = []
 
     def __enter__(self) -> Self:
-        """Make the hosts and plug them in.
-
-        Raises:
-            RuntimeError: If it can't be done; nothing is left of it then.
-        """
+        """Make the hosts and plug them in; nothing is left of them if that fails."""
         if reason := why_not():
             raise RuntimeError(f"No hosts can be made here: {reason}")
         try:
@@ -139,15 +121,11 @@ class Hosts:
                 ]
                 ip(holder, settings)
         except BaseException:
-            self.close()
+            self.__exit__()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End every process of the hosts, and remove them."""
-        self.close()
-
-    def close(self) -> None:
         """End every process of the hosts, and remove them."""
         holders = [*self._holders, *([self._switch] if self._switch else [])]
         for holder in holders:
@@ -168,13 +146,7 @@ class Hosts:
         return self._holders[host].folder
 
     def run(self, host: int, arguments: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
-        """Start a command on a host.
-
-        Args:
-            host: Where.
-            arguments: The command.
-            **options: Those of `subprocess.Popen`. `env` is added to the environment, not put in its place.
-        """
+        """Start a command on a host; `env` is added to the environment, not put in its place."""
         environment = {**os.environ, **self.environment, **options.pop("env", {})}
         command = [*self._holders[host].enter(), *arguments]
         self._started.append(subprocess.Popen(command, env=environment, **options))
@@ -183,11 +155,7 @@ class Hosts:
     def start_ray(self, cpus: Mapping[int, int]) -> None:
         """Start Ray on some hosts, side by side, and wait until it is up. Host 0 is the head.
 
-        Args:
-            cpus: Host → how many processors Ray is told that it has.
-
-        Raises:
-            RuntimeError: If Ray isn't up after two minutes, or says why it can't be.
+        `cpus` says how many processors Ray is told that each host has.
         """
         started = [(host, self._launch_ray(host, count)) for host, count in cpus.items()]
         for host, process in started:
@@ -222,8 +190,7 @@ class Hosts:
     def kill(self, host: int, named: str = "") -> list[int]:
         """Kill a host's processes, as a power cut would, or those whose command line contains some text.
 
-        Returns:
-            Their numbers. The host can be used again: start something on it.
+        The host can be used again: start something on it.
         """
         killed = self.processes(host, named)
         if named:
@@ -248,11 +215,7 @@ class Hosts:
 
 
 def ip(where: Holder, commands: Sequence[str]) -> None:
-    """Run commands of iproute2 in a namespace, all or up to the first that fails.
-
-    Raises:
-        RuntimeError: If one fails.
-    """
+    """Run commands of iproute2 in a namespace, all or up to the first that fails."""
     lines = "".join(f"{command}\n" for command in commands)
     done = subprocess.run(
         [*where.enter(), "ip", "-batch", "-"], input=lines, capture_output=True, text=True, check=False
@@ -328,11 +291,9 @@ def _pipe(end: IO[bytes] | None) -> IO[bytes]:
 
 
 def hold(outside: str, folder: str) -> None:
-    """Hold the namespace of this process until the pipe ends, and then clear it.
+    """Hold the namespace of this process until the pipe ends; then clear it, and remove the folder.
 
-    Args:
-        outside: The harness's own namespace, which must never be cleared.
-        folder: What to remove.
+    The harness's own namespace, `outside`, must never be cleared.
     """
     if os.readlink(HERE) == outside:
         sys.exit(f"{outside} is the namespace of the harness itself. Start the holder by `unshare --net`.")

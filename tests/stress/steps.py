@@ -239,11 +239,7 @@ class StepStorm:
             os._exit(status)
 
     def check_kill(self) -> None:
-        """Check what the kill has left, before anybody mends it.
-
-        Raises:
-            AssertionError: Of what must not be.
-        """
+        """Check what the kill has left, before anybody mends it."""
         stamps = self.ring.stamps.copy()
         slots, held = np.arange(len(stamps)), is_held(stamps)
         changed = stamps != self.before

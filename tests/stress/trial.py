@@ -58,13 +58,7 @@ def is_pythons_own(errors: str) -> bool:
 
 
 class Trial:
-    """A run, one fault, and a check of what is left.
-
-    Args:
-        fault: One of `faults.FAULTS`.
-        folder: Empty, for the run.
-        seed: Of the run, and of the choice of a process.
-    """
+    """A run in an empty folder, one fault of `faults.FAULTS`, and a check of what is left."""
 
     def __init__(self, fault: str, folder: Path, seed: int) -> None:
         self.folder = folder
@@ -72,11 +66,9 @@ class Trial:
         self.outcome = Outcome(fault, 0.0)
 
     def run(self, wait: float | None) -> Outcome:
-        """Let the fault happen, and check what is left.
+        """Let the fault happen after `wait` seconds, or the first updates if it is None; check what is left.
 
-        Args:
-            wait: Seconds before it; None waits for the first updates. An actor and a learner are killed
-                this many seconds after the last process was started, because before there is none.
+        An actor or learner is killed this long after the last process was started; before there is none.
         """
         before = memory_names()
         runs = self.folder / "runs"

@@ -16,7 +16,6 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from replay_tutorial.measuring.fresh import python_path
@@ -39,9 +38,7 @@ def accept_ctrl_c() -> None:
 class Victim:
     """A command of `python -m replay_tutorial` as a process group; a context manager that none outlives.
 
-    Args:
-        folder: Where what it prints goes.
-        arguments: The command and its flags.
+    What it prints goes into files of `folder`.
     """
 
     def __init__(self, folder: Path, *arguments: str) -> None:
@@ -63,9 +60,7 @@ class Victim:
         """Return itself."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Leave nothing behind, whatever happened."""
         self.signal_all(signal.SIGKILL)
         self.process.wait()

@@ -26,6 +26,26 @@ def pointer(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     return builder.gep(array.data, [arguments[1]], source_etype=ir.IntType(64))
 
 
+def read_modify_write(operation: str) -> Any:
+    """Return what generates the code of an operation of LLVM's `atomicrmw` (acquire-release)."""
+
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        address = pointer(context, builder, signature, arguments)
+        return builder.atomic_rmw(operation, address, arguments[2], "acq_rel")
+
+    return build
+
+
+def fence(order: str) -> Any:
+    """Return what generates the code of a fence."""
+
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        builder.fence(order)
+        return context.get_dummy_value()
+
+    return build
+
+
 @intrinsic
 def load_acquire(typing_context: Any, array: Any, index: Any) -> Any:
     """Load `array[index]` with acquire: stores made before the matching release become visible."""
@@ -51,25 +71,13 @@ def store_release(typing_context: Any, array: Any, index: Any, value: Any) -> An
 @intrinsic
 def fetch_add(typing_context: Any, array: Any, index: Any, value: Any) -> Any:
     """Add `value` to `array[index]` and return the old value, in one atomic step (acquire-release)."""
-
-    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.atomic_rmw(
-            "add", pointer(context, builder, signature, arguments), arguments[2], "acq_rel"
-        )
-
-    return types.int64(array, types.int64, types.int64), build
+    return types.int64(array, types.int64, types.int64), read_modify_write("add")
 
 
 @intrinsic
 def fetch_max(typing_context: Any, array: Any, index: Any, value: Any) -> Any:
     """Set `array[index]` to the maximum of itself and `value`; return the old value (acquire-release)."""
-
-    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.atomic_rmw(
-            "max", pointer(context, builder, signature, arguments), arguments[2], "acq_rel"
-        )
-
-    return types.int64(array, types.int64, types.int64), build
+    return types.int64(array, types.int64, types.int64), read_modify_write("max")
 
 
 @intrinsic
@@ -87,20 +95,10 @@ def compare_and_swap(typing_context: Any, array: Any, index: Any, expected: Any,
 @intrinsic
 def fence_acquire(typing_context: Any) -> Any:
     """Keep earlier loads before later loads and stores."""
-
-    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        builder.fence("acquire")
-        return context.get_dummy_value()
-
-    return types.void(), build
+    return types.void(), fence("acquire")
 
 
 @intrinsic
 def fence_release(typing_context: Any) -> Any:
     """Prevent earlier loads and stores from being reordered after later stores."""
-
-    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        builder.fence("release")
-        return context.get_dummy_value()
-
-    return types.void(), build
+    return types.void(), fence("release")

@@ -15,13 +15,12 @@ Source: Reverb (Cassirer et al. 2021, section 3.4), `SampleToInsertRatio`.
 """
 
 import math
-import operator
 import time
 from collections.abc import Callable
 
 import numpy as np
 
-from replay_tutorial.buffers.rows import checked_number
+from replay_tutorial.buffers.rows import checked_at_least, checked_number
 from replay_tutorial.shared.memory import SharedArrays
 from replay_tutorial.shared.protocol import add_to_counter
 
@@ -108,8 +107,8 @@ class SamplesPerInsert:
             TypeError: If `count` is not an integer.
             ValueError: If `count` is below 1 or too large for the band, or the timeout is NaN.
         """
-        count = checked_count(count, least=1)
-        if 1 <= count <= self.min_size - self.inserts:
+        count = checked_at_least("count", count, 1, limit=math.inf)
+        if count <= self.min_size - self.inserts:
             return True
         samples = count * self.samples_per_insert
         self._check(count, samples)
@@ -129,7 +128,7 @@ class SamplesPerInsert:
             TypeError: If `count` is not an integer.
             ValueError: If `count` is below 1 or too large for the band, or the timeout is NaN.
         """
-        count = checked_count(count, least=1)
+        count = checked_at_least("count", count, 1, limit=math.inf)
         self._check(count, count)
         return wait_until(
             lambda: self.inserts >= self.min_size and self.error - count >= -self.error_buffer, timeout
@@ -160,7 +159,7 @@ class SamplesPerInsert:
         self._count(SAMPLES, count)
 
     def _count(self, counter: int, count: int) -> None:
-        counters, rows = self._arrays["counters"], checked_count(count)
+        counters, rows = self._arrays["counters"], checked_at_least("count", count, 0, limit=math.inf)
         if int(counters[counter]) + rows > MAX_COUNT:
             raise ValueError(
                 f"At most {MAX_COUNT} rows can be counted: {counters[counter]} + {rows} is too many."
@@ -174,17 +173,6 @@ class SamplesPerInsert:
                 f"{self.error_buffer}, so both sides could block forever. Pass a lower count, or increase "
                 "error_buffer."
             )
-
-
-def checked_count(count: int, least: int = 0) -> int:
-    """Return `count` as an int; raise an error if it is not an integer or is below `least`."""
-    try:
-        number = operator.index(count)
-    except TypeError:
-        raise TypeError(f"count must be an integer, not {count!r}.") from None
-    if number < least:
-        raise ValueError(f"count must be at least {least}, not {number}.")
-    return number
 
 
 def wait_until(condition: Callable[[], bool], timeout: float | None) -> bool:

@@ -64,12 +64,7 @@ def check_finite(name: str, value: Any) -> None:
 
 
 def cast(name: str, array: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Convert an array to a field's dtype without copying it if it already has that dtype.
-
-    Raises:
-        TypeError: If the array is not numeric.
-        ValueError: If a value can't be represented in the dtype.
-    """
+    """Convert an array to a field's dtype; raise if it can't represent a value. No copy if it is the same."""
     given = array.dtype
     if given == dtype:
         return array  # callers compare with `is`; the dtype of an unpickled array is equal, but not identical

@@ -17,6 +17,7 @@ have one.
 """
 
 import copy
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -25,6 +26,7 @@ import numpy.typing as npt
 from replay_tutorial.buffers.fields import Fields, Rows, as_bytes
 from replay_tutorial.buffers.jit import Bytes, Flags, Floats, Integers, int64, jitable, kernel, types
 from replay_tutorial.buffers.n_step import Spans
+from replay_tutorial.buffers.n_step_windows import any_true
 from replay_tutorial.buffers.rows import bytes_differ, copy_row
 from replay_tutorial.buffers.sum_tree import SumTree, first_leaf, recompute_above
 
@@ -373,3 +375,66 @@ class EpisodeRing:
         slots, heads = self.slots_of(environments, positions), self.arrays.heads[environments]
         overwritten = positions <= heads - self.room
         return slots, ~overwritten & (self.arrays.kinds[slots] != NO_STEP)
+
+
+class StagedSteps:
+    """Arrays of n steps that `append_steps` adds; they are reused, because creating them takes longer.
+
+    Attributes:
+        rows: Records [2, n]: the steps, and rows that contain only their next observations.
+        bytes: The same memory, uint8[2 * n, bytes].
+        environments: int64[n].
+        rewards: float64[n]; zeros if no reward is declared.
+        ends: bool[n], whether the episode ends.
+        masses: float64[n].
+    """
+
+    def __init__(
+        self,
+        count: int,
+        fields: Fields,
+        stored: Fields,
+        nexts: Mapping[str, str],
+        ends: Sequence[str],
+        rewards: Sequence[str],
+    ) -> None:
+        """Reserve memory for `count` steps with the arguments `fields`, in rows of the fields `stored`.
+
+        `nexts` maps observations to their next observations. `ends` are the flags that end an episode, and
+        `rewards` is the reward, or nothing.
+        """
+        self._arguments = count, fields, stored, nexts, ends, rewards
+        self.rows = np.zeros((2, count), stored.dtype)
+        steps, following = self.rows
+        observations = {next_name: name for name, next_name in nexts.items()}
+        self._targets: list[Any] = [
+            following[observations[name]] if name in observations else steps[name] for name in fields.fields
+        ]
+        self._flags: list[Any] = [steps[name].reshape(count) for name in ends]
+        self._rewards: list[Any] = [steps[name].reshape(count) for name in rewards]
+        self.bytes: Bytes = as_bytes(self.rows.reshape(-1))
+        self.environments: Integers = np.zeros(count, np.int64)
+        self.rewards: Floats = np.zeros(count)
+        self.ends: Flags = np.zeros(count, np.bool_)
+        self.masses: Floats = np.zeros(count)
+        # The first arguments of `append_steps` after the ring.
+        self.arrays = self.environments, self.bytes, self.rewards, self.ends, self.masses
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return StagedSteps, self._arguments  # copied views would no longer share memory with `rows`
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def write(self, environments: Integers | int, columns: Sequence[Any], masses: Floats | float) -> None:
+        """Write steps, with the columns that `Fields.to_columns` returns."""
+        for target, column in zip(self._targets, columns):  # noqa: B905 - strict=True takes 0.2 µs more
+            target[...] = column
+        for rewards in self._rewards:
+            self.rewards[...] = rewards
+        if len(self.ends) == 1:  # the same as below, but five times as fast
+            self.environments[0], self.masses[0] = environments, masses
+            self.ends[0] = any(map(np.ndarray.item, self._flags))
+        else:
+            self.environments[...], self.masses[...] = environments, masses
+            self.ends[...] = any_true(self.rows[0], self._arguments[4])

@@ -27,6 +27,7 @@ from replay_tutorial.buffers.episode_ring import (
     Episodes,
     Plain,
     RingArrays,
+    StagedSteps,
     Windows,
     append_steps,
     end_running_episode,
@@ -52,13 +53,13 @@ from replay_tutorial.buffers.rows import (
     as_integers,
     check_batch_size,
     checked_at_least,
+    checked_environment,
     checked_integer,
     checked_size,
     next_slots,
     take_pairs,
 )
 from replay_tutorial.buffers.spaces import flatten
-from replay_tutorial.buffers.staged_steps import StagedSteps
 from replay_tutorial.buffers.sum_tree import ROOT, find_stratified
 
 
@@ -191,7 +192,7 @@ class EpisodeReplayBuffer(BaseBuffer):
             name: f"next_{name}"
             for name in declared
             if f"next_{name}" in declared
-            and declared[name][1:3] == declared[f"next_{name}"][1:3]
+            and declared[name].same_values(declared[f"next_{name}"])
             and name.removeprefix("next_") not in declared.keys() - {name}
         }
         if not self._nexts:
@@ -230,7 +231,7 @@ class EpisodeReplayBuffer(BaseBuffer):
             "kind": type(self).__name__,
             "size": self._ring.capacity,
             "environments": environments,
-            "fields": {f.name: [list(f.shape), f.dtype.str] for f in declared.values()},
+            "fields": self._fields.described,
             "rew": rew,
             "check_finite": bool(check_finite),
             "alpha": self._prioritization.alpha,
@@ -263,7 +264,7 @@ class EpisodeReplayBuffer(BaseBuffer):
                 finite, or the `obs` of a step differs from the `next_obs` of the step before it. The buffer
                 is then unchanged.
         """
-        self._check_environment(environment)
+        checked_environment(environment, self._ring.environments)
         count, columns = self._fields.to_columns(fields)
         return self._append(environment, count, columns, priorities)
 
@@ -359,9 +360,8 @@ class EpisodeReplayBuffer(BaseBuffer):
         Raises:
             IndexError: If the environment does not exist.
         """
-        self._check_environment(environment)
-        rules = self._prioritization
-        mass = rules.initial_masses(None, 1)[0]
+        checked_environment(environment, self._ring.environments)
+        mass = self._prioritization.initial_masses(None, 1)[0]
         end_running_episode(self._ring.plain, environment, self._windows, float(mass))
 
     def sample(self, batch_size: int, beta: float = 0.4, *, normalize: str = "buffer") -> Batch:
@@ -613,22 +613,20 @@ class EpisodeReplayBuffer(BaseBuffer):
 
     def _cleared(self) -> dict[str, Any]:
         """Return new values of the attributes that `clear` replaces."""
-        ring, rules = self._ring.cleared(), self._prioritization
-        none = np.full(1, NO_PRIORITY)
-        return {"_ring": ring, "_prioritization": Prioritization(ring.capacity, none, rules.alpha, rules.eps)}
+        return {"_ring": self._ring.cleared(), "_prioritization": self._prioritization.with_max()}
 
     def _state(self) -> tuple[dict[str, Any], archive.Arrays]:
         counters = {"stale_updates": self.stale_updates, "random_state": self._rng.bit_generator.state}
         return counters, state_of(self._ring) | {"seen": [self._prioritization.max_given]}
 
     def _from_state(self, counters: dict[str, Any], reader: archive.Reader) -> Self:
-        loaded, rules, seen = copy.copy(self), self._prioritization, np.zeros(1)
+        loaded, seen = copy.copy(self), np.zeros(1)
         loaded._stale_updates = np.full(1, archive.checked_count(counters, "stale_updates"))
         loaded._rng = archive.checked_generator(counters)
         loaded._ring = ring_from_state(reader, self._ring, self._windows)
         reader.read_into("seen", [seen])
-        rules.check_loaded(loaded._ring.tree.leaves, float(seen[0]))
-        loaded._prioritization = Prioritization(self._ring.capacity, seen, rules.alpha, rules.eps)
+        self._prioritization.check_loaded(loaded._ring.tree.leaves, seen[0])
+        loaded._prioritization = self._prioritization.with_max(seen[0])
         return loaded
 
     def _look_up(self, numbers: Integers) -> Episodes:
@@ -675,19 +673,13 @@ class EpisodeReplayBuffer(BaseBuffer):
         Raises:
             IndexError: If the environment does not exist.
         """
-        self._check_environment(environment)
-        return int(self._ring.arrays.heads[environment]) * self._ring.environments + int(environment)
+        checked = checked_environment(environment, self._ring.environments)
+        return int(self._ring.arrays.heads[checked]) * self._ring.environments + checked
 
     @property
     def nbytes(self) -> int:
         """Bytes reserved for steps."""
         return self._ring.arrays.rows.nbytes
-
-    def _check_environment(self, environment: int) -> None:
-        if not 0 <= checked_integer("environment", environment) < self._ring.environments:
-            raise IndexError(
-                f"environment must be between 0 and {self._ring.environments - 1}, not {environment}."
-            )
 
 
 def selected(fields: Fields, names: Iterable[str]) -> Fields:

@@ -53,6 +53,10 @@ class Field(NamedTuple):
         """Size in one transition, in bytes."""
         return self.dtype.itemsize * math.prod(self.shape)
 
+    def same_values(self, other: "Field") -> bool:
+        """Return whether another field has the same dtype and shape."""
+        return (self.dtype, self.shape) == (other.dtype, other.shape)
+
     def to_array(self, value: Any) -> npt.NDArray[Any]:
         """Convert one value, or a batch along axis 0, to an array of shape (n, *shape)."""
         array = self.plain_array(value)
@@ -140,13 +144,7 @@ class Fields:
     """
 
     def __init__(self, env_dict: EnvDict, default_dtype: npt.DTypeLike = np.float32) -> None:
-        """Create the fields that an `env_dict` declares.
-
-        Args:
-            env_dict: Maps each name to a dict with `shape` (an int or a tuple, default 1) and `dtype`; not
-                modified, and not referenced afterwards.
-            default_dtype: dtype of the fields that don't declare one.
-        """
+        """Create the fields that an `env_dict` declares; the dict is not referenced afterwards."""
         if not isinstance(env_dict, Mapping):
             raise TypeError(
                 f'env_dict must be a dict such as {{"obs": {{"shape": 4}}, "act": {{}}}}, not {env_dict!r}.'
@@ -171,6 +169,11 @@ class Fields:
         """A new env_dict that declares the shape and dtype of every field."""
         return {f.name: {"shape": f.shape, "dtype": f.dtype} for f in self.fields.values()}
 
+    @property
+    def described(self) -> dict[str, list[Any]]:
+        """The shape and dtype of every field, as JSON."""
+        return {f.name: [list(f.shape), f.dtype.str] for f in self.fields.values()}
+
     def to_columns(self, values: Mapping[str, Any]) -> tuple[int, list[Any]]:
         """Check and convert the arguments of `add`.
 
@@ -180,10 +183,6 @@ class Fields:
         3. everything else: `_any_to_columns`.
 
         Nested values are flattened first; then all paths are tried again.
-
-        Args:
-            values: One value or batch (along axis 0) per field; nested dicts and tuples are flattened, with
-                names joined by "/".
 
         Returns:
             The number n of transitions, and one column per field: an array of shape (n, *shape), or a single
@@ -271,9 +270,8 @@ class Fields:
         if flat.keys() != self.fields.keys():
             names = {"missing": self.fields.keys() - flat.keys(), "unknown": flat.keys() - self.fields.keys()}
             faults = " and ".join(f"{word} {sorted(wrong)}" for word, wrong in names.items() if wrong)
-            shape = (
-                (1,) if "rew" in self.fields and self.fields["rew"].shape else ()
-            )  # the same as in `NStep`
+            # The same shape as in `NStep`.
+            shape = (1,) if "rew" in self.fields and self.fields["rew"].shape else ()
             remedy = (
                 ". To store n-step rows, construct the buffer with NStep(...).env_dict, or with "
                 f'{{**fields_from_spaces(...), "discount": {{"shape": {shape}}}}}'

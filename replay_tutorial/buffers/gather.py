@@ -97,12 +97,8 @@ class Gather:
 def pair_dtype(fields: Fields, nexts: Mapping[str, str]) -> np.dtype[Any] | None:
     """Return the dtype of a row and the part of the next row that contains its next observations.
 
-    Args:
-        fields: The fields of a row.
-        nexts: Maps the names of observations to those of the next observations.
-
-    Returns:
-        The dtype, or None if a field is large and therefore copied to an array of its own.
+    `nexts` maps observations to their next observations. Return None if a field is large, and therefore
+    copied to an array of its own.
     """
     if any(field.nbytes >= LARGE for field in fields.fields.values()):
         return None
@@ -158,13 +154,7 @@ def copy_in_threads(copy: Callable[[slice], None], count: int, threads: int) -> 
 
 
 def check_out(out: Out, batch_size: int, expected: Mapping[str, ArraySpec]) -> Out:
-    """Check that the arrays in `out` have the names, shapes and dtypes of a sample, and are writable.
-
-    Raises:
-        KeyError: If a name is unknown.
-        TypeError: If `out` is not a dict of arrays.
-        ValueError: If an array doesn't match, or two arrays share memory.
-    """
+    """Return `out`; raise unless its arrays have the names, shapes and dtypes of a sample."""
     if not isinstance(out, Mapping):
         raise TypeError(f"out must be a dict of arrays, not {out!r:.60}.")
     for name, array in out.items():

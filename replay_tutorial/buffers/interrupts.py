@@ -75,9 +75,8 @@ def run_in_thread(work: Callable[[], None]) -> None:
         finished.get()
     except BaseException:
         start.put(None)
-        if may_run[
-            0
-        ]:  # not `Thread.join`, which, after an interrupt, assumes that the thread has ended (bpo-45274)
+        if may_run[0]:
+            # Not `Thread.join`, which, after an interrupt, assumes that the thread has ended (bpo-45274).
             finished.get()
         raise
     for error in errors:

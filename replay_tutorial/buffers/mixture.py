@@ -20,7 +20,7 @@ from replay_tutorial.buffers.fields import Batch
 from replay_tutorial.buffers.gather import DRAW_SPECS, ArraySpec, new_arrays
 from replay_tutorial.buffers.jit import Floats, Integers
 from replay_tutorial.buffers.priorities import check_weight_options, limit_of_priorities
-from replay_tutorial.buffers.rows import check_batch_size, checked_number
+from replay_tutorial.buffers.rows import check_batch_size, checked_share
 from replay_tutorial.buffers.schemes import SCHEME_SPECS, Distribution, Proportional, Scheme, Uniform
 
 ROUNDING = 1e-9  # tolerance for a sum of shares such as 0.1 + 0.2 + 0.7
@@ -248,9 +248,7 @@ def checked_component(name: str, given: Any) -> Component:
             f"The component {name!r} can't be sampled with a scheme: {buffer!r:.60}. Pass a ReplayBuffer, "
             "PrioritizedReplayBuffer, MPReplayBuffer or MPPrioritizedReplayBuffer."
         )
-    share = checked_number(f"The share of {name!r}", share)
-    if not 0.0 <= share <= 1.0:
-        raise ValueError(f"The share of {name!r} must be in [0, 1], not {share}.")
+    share = checked_share(f"The share of {name!r}", share)
     scheme: Any = schemes[0] if schemes else Proportional() if has_priorities(buffer) else Uniform()
     if not isinstance(scheme, Distribution):
         raise TypeError(

@@ -30,7 +30,7 @@ from replay_tutorial.buffers.n_step import (
     push_steps,
 )
 from replay_tutorial.buffers.ring import Assignment
-from replay_tutorial.buffers.rows import checked_at_least, checked_integer
+from replay_tutorial.buffers.rows import checked_at_least, checked_environment
 
 # Converts stored values of a field, an array of shape (n, ...), to observations if they are frame numbers.
 Restore = Callable[[str, npt.NDArray[Any]], npt.NDArray[Any]]
@@ -59,15 +59,10 @@ class Windows:
         argument_fields: Fields | None = None,
         extra_fields: EnvDict = MappingProxyType({}),
     ) -> None:
-        """Create an empty window for each environment.
+        """Create an empty window for each environment, for steps with these fields, as stored.
 
-        Args:
-            fields: The fields of a step, as stored.
-            settings: The argument `Nstep`.
-            environments: Number of environments.
-            argument_fields: The fields of a step, as passed to `add`; default: `fields`. They differ if
-                observations are stored as frames.
-            extra_fields: Additional fields of a step, which are copied to its row.
+        `settings` is the argument `Nstep`. `argument_fields` are the fields as passed to `add`, which differ
+        if observations are stored as frames; `extra_fields` are copied from a step to its row.
         """
         self.settings = parse_settings(settings, fields)
         self.environments = environments
@@ -81,25 +76,21 @@ class Windows:
         self._at_end = byte_spans(self.steps, dict.fromkeys((*self.settings.nexts, *self._ends)))
         # Pairs such as `next_obs` and `obs`, with the position of the second field.
         self._links: list[tuple[str, str, int]] = []
+        known = self._argument_fields.fields
         for next_name in self.settings.nexts:
             name = next_name.removeprefix("next_")
-            known = self._argument_fields.fields
-            if (
-                name != next_name and name in known and known[name][1:3] == known[next_name][1:3]
-            ):  # same dtype and shape
+            if name != next_name and name in known and known[name].same_values(known[next_name]):
                 self._links.append((next_name, name, list(known).index(name)))
-        self._link_starts = byte_spans(self.steps, [next_name for next_name, _, _ in self._links])[
-            :, 0
-        ].copy()
+        next_spans = byte_spans(self.steps, [next_name for next_name, _, _ in self._links])
+        self._link_starts = next_spans[:, 0].copy()
         self._link_spans = byte_spans(self.steps, [name for _, name, _ in self._links])
         ends = np.cumsum([0, *(math.prod(field.shape) for field in rewards)]).tolist()
         self._reward_slices = {  # the columns of `PendingSteps.rewards` for each reward field
             field.name: slice(*span) for field, span in zip(rewards, pairwise(ends), strict=True)
         }
         self._reward_elements = ends[-1]
-        self._pending = [
-            self._empty(min(4, self.settings.size))
-        ]  # a list, so that an `Assignment` can set it
+        # A list, so that an `Assignment` can set it.
+        self._pending = [self._empty(min(4, self.settings.size))]
 
     @property
     def env_dict(self) -> dict[str, dict[str, Any]]:
@@ -142,13 +133,8 @@ class Windows:
         """Raise ValueError if steps do not continue the pending steps of an environment.
 
         Within an episode, the `obs` of a step must equal the `next_obs` of the step before it. This is
-        checked for every field in "next" whose counterpart without `next_` exists.
-
-        Args:
-            count: Number of steps.
-            columns: The values of each field, as `Fields.to_columns` returns them.
-            environment: The environment of the steps.
-            restore: Converts stored values of the pending steps; None if they are stored as passed.
+        checked for every field in "next" whose counterpart without `next_` exists. `restore` converts stored
+        values of the pending steps; None if they are stored as passed.
         """
         for next_name, name, place in self._links:
             if count > 1:
@@ -195,15 +181,10 @@ class Windows:
         )
 
     def push(self, rows: Rows, environments: Integers) -> tuple[Batch | None, Assignment]:
-        """Compute the rows that are completed by new steps.
+        """Compute the rows that new steps complete; their environments are all the same, or all different.
 
-        Args:
-            rows: The steps, one record each.
-            environments: int64[n], the environment of each step: all the same, or all different.
-
-        Returns:
-            The completed rows, or None, and an assignment that adds the steps to the pending ones. The
-            windows are unchanged until the assignment is made.
+        Return the completed rows, or None, and an assignment that adds the steps to the pending ones. The
+        windows are unchanged until the assignment is made.
         """
         size, gamma = self.settings.size, self.settings.gamma
         ends, terminates = any_true(rows, self._ends), any_true(rows, self._terminates)
@@ -223,12 +204,7 @@ class Windows:
         return self._batch(completed), (self._pending, 0, pending)
 
     def flush(self, environment: int = 0) -> tuple[Batch | None, Assignment]:
-        """Compute the rows of all pending steps of an environment, at the end of an episode.
-
-        Returns:
-            The rows, or None, and an assignment that removes the pending steps. The windows are unchanged
-            until the assignment is made.
-        """
+        """Compute the rows of all pending steps of an environment, at the end of an episode; see `push`."""
         steps, rewards, oldest, counts = self._pending[0]
         pending = (steps, rewards, oldest.copy(), counts.copy())
         completed = self._new_rows(counts[environment])
@@ -353,7 +329,7 @@ class NStep:
             ValueError: If a shape, length or value doesn't match its field, or the `obs` of a step differs
                 from the `next_obs` of the step before it. The windows are then unchanged.
         """
-        self._check(environment)
+        checked_environment(environment, self._windows.environments)
         count, columns = self._fields.to_columns(fields)
         self._windows.check_consecutive(count, columns, environment)
         environments = np.full(count, environment)
@@ -401,7 +377,7 @@ class NStep:
         Raises:
             IndexError: If the environment does not exist.
         """
-        self._check(environment)
+        checked_environment(environment, self._windows.environments)
         return self._apply(*self._windows.flush(environment))
 
     def state(self) -> list[Rows]:
@@ -438,12 +414,6 @@ class NStep:
     def _packed(self) -> np.dtype[Any]:
         """The dtype of the records in `state`."""
         return np.dtype([(field.name, field.dtype, field.shape) for field in self._fields.fields.values()])
-
-    def _check(self, environment: int) -> None:
-        if not 0 <= checked_integer("environment", environment) < self._windows.environments:
-            raise IndexError(
-                f"environment must be between 0 and {self._windows.environments - 1}, not {environment}."
-            )
 
     def _apply(self, batch: Batch | None, change: Assignment) -> Batch | None:
         target, key, pending = change

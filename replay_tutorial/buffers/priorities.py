@@ -12,6 +12,7 @@ Source: Schaul et al. 2016, "Prioritized Experience Replay", eq. 1 and section 3
 Stegun 1964, 4.1.27 and 4.2.1.
 """
 
+import copy
 import math
 import sys
 from typing import Annotated, Any
@@ -95,8 +96,7 @@ def write_weights(
 def write_masses(priorities: Floats, formula: Formula, masses: Floats) -> tuple[int, float]:
     """Write the masses for priorities, unless one is out of range.
 
-    Returns:
-        DONE or BAD_PRIORITY, and the largest priority (NO_PRIORITY if `priorities` is empty or invalid).
+    Return DONE or BAD_PRIORITY, and the largest priority (NO_PRIORITY if there is none, or one is invalid).
     """
     alpha, eps, priority_limit = formula
     max_priority = NO_PRIORITY
@@ -161,22 +161,22 @@ class Prioritization:
         # Cache for new rows without priorities: the max_given it was computed for, the priority, the mass.
         self._default = (NO_PRIORITY, FIRST_PRIORITY, self._mass(FIRST_PRIORITY))
 
+    def with_max(self, max_given: float = NO_PRIORITY) -> "Prioritization":
+        """Return the same rules with another maximum priority, by default none."""
+        rules = copy.copy(self)
+        rules.max_given = np.full(1, max_given)
+        return rules
+
     @property
     def max_priority(self) -> float:
         """Largest priority set so far; FIRST_PRIORITY if none has been set."""
         return FIRST_PRIORITY if self.max_given[0] == NO_PRIORITY else float(self.max_given[0])
 
     def initial_masses(self, priorities: Any, count: int) -> tuple[Floats | float, float]:
-        """Return the masses of new rows, and the value of `max_given` after adding them.
+        """Return the masses of `count` new rows, and the value of `max_given` after adding them.
 
-        Args:
-            priorities: `count` numbers, finite and at least 0, or one number for all rows; None means
-                `max_priority`.
-            count: Number of rows.
-
-        Returns:
-            The masses, float64[count], or a single mass if count is 1 or priorities is None; and the new
-            value of `max_given`.
+        `priorities` are one number per row, or one for all; None means `max_priority`. The masses are
+        float64[count], or a single mass if count is 1 or priorities is None.
         """
         if priorities is not None:
             given = self.as_floats(priorities, count)

@@ -341,10 +341,9 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         return tree
 
     def _cleared(self) -> dict[str, Any]:
-        capacity, rules = self._ring.capacity, self._prioritization
         return super()._cleared() | {
-            "_prioritization": Prioritization(capacity, np.full(1, NO_PRIORITY), rules.alpha, rules.eps),
-            "_tree": SumTree(capacity),
+            "_prioritization": self._prioritization.with_max(),
+            "_tree": SumTree(self._ring.capacity),
             "_tree_index": self._ring.next_index,
         }
 
@@ -362,9 +361,8 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         reader.read_into("masses", [masses])
         reader.read_into("seen", [seen])
         pending = loaded._window.pending()["priorities"] if loaded._window else np.zeros(0)
-        rules = self._prioritization
-        rules.check_loaded(np.append(masses, pending), float(seen[0]))
-        loaded._prioritization = Prioritization(self._ring.capacity, seen, rules.alpha, rules.eps)
+        self._prioritization.check_loaded(np.append(masses, pending), seen[0])
+        loaded._prioritization = self._prioritization.with_max(seen[0])
         loaded._tree, loaded._tree_index = SumTree(self._ring.capacity), 0
         loaded._tree.leaves[loaded._ring.slots_in_order()] = masses
         loaded._stale_updates = np.full(1, archive.checked_count(counters, "stale_updates"))

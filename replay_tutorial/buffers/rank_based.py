@@ -18,7 +18,7 @@ import numpy as np
 
 from replay_tutorial.buffers.jit import Floats, Integers
 from replay_tutorial.buffers.ranking import LOW, Groups, Ranking, draw_by_rank
-from replay_tutorial.buffers.rows import checked_number
+from replay_tutorial.buffers.rows import checked_share
 from replay_tutorial.buffers.schemes import Distribution, Drawn, StoredRows, tree_of
 
 
@@ -52,9 +52,7 @@ class RankBased(Distribution):
             TypeError: If alpha is not a number.
             ValueError: If alpha is out of range.
         """
-        self.alpha = checked_number("alpha", alpha)
-        if not 0.0 <= self.alpha <= 1.0:
-            raise ValueError(f"alpha must be in [0, 1], not {alpha}.")
+        self.alpha = checked_share("alpha", alpha)
         self._cumulative: Floats = np.zeros(1)  # [ranks + 1], H[n] = Σ_{r≤n} r^-alpha
 
     def draw(self, stored: StoredRows, batch_size: int, rng: np.random.Generator) -> Drawn:

@@ -41,11 +41,7 @@ class Ring:
     def __init__(self, capacity: int, dtype: np.dtype[np.void], next_index: int = 0, stored: int = 0) -> None:
         """Reserve memory for the rows; pages are allocated when they are first written.
 
-        Args:
-            capacity: Number of slots.
-            dtype: dtype of a row.
-            next_index: Index of the first row that is added.
-            stored: Number of rows that the caller will write to `segments()`.
+        The caller must write `stored` rows to `segments()`, the last of which is that before `next_index`.
         """
         self.capacity = capacity
         self.next_index = next_index
@@ -75,15 +71,10 @@ class Ring:
         return self._rows.nbytes
 
     def append(self, count: int, columns: Sequence[Any], assignments: Iterable[Assignment] = ()) -> int:
-        """Append rows; they replace the oldest ones if the ring is full.
+        """Append `count` rows, which replace the oldest ones if the ring is full; return the first index.
 
-        Args:
-            count: Number of rows.
-            columns: One array per field, of shape (count, …), or one value per field if count is 1.
-            assignments: Made atomically with the rows: Ctrl-C interrupts before or after all of them.
-
-        Returns:
-            The index of the first new row.
+        `columns` are one array per field, of shape (count, …), or one value per field if count is 1. The
+        assignments are made atomically with the rows: Ctrl-C interrupts before or after all of them.
         """
         first_index, stored = self.next_index, self.stored
         if stored < self.capacity:

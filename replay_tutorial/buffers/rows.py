@@ -117,12 +117,11 @@ def random_below(limit: int, count: int, rng: np.random.Generator) -> Integers:
 
 def check_batch_size(batch_size: int, threads: int = 1) -> None:
     """Raise ValueError if batch_size or threads is out of range."""
-    if (
-        not 1 <= checked_integer("batch_size", batch_size) < 1 << 48
-    ):  # the address space of a process, in bytes
+    # The limit is the address space of a process, in bytes.
+    if not 1 <= checked_integer("batch_size", batch_size) < 1 << 48:
         raise ValueError(f"batch_size must be at least 1 and below 2**48, not {batch_size}.")
-    if threads != 1 and checked_integer("threads", threads) < 1:
-        raise ValueError(f"threads must be at least 1, not {threads}.")
+    if threads != 1:
+        checked_at_least("threads", threads, 1, limit=math.inf)
 
 
 def checked_integer(name: str, value: Any) -> int:
@@ -165,6 +164,20 @@ def checked_number(name: str, value: Any) -> float:
         return float(value)
     except OverflowError:
         return math.inf if cast(int, value) > 0 else -math.inf
+
+
+def checked_share(name: str, value: Any) -> float:
+    """Convert a real number in [0, 1] to a float."""
+    if not 0.0 <= (checked := checked_number(name, value)) <= 1.0:
+        raise ValueError(f"{name} must be in [0, 1], not {value}.")
+    return checked
+
+
+def checked_environment(environment: Any, environments: int) -> int:
+    """Return the number of an environment as an int; raise IndexError if there is none with this number."""
+    if not 0 <= (checked := checked_integer("environment", environment)) < environments:
+        raise IndexError(f"environment must be between 0 and {environments - 1}, not {environment}.")
+    return checked
 
 
 def checked_size(size: float) -> int:

@@ -36,12 +36,7 @@ class SampleCounts:
     """
 
     def __init__(self, counted: Integers, counts: Integers) -> None:
-        """Use existing arrays, which may be in shared memory.
-
-        Args:
-            counted: int64[capacity], index + 1 of the row to which each count belongs, or 0.
-            counts: int64[capacity], how many times each row has been sampled.
-        """
+        """Use arrays, int64[capacity]: index + 1 of the row to which each count belongs, or 0; the counts."""
         self._counted, self._counts = counted, counts
 
     @classmethod

@@ -255,9 +255,8 @@ class Geometric(Distribution):
     def _constants(self, stored: StoredRows) -> tuple[int, int, int, float, float]:
         """Return what depends only on the number of stored rows.
 
-        Returns:
-            The number of environments; the age of the oldest rows; the number of rows of that age; the sum
-            Σ_rows q (1 - q)^age / environments with q = 1 - e^-decay; and P of a row of age 0.
+        These are the number of environments; the age of the oldest rows; the number of rows of that age; the
+        sum Σ_rows q (1 - q)^age / environments with q = 1 - e^-decay; and P of a row of age 0.
         """
         environments = self.environments
         last = (stored.row_count - 1) // environments

@@ -128,7 +128,7 @@ class ReplayBuffer(BaseBuffer):
         self._layout = {
             "kind": type(self).__name__,
             "size": capacity,
-            "fields": {f.name: [list(f.shape), f.dtype.str] for f in self._fields.fields.values()},
+            "fields": self._fields.described,
             "frames": self._frames.layout if self._frames else [],
             "Nstep": list(self._window.settings) if self._window else None,
             "check_finite": bool(check_finite),

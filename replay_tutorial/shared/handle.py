@@ -6,7 +6,6 @@ a `MappedBuffer`, from the block when the buffer is constructed, unpickled, or a
 of a handle, even a deep copy, is another handle on the same rows.
 """
 
-from collections.abc import Sequence
 from os import PathLike
 from typing import Any, Self
 
@@ -23,21 +22,6 @@ from replay_tutorial.shared.registry import WRITER_SPECS, WriterRegistry
 from replay_tutorial.shared.sampler import INITIAL_VALUES, PrioritizedSampler, SamplerLease, priority_specs
 from replay_tutorial.shared.shared_frames import SharedFrames, frame_specs
 from replay_tutorial.shared.shared_ring import SharedRing, ring_specs
-
-
-def describe(
-    kind: str, capacity: int, fields: Fields, layouts: Sequence[FrameLayout], frames_per_transition: float
-) -> dict[str, Any]:
-    """Return the layout that processes and saved files must agree on.
-
-    A prioritized buffer adds alpha and eps to it.
-    """
-    described = {f.name: [list(f.shape), f.dtype.str] for f in fields.fields.values()}
-    description = {"kind": kind, "size": capacity, "fields": described}
-    if not layouts:
-        return description
-    frames = [[*layout.names, layout.axis] for layout in layouts]
-    return description | {"frames": frames, "frames_per_transition": frames_per_transition}
 
 
 def described_fields(description: dict[str, Any]) -> tuple[Fields, list[FrameLayout]]:

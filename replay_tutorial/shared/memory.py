@@ -254,11 +254,7 @@ def link_into_place(finished: Path, path: Path) -> None:
 
 
 def open_memory(address: str, identity: Hashable) -> int:
-    """Open anonymous memory by its address; return its descriptor.
-
-    Raises:
-        FileNotFoundError: If the process that shared it has exited or closed it.
-    """
+    """Return a descriptor of anonymous memory; raise FileNotFoundError if no process shares it any more."""
     try:
         handle = os.open(address, os.O_RDWR)
     except FileNotFoundError:

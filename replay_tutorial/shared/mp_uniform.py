@@ -30,7 +30,7 @@ from replay_tutorial.buffers.sample_counts import check_times
 from replay_tutorial.buffers.schemes import SCHEME_SPECS, Drawn, Scheme, Uniform, check_scheme
 from replay_tutorial.buffers.sum_tree import SumTree
 from replay_tutorial.shared import snapshot
-from replay_tutorial.shared.handle import Handle, describe, make_block
+from replay_tutorial.shared.handle import Handle, make_block
 from replay_tutorial.shared.limiter import wait_until
 from replay_tutorial.shared.protocol import add_to_counter, append_rows, load_indexes, read_slots, swap
 from replay_tutorial.shared.scheme_draw import SchemeDraw
@@ -132,8 +132,16 @@ class MPReplayBuffer(Handle):
                 f"The field names {sorted(taken)} are reserved in a prioritized buffer; rename the fields."
             )
         layouts = frame_layouts(fields, field_names(next_of), stack_compress)
-        description = describe(type(self).__name__, capacity, fields, layouts, float(frames_per_transition))
-        description["check_finite"] = bool(check_finite)
+        description: dict[str, Any] = {  # processes and saved files must agree on it
+            "kind": type(self).__name__,
+            "size": capacity,
+            "fields": fields.described,
+            "check_finite": bool(check_finite),
+            **self._priority_exponents,
+        }
+        if layouts:
+            description["frames"] = [[*layout.names, layout.axis] for layout in layouts]
+            description["frames_per_transition"] = float(frames_per_transition)
         if count_samples:
             if "times_sampled" in fields.fields:
                 raise ValueError("With count_samples, the field name 'times_sampled' is reserved; rename it.")
@@ -141,7 +149,7 @@ class MPReplayBuffer(Handle):
         generator = np.random.default_rng(seed)  # before memory is reserved, because it may reject the seed
         # Compiled now; otherwise each process that is started later would compile the kernels itself.
         compile_now(*self._kernels, *((number_in_ring, read_frames) if layouts else ()))
-        self._open(make_block({**description, **self._priority_exponents}, path), generator)
+        self._open(make_block(description, path), generator)
 
     def add(self, /, **fields: Any) -> int:
         """Add one transition, or a batch along axis 0. Any process may call this.
@@ -345,11 +353,7 @@ class MPReplayBuffer(Handle):
     def _read(
         self, counters: dict[str, Any], reader: archive.Reader, masses: Floats | None = None
     ) -> Callable[[], None]:
-        """Read an archive without changing the buffer.
-
-        Returns:
-            A function that fills the rings, which must be new.
-        """
+        """Read an archive without changing the buffer; return a function that fills the rings."""
         mapped = self._mapped
         generator = archive.checked_generator(counters)
         episode_len = archive.checked_count(counters, "episode_len")

@@ -130,10 +130,8 @@ def join_namespace(handle: int, number: Integers, path: Path) -> None:
     """Lock a file for the processes of this PID namespace; closing `handle` releases the lock.
 
     `number`, a word in the file, holds the namespace of the processes that have the file open. A process that
-    opens the file while no other process has it open writes its own namespace.
-
-    Raises:
-        RuntimeError: If processes of another namespace have the file open.
+    opens the file while no other process has it open writes its own namespace. Raise RuntimeError if
+    processes of another namespace have the file open.
     """
     if sys.platform == "win32":
         return

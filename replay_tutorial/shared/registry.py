@@ -58,11 +58,7 @@ class ProcessRegistration:
         weakref.finalize(self, clear_word, words, place, pid_and_forks()).atexit = False
 
     def become_sampler(self, counters: Integers) -> int:
-        """Make this process the sampler of a ring; return the number of the claim.
-
-        Raises:
-            RuntimeError: If another living process is the sampler.
-        """
+        """Make this process the sampler; return the number of the claim, or raise if another one is alive."""
         me, sampler = own_identity(), int(counters[SAMPLER_PROCESS])
         is_free = sampler in (0, me) or not is_alive(sampler)
         if is_free and not self._has_sampled:
@@ -127,11 +123,7 @@ class WriterRegistry:
         self._registration = NOT_REGISTERED
 
     def writer_number(self) -> int:
-        """Return this process's number; register the process on the first call, and again after a fork.
-
-        Raises:
-            RuntimeError: If there are too many living writers.
-        """
+        """Return this process's number; register the process on the first call, and again after a fork."""
         registration = self._registration
         if not registration.is_mine:
             registration = registration_at(self._block)

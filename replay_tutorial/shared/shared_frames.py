@@ -152,13 +152,9 @@ class FrameRing:
         self._plain = (ring.counters, ring.stamps, ring.rows, ring.masses, young, hashes, self.remembered)
 
     def number(self, observations: Sequence[npt.NDArray[np.generic]]) -> Integers:
-        """Write the new frames of rows.
+        """Write the new frames of observations, one array (n, *shape) per field.
 
-        Args:
-            observations: For each field, the observations of the rows, (n, *shape).
-
-        Returns:
-            The indexes of all their frames, int64[n, frames per row].
+        Return the indexes of all their frames, int64[n, frames per row].
         """
         ring, stacks = self.ring, [self._words(each) for each in observations]
         plain = (*self._plain, ring.writers.writer_number())
@@ -279,11 +275,7 @@ class SharedFrames:
         return list(numbered.values())
 
     def restore(self, rows: Rows, draw_again: DrawAgain, out: Out) -> Batch:
-        """Replace frame indexes with observations; `draw_again` replaces rows that lack a frame.
-
-        Raises:
-            RuntimeError: If no row with all its frames is found.
-        """
+        """Replace frame indexes with observations; `draw_again` replaces rows that lack a frame."""
         copies = {name: ring.empty_copies(len(rows), out.get(name)) for name, ring in self._ring_of.items()}
         positions = np.arange(len(rows))
         for _ in range(MAX_DRAWS):
@@ -317,12 +309,7 @@ class SharedFrames:
     def read_snapshots(
         self, counters: Mapping[str, Any], reader: Reader, rows: Rows
     ) -> list[tuple[SharedRing, Snapshot]]:
-        """Read the rings of frames from an archive and check the frame indexes of `rows`; modify nothing.
-
-        Raises:
-            Damaged: If the contents are not those of valid rings, or a row refers to a frame that never
-                existed.
-        """
+        """Read the rings of frames from an archive and check the frame indexes of `rows`; modify nothing."""
         read: list[tuple[SharedRing, Snapshot]] = []
         parts = checked_parts(counters, "frames", len(self.rings))
         for i, (frames, counted) in enumerate(zip(self.rings, parts, strict=True)):

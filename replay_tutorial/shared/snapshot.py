@@ -52,11 +52,7 @@ class Snapshot(NamedTuple):
 
 
 def read_ring(ring: SharedRing, counters: Mapping[str, Any], reader: Reader, prefix: str = "") -> Snapshot:
-    """Read a ring's contents from the arrays with a prefix, without changing the ring.
-
-    Raises:
-        Damaged: If the contents are not those of a valid ring.
-    """
+    """Read a ring's contents from the arrays with a prefix, without changing the ring."""
     counts = {name: checked_count(counters, name) for name in SAVED}
     checked_count(counts, "cleared", most=counts["next_index"])
     count = min(counts["next_index"], ring.capacity)
@@ -74,9 +70,7 @@ def read_ring(ring: SharedRing, counters: Mapping[str, Any], reader: Reader, pre
 def reserve_indexes(rings: Sequence[tuple[SharedRing, Snapshot]]) -> None:
     """Reserve the indexes of the snapshots in new rings, so that rows added from now on follow them.
 
-    Raises:
-        RuntimeError: If too many processes use the rings.
-        ValueError: If rows have already been added to one of them. The rings are left unchanged.
+    Raise ValueError, and leave the rings unchanged, if rows have already been added to one of them.
     """
     rings[0][0].writers.writer_number()
     used = [ring.next_index for ring, _ in rings if ring.next_index]

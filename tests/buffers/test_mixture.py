@@ -189,44 +189,24 @@ def test_priorities_go_to_the_rows_they_are_for():
     assert buffers["online"].min_mass == pytest.approx(EPS**ALPHA), "the last one counts"
 
 
-def test_unknown_index_of_the_last_buffer_changes_no_buffer():
-    buffers = three_buffers()
-    mixture = mixture_of(buffers)
-    prioritized = [name for name in mixture.names if hasattr(buffers[name], "update_priorities")]
-    before = [buffers[name].total_mass for name in prioritized]
-    source = [mixture.names.index(name) for name in prioritized]
-    known = buffers[prioritized[0]].get_next_index() - 1
-    for unknown in (-1, buffers[prioritized[-1]].get_next_index()):
-        with pytest.raises(IndexError, match=f"No row with index {unknown}"):
-            mixture.update_priorities({"source": source, "indexes": [known, unknown]}, 9.0)
-    assert [buffers[name].total_mass for name in prioritized] == before
-
-
 @pytest.mark.parametrize(
-    ("priorities", "error", "message"),
+    ("source", "indexes", "priorities", "error", "message"),
     [
-        ([1.0] * 3, ValueError, "64 or 1, not 3"),
-        ([1.0] * 63 + [-1.0], ValueError, "between 0 and .*, not -1"),
-        ([np.nan] + [1.0] * 63, ValueError, "between 0 and .*, not nan"),
-        (["a"] * 64, TypeError, "real numbers"),
+        ([0, 2], [30, -1], 9.0, IndexError, "No row with index -1"),
+        ([0, 2], [30, 3], 9.0, IndexError, "No row with index 3"),
+        ([0, 2], [30, 2], [1.0] * 3, ValueError, "2 or 1, not 3"),
+        ([0, 2], [30, 2], [9.0, -1.0], ValueError, "between 0 and .*, not -1"),
+        ([0, 2], [30, 2], [np.nan, 9.0], ValueError, "between 0 and .*, not nan"),
+        ([0, 2], [30, 2], [9.0, 1e307], ValueError, r"between 0 and .*, not 1e[+]307"),  # too large for both
+        ([0, 1], [30, 12], [9.0, -1.0], ValueError, "between 0 and .*, not -1"),  # of one without priorities
+        ([0, 2], [30, 2], ["a", "a"], TypeError, "real numbers"),
     ],
 )
-def test_wrong_priorities_change_no_buffer(priorities, error, message):
+def test_update_that_is_wrong_for_one_buffer_changes_none(source, indexes, priorities, error, message):
     buffers = three_buffers()
-    mixture = mixture_of(buffers)
-    batch = mixture.sample(64)
     masses = [buffers[name].total_mass for name in ("online", "expert")]
     with pytest.raises(error, match=message):
-        mixture.update_priorities(batch, priorities)
-    assert [buffers[name].total_mass for name in ("online", "expert")] == masses
-
-
-def test_priority_above_the_limit_of_the_last_buffer_changes_no_buffer():
-    buffers = three_buffers()
-    mixture = mixture_of(buffers)
-    masses = [buffers[name].total_mass for name in ("online", "expert")]
-    with pytest.raises(ValueError, match=r"between 0 and .*, not 1e[+]307"):
-        mixture.update_priorities({"source": [0, 2], "indexes": [30, 2]}, [9.0, 1e307])
+        mixture_of(buffers).update_priorities({"source": source, "indexes": indexes}, priorities)
     assert [buffers[name].total_mass for name in ("online", "expert")] == masses
 
 

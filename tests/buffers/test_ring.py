@@ -47,21 +47,6 @@ def test_buffers_of_a_thousand_equal_a_plain_list(prioritized):
         History(seed, "plain", size=1000, prioritized=prioritized).run(300, compare_every=50)
 
 
-def test_current_episode_length_is_reset_by_on_episode_end_and_clear_only():
-    buffer = ReplayBuffer(4, ENV_DICT)
-    buffer.add(**transitions(0, 5))
-    buffer.add(**{name: column[0] for name, column in transitions(5, 1).items()})  # done is 1 here
-    assert buffer.get_current_episode_len() == 6
-    buffer.on_episode_end()
-    assert buffer.get_current_episode_len() == 0
-    buffer.on_episode_end()
-    assert buffer.get_current_episode_len() == 0
-    buffer.add(**transitions(6, 2))
-    assert buffer.get_current_episode_len() == 2
-    buffer.clear()
-    assert buffer.get_current_episode_len() == 0
-
-
 @pytest.mark.parametrize("size", CAPACITIES)
 def test_shuffle_shows_the_same_rows_in_another_order(size):
     buffer, oracle = both(size)

@@ -135,23 +135,6 @@ def test_draws_inside_one_part_of_the_range_are_proportional_too():
     assert_distributed(drawn[:, 0] * 5 + drawn[:, 1] - 5, dict.fromkeys(range(25), 1 / 25))
 
 
-def test_count_of_each_row_in_a_batch_is_what_stratification_leaves_open():
-    """A row is drawn at least as often as there are parts inside its mass, and at most as touch it."""
-    priorities = np.array([4.0, 1.0, 0.0, 3.0, 8.0])
-    buffer = PrioritizedReplayBuffer(5, ENV_DICT, alpha=1.0, eps=0.0, seed=1)
-    buffer.add(act=np.arange(5), priorities=priorities)
-    seen = []
-    for _ in range(500):
-        seen.append(np.bincount(buffer.sample(8)["indexes"], minlength=5))  # parts of 2: [0, 2), [2, 4), …
-    counts = np.array(seen)
-    assert (counts[:, 0] == 2).all()
-    assert (counts[:, 2] == 0).all()
-    assert (counts[:, 4] == 4).all()
-    assert set(counts[:, 1].tolist()) == {0, 1}
-    assert set(counts[:, 3].tolist()) == {1, 2}
-    assert counts[:, 1].mean() == pytest.approx(0.5, abs=0.12)  # 5.4 standard deviations
-
-
 def test_importance_weights_make_the_prioritized_mean_the_uniform_one():
     rng = np.random.default_rng(0)
     values = rng.standard_normal(100)

@@ -189,30 +189,6 @@ def test_sample_of_an_empty_buffer_is_refused(name):
         buffer.sample(1)
 
 
-@pytest.mark.parametrize("kind", [ReplayBuffer, PrioritizedReplayBuffer])
-def test_unknown_keyword_of_the_constructor_is_refused(kind):
-    for arguments in ({"nstep": {}}, {"compress": "obs"}, {"default_type": np.float64}):
-        with pytest.raises(TypeError, match=next(iter(arguments))):
-            kind(8, EXAMPLE_ENV_DICT, **arguments)
-    with pytest.raises(TypeError):
-        ReplayBuffer(8, EXAMPLE_ENV_DICT, alpha=0.6)  # type: ignore[call-arg]
-    with pytest.raises(TypeError):
-        ReplayBuffer(8, EXAMPLE_ENV_DICT, "obs")  # type: ignore[misc]
-
-
-@pytest.mark.parametrize("name", ["n_step", "nstep", "n_steps"])
-def test_keyword_that_means_n_steps_is_refused_with_the_one_that_is_taken(name):
-    window = {name: {"size": 3}}
-    for kind, meant in (
-        (ReplayBuffer, 'Nstep={"size"'),
-        (PrioritizedReplayBuffer, 'Nstep={"size"'),
-        (MPReplayBuffer, "the class NStep"),
-        (MPPrioritizedReplayBuffer, "the class NStep"),
-    ):
-        with pytest.raises(TypeError, match=f"{name}.*Did you mean {meant}"):
-            kind(8, EXAMPLE_ENV_DICT, **window)
-
-
 EVERY_KIND = [ReplayBuffer, PrioritizedReplayBuffer, MPReplayBuffer, MPPrioritizedReplayBuffer]
 
 
@@ -273,16 +249,20 @@ def test_keywords_of_cpprb_that_mean_nothing_here_are_taken():
         assert buffer.add(obs=1) == 0
 
 
-@pytest.mark.parametrize(
-    "kind", [ReplayBuffer, PrioritizedReplayBuffer, MPReplayBuffer, MPPrioritizedReplayBuffer]
-)
+@pytest.mark.parametrize("kind", EVERY_KIND)
 def test_other_keywords_are_refused_with_the_remedy(kind, tmp_path):
-    with pytest.raises(
-        ValueError, match=f"^{kind.__name__} does not support mmap_prefix.*MPReplayBuffer.*path="
-    ):
-        kind(2, {"obs": {}}, mmap_prefix=str(tmp_path / "rows"))
-    with pytest.raises(TypeError, match=rf"{kind.__name__}.*'Nsteps'.*help\({kind.__name__}\)"):
-        kind(2, {"obs": {}}, Nsteps={"size": 3})
+    name, fields = kind.__name__, {"obs": {}}
+    meant = "the class NStep" if name.startswith("MP") else 'Nstep={"size"'
+    for keyword in ("n_step", "nstep", "n_steps", "Nsteps"):
+        with pytest.raises(TypeError, match=rf"{name}.*'{keyword}'.*help\({name}\).*Did you mean {meant}"):
+            kind(2, fields, **{keyword: {"size": 3}})
+    for keyword in ("compress", "default_type", *(["alpha"] if "Prioritized" not in name else [])):
+        with pytest.raises(TypeError, match=rf"{name}.*'{keyword}'.*help\({name}\)\.$"):
+            kind(2, fields, **{keyword: 0.6})
+    with pytest.raises(TypeError, match="positional"):
+        kind(2, fields, "obs")
+    with pytest.raises(ValueError, match=f"^{name} does not support mmap_prefix.*MPReplayBuffer.*path="):
+        kind(2, fields, mmap_prefix=str(tmp_path / "rows"))
     assert list(tmp_path.iterdir()) == []
 
 

@@ -5,7 +5,7 @@ import time
 
 import numpy as np
 import pytest
-from shared_rows import POLL_SECONDS
+from shared_rows import answer, running
 
 from replay_tutorial.buffers.jit import Integers, kernel
 from replay_tutorial.shared.atomics import (
@@ -94,20 +94,9 @@ def answers_of(start_method, jobs, count):
     context = multiprocessing.get_context(start_method)
     arrays = SharedArrays({"words": ((64,), np.dtype(np.int64))})
     answers = context.Queue()
-    children = [
-        context.Process(target=work, args=(arrays, job, number, len(jobs), answers), daemon=True)
-        for number, job in enumerate(jobs)
-    ]
-    for child in children:
-        child.start()
-    try:
-        told = [answers.get(timeout=POLL_SECONDS) for _ in range(count)]
-        for child in children:
-            child.join(POLL_SECONDS)
-            assert child.exitcode == 0
-    finally:
-        for child in children:
-            child.kill()
+    arguments = [(arrays, job, number, len(jobs), answers) for number, job in enumerate(jobs)]
+    with running(context, work, arguments) as children:
+        told = [answer(answers, children) for _ in range(count)]
     return told, arrays["words"]
 
 

@@ -1,40 +1,29 @@
 """The limiter keeps samples per insert inside a band, from both sides and between processes."""
 
 import multiprocessing
-import os
 import time
 
 import numpy as np
 import pytest
+from shared_rows import POLL_SECONDS, START_METHODS, running
 
 from replay_tutorial import SamplesPerInsert
 
-START_METHODS = ["fork", "spawn", "forkserver"] if os.name == "posix" else ["spawn"]
-POLL_SECONDS = 300
 
-
-def may_insert(limiter, count=1):
-    return limiter.await_can_insert(count, timeout=0)
-
-
-def may_sample(limiter, count=1):
-    return limiter.await_can_sample(count, timeout=0)
+def calls_while_allowed(may, do, count=1, timeout=0.0):
+    calls = 0
+    while may(count, timeout=timeout):
+        do(count)
+        calls += 1
+    return calls
 
 
 def insert_while_allowed(limiter, count=1):
-    calls = 0
-    while may_insert(limiter, count):
-        limiter.inserted(count)
-        calls += 1
-    return calls
+    return calls_while_allowed(limiter.await_can_insert, limiter.inserted, count)
 
 
-def sample_while_allowed(limiter, count=1):
-    calls = 0
-    while may_sample(limiter, count):
-        limiter.sampled(count)
-        calls += 1
-    return calls
+def sample_while_allowed(limiter, count=1, timeout=0.0):
+    return calls_while_allowed(limiter.await_can_sample, limiter.sampled, count, timeout)
 
 
 def test_both_sides_are_stopped_where_reverbs_limiter_stops_them():
@@ -48,7 +37,7 @@ def test_both_sides_are_stopped_where_reverbs_limiter_stops_them():
 
 def test_inserts_up_to_the_minimum_size_are_always_allowed():
     limiter = SamplesPerInsert(8.0, min_size=100, error_buffer=16.0)
-    assert may_insert(limiter, 100), "though 100 at once would be too many later"
+    assert limiter.await_can_insert(100, timeout=0.0), "though 100 at once would be too many later"
     assert insert_while_allowed(limiter, 2) == 51, "the minimum size, and what the band allows beyond it"
 
 
@@ -60,7 +49,8 @@ def test_error_stays_in_the_band_and_somebody_may_always_go_on(ratio, buffer, in
     inserts = samples = 0
     rng = np.random.default_rng(0)
     for _ in range(3000):
-        can_insert, can_sample = may_insert(limiter, insert_count), may_sample(limiter, sample_count)
+        can_insert = limiter.await_can_insert(insert_count, timeout=0.0)
+        can_sample = limiter.await_can_sample(sample_count, timeout=0.0)
         error = (inserts + insert_count) * ratio - samples
         assert can_insert == (inserts + insert_count <= 10 or error <= ratio * 10 + buffer)
         error = inserts * ratio - samples - sample_count
@@ -166,13 +156,8 @@ def test_no_count_is_lost_between_processes():
     context = multiprocessing.get_context(START_METHODS[0])
     limiter = SamplesPerInsert(1.0, min_size=1, error_buffer=1.0)
     together = context.Barrier(3)
-    arguments = (limiter, 10_000, together)
-    processes = [context.Process(target=count_up, args=arguments, daemon=True) for _ in range(3)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(POLL_SECONDS)
-    assert [process.exitcode for process in processes] == [0, 0, 0]
+    with running(context, count_up, [(limiter, 10_000, together)] * 3):
+        pass
     assert (limiter.inserts, limiter.samples) == (90_000, 60_000)
 
 
@@ -186,18 +171,9 @@ def insert_many(limiter, count):
 def test_inserter_and_sampler_in_two_processes_wait_for_each_other():
     context = multiprocessing.get_context("spawn")
     limiter = SamplesPerInsert(2.0, min_size=10, error_buffer=4.0)
-    inserter = context.Process(target=insert_many, args=(limiter, 200), daemon=True)
-    inserter.start()
-    try:
-        samples, has_ended = 0, False
+    samples, has_ended = 0, False
+    with running(context, insert_many, [(limiter, 200)]) as (inserter,):
         while not has_ended:
             has_ended = not inserter.is_alive()  # it gives up by itself
-            while limiter.await_can_sample(1, timeout=0.05):
-                limiter.sampled(1)
-                samples += 1
-        assert inserter.exitcode == 0
-        # 200 inserts at 2 samples each, and 16 = 2 · 10 - 4 that stay behind
-        assert samples == 384
-    finally:
-        inserter.kill()
-        inserter.join()
+            samples += sample_while_allowed(limiter, timeout=0.05)
+    assert samples == 384  # 200 inserts at 2 samples each, and 16 = 2 · 10 - 4 that stay behind

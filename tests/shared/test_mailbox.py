@@ -1,16 +1,14 @@
 """The mailbox holds the newest weights: never torn, never older than what a reader has."""
 
 import multiprocessing
-import os
 
 import numpy as np
 import pytest
+from shared_rows import answer, every_start_method, running
 
 from replay_tutorial import Mailbox
 from replay_tutorial.shared.mailbox import begin_version, is_intact, publish_version
 
-START_METHODS = ["fork", "spawn", "forkserver"] if os.name == "posix" else ["spawn"]
-POLL_SECONDS = 300
 LENGTH = 500_000  # 2 MB: long enough to be caught half written
 
 
@@ -75,22 +73,13 @@ def read_until(mailbox, last_version, answers):
     answers.put((seen, faults))
 
 
-@pytest.mark.parametrize("start_method", START_METHODS)
+@every_start_method
 def test_readers_get_whole_vectors_in_order_and_the_last_one(start_method):
     context = multiprocessing.get_context(start_method)
     mailbox, answers = Mailbox(LENGTH), context.Queue()
-    readers = [
-        context.Process(target=read_until, args=(mailbox, 300, answers), daemon=True) for _ in range(2)
-    ]
-    for reader in readers:
-        reader.start()
-    try:
+    with running(context, read_until, [(mailbox, 300, answers)] * 2) as readers:
         for version in range(1, 301):
             assert mailbox.publish(np.full(LENGTH, version, np.float32)) == version
-        told = [answers.get(timeout=POLL_SECONDS) for _ in readers]
-        assert [faults for _, faults in told] == [[], []]
-        assert all(1 <= seen <= 300 for seen, _ in told)
-    finally:
-        for reader in readers:
-            reader.kill()
-            reader.join()
+        told = [answer(answers, readers) for _ in readers]
+    assert [faults for _, faults in told] == [[], []]
+    assert all(1 <= seen <= 300 for seen, _ in told)

@@ -9,7 +9,7 @@ import pytest
 import shared_rows
 from shared_rows import assert_whole, every_buffer, row_fields, rows_of, running
 
-from replay_tutorial import MPPrioritizedReplayBuffer, PrioritizedReplayBuffer
+from replay_tutorial import MPPrioritizedReplayBuffer
 
 impatience = shared_rows.impatience
 
@@ -42,40 +42,6 @@ def everything(buffer):
     if len(buffer):
         batches += [buffer.sample(20) for _ in range(5)]
     return told, [{name: array.tolist() for name, array in batch.items()} for batch in batches]
-
-
-@every_buffer
-@pytest.mark.parametrize("rows", [0, 50, 230])
-def test_what_is_loaded_is_what_was_saved_and_draws_on_alike(buffer_class, rows, tmp_path):
-    buffer, loaded = filled(buffer_class, rows), buffer_class(50, row_fields(), seed=99)
-    buffer.save(tmp_path / "buffer")
-    loaded.load(tmp_path / "buffer")
-    assert everything(loaded) == everything(buffer)
-    for each in (buffer, loaded):
-        each.add(**rows_of(2, rows, 30))
-    assert everything(loaded) == everything(buffer)
-
-
-def test_updated_priorities_come_back_and_stale_ones_do_not(tmp_path):
-    """Against the buffer of one process, whose tree is its own."""
-    shared = MPPrioritizedReplayBuffer(10, row_fields(), seed=1)
-    single = PrioritizedReplayBuffer(10, row_fields(), seed=1)
-    for buffer in (shared, single):
-        buffer.add(**rows_of(1, 0, 8), priorities=np.arange(8))
-        buffer.sample(4)
-        buffer.update_priorities([2, 5, 2], [9.0, 7.0, 0.5])
-        buffer.add(**rows_of(1, 8, 4))  # over the rows 0 and 1
-        buffer.update_priorities([0, 3], [100.0, 4.0])
-    shared.save(tmp_path / "buffer")
-    loaded = MPPrioritizedReplayBuffer(10, row_fields())
-    loaded.load(tmp_path / "buffer")
-
-    def weights(buffer):
-        batch = buffer.sample(2000, beta=1.0)
-        return dict(zip(batch["indexes"].tolist(), batch["weights"].tolist(), strict=True))
-
-    assert weights(loaded) == weights(single)
-    assert loaded.get_max_priority() == single.get_max_priority()
 
 
 @every_buffer

@@ -48,8 +48,11 @@ def steps(first: int, count: int | None, fields: dict[str, Any]) -> dict[str, An
 class Subject:
     """An object, its calls by name, and the steps that it was given so far."""
 
+    make: Callable[[], Any]  # a new buffer
+
     def __init__(self, kind: str, option: str, folder: Path) -> None:
         self.thing: Any = None
+        self.folder = folder
         self.calls: dict[str, Callable[[], object]] = {}
 
     def prepare(self, call: str) -> None:
@@ -57,6 +60,15 @@ class Subject:
 
     def check_locks(self) -> None:
         """Assert that no lock is held."""
+
+    def check_files(self) -> None:
+        """Assert that a buffer loaded from a file shows the same."""
+        saved, original = self.thing, self.see()
+        saved.save(self.folder / "checked")
+        self.thing = self.make()
+        self.thing.load(self.folder / "checked")
+        assert self.see() == original, "a file differs from its buffer"
+        self.thing = saved
 
     def see(self) -> Any:
         """Return all there is to see, comparable by ==."""
@@ -78,7 +90,7 @@ class OfBuffer(Subject):
         self.thing = self.make()
         self.fields = [*FIELDS, "next_obs"] if option != "plain" else [*FIELDS]
         self.is_prioritized, self.is_n_step = "Prioritized" in kind, "Nstep" in options
-        self.folder, self.next = folder, 0
+        self.next = 0
         buffer = self.thing
         for count in (3, None, 7):  # the ring is full, and begins within the array
             self.add(count)
@@ -166,15 +178,6 @@ class OfBuffer(Subject):
         if self.is_shared and "_mapped" in self.thing.__dict__:
             assert_free(self.thing._mapped.lease.registration.lock)
 
-    def check_files(self) -> None:
-        buffer = self.thing
-        buffer.save(self.folder / "checked")
-        loaded = self.make()
-        loaded.load(self.folder / "checked")
-        original, self.thing = self.see(), loaded
-        assert self.see() == original, "a file differs from its buffer"
-        self.thing = buffer
-
     def check_rows(self) -> None:
         rows = self.thing.get_all_transitions()
         first = rows["other"]
@@ -199,7 +202,7 @@ class OfEpisodes(Subject):
         self.make = lambda: getattr(replay_tutorial, kind)(
             4 * CAPACITY, STEP_FIELDS, environments=2, seed=0, alpha=ALPHA, eps=EPS
         )
-        self.thing, self.folder, self.next = self.make(), folder, [0, 0]
+        self.thing, self.next = self.make(), [0, 0]
         buffer = self.thing
         for environment, count in ((0, 40), (1, 22)):  # both rings have wrapped around
             self.add(environment, count)
@@ -252,12 +255,7 @@ class OfEpisodes(Subject):
     def check(self, files: bool = True) -> None:
         self.check_episodes()
         if files:
-            self.thing.save(self.folder / "checked")
-            original, kept = self.see(), self.thing
-            self.thing = self.make()
-            self.thing.load(self.folder / "checked")
-            assert self.see() == original, "a file differs from its buffer"
-            self.thing = kept
+            self.check_files()
         self.next = [120, 120]  # an interrupted call may not have added its steps
         for environment in (0, 1):
             self.thing.on_episode_end(environment)

@@ -11,19 +11,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from places import PACKAGE, modules_in
 
-from replay_tutorial import PrioritizedReplayBuffer, ReplayBuffer
+from replay_tutorial import MPPrioritizedReplayBuffer, MPReplayBuffer, PrioritizedReplayBuffer, ReplayBuffer
 from replay_tutorial.buffers.fields import LARGE
 from replay_tutorial.buffers.gather import copy_in_threads
 
 SHAPES = [(), (1,), (3,), (7, 3), (LARGE - 1,), (LARGE,), (LARGE + 3,), (4, 40, 41), (4, 84, 84)]
 DTYPES = [np.uint8, bool, np.int16, np.float32, np.float64, np.complex128]
-PICTURES: dict[str, dict[str, Any]] = {
-    "obs": {"shape": (4, 40, 41), "dtype": np.uint8},
-    "act": {"shape": (), "dtype": np.int64},
-    "rew": {},
-    "next_obs": {"shape": (4, 40, 41), "dtype": np.uint8},
-    "done": {"shape": (), "dtype": bool},
-}
+FIRST, LAST, ODD = (4, 40, 42), (40, 42, 4), (4, 37, 41)  # ODD: no whole number of words
+
+
+def pictures(shape: tuple[int, ...] = ODD) -> dict[str, dict[str, Any]]:
+    picture = {"shape": shape, "dtype": np.uint8}
+    return {
+        "obs": picture,
+        "act": {"shape": (), "dtype": np.int64},
+        "rew": {},
+        "next_obs": picture,
+        "done": {"shape": (), "dtype": bool},
+    }
 
 
 def values(
@@ -38,9 +43,9 @@ def values(
     }
 
 
-def filled(kind: Any, env_dict: Any = PICTURES, count: int = 30, size: int = 20, **options: Any) -> Any:
-    buffer = kind(size, env_dict, seed=3, **options)
-    buffer.add(**values(np.random.default_rng(0), buffer._fields.env_dict, count))
+def filled(kind: Any, shape: tuple[int, ...] = ODD, **options: Any) -> Any:
+    buffer = kind(20, pictures(shape), seed=3, **options)
+    buffer.add(**values(np.random.default_rng(0), buffer._fields.env_dict, 30))
     return buffer
 
 
@@ -82,25 +87,38 @@ def new_arrays(buffer: Any, batch_size: int, names: Any) -> dict[str, np.ndarray
     return {name: np.zeros_like(np.ascontiguousarray(batch[name])) for name in names}
 
 
-KINDS = [
-    pytest.param(ReplayBuffer, {}, id="uniform"),
-    pytest.param(PrioritizedReplayBuffer, {}, id="prioritized"),
-    pytest.param(ReplayBuffer, {"next_of": "obs"}, id="next_of"),
-    pytest.param(PrioritizedReplayBuffer, {"next_of": "obs", "stack_compress": "obs"}, id="frames"),
-    pytest.param(ReplayBuffer, {"Nstep": {"size": 2, "rew": "rew", "next": ()}}, id="n-step"),
+FRAMES = {"next_of": "obs", "stack_compress": "obs"}
+KINDS: list[tuple[Any, dict[str, Any]]] = [
+    (ReplayBuffer, {}),
+    (PrioritizedReplayBuffer, {}),
+    (ReplayBuffer, {"next_of": "obs"}),
+    (PrioritizedReplayBuffer, FRAMES),
+    (ReplayBuffer, {"Nstep": {"size": 2, "rew": "rew", "next": ()}}),
+]
+SHARED: list[tuple[Any, dict[str, Any]]] = [
+    (kind, options)
+    for kind in (MPReplayBuffer, MPPrioritizedReplayBuffer)
+    for options in ({}, {"next_of": "obs"}, *({"shape": shape, **FRAMES} for shape in (FIRST, LAST, ODD)))
 ]
 
 
-@pytest.mark.parametrize("threads", [1, 2, 3, 7, 50])
-@pytest.mark.parametrize(("kind", "options"), KINDS)
+@pytest.mark.parametrize(
+    ("kind", "options", "threads"),
+    [
+        *((*each, {"threads": threads}) for each in KINDS for threads in (1, 2, 3, 7, 50)),
+        *((*each, {}) for each in SHARED),
+    ],
+)
 def test_the_callers_arrays_and_threads_change_nothing_but_where_a_batch_lies(kind, options, threads):
     plain, other = filled(kind, **options), filled(kind, **options)
-    names = list(plain.sample(7))
+    first = plain.sample(7)
+    names = list(first)
     other.sample(7)
+    assert first["obs"].flags.c_contiguous and first["next_obs"].flags.c_contiguous
     for given_names in ([], names, names[:1], ["obs", "rew", names[-1]]):
         out = new_arrays(plain, 7, given_names)
         other.sample(7)
-        expected, batch = plain.sample(7), other.sample(7, out=out, threads=threads)
+        expected, batch = plain.sample(7), other.sample(7, out=out, **threads)
         assert list(batch) == list(expected)
         for name, column in expected.items():
             assert batch[name].tobytes() == column.tobytes(), name
@@ -117,7 +135,17 @@ def read_only(array: np.ndarray) -> np.ndarray:
     return array
 
 
-@pytest.mark.parametrize(("kind", "options"), KINDS)
+@pytest.mark.parametrize("kind", [MPReplayBuffer, MPPrioritizedReplayBuffer])
+def test_an_array_that_begins_between_two_words_is_filled_too(kind):
+    plain, other = (filled(kind, FIRST, **FRAMES) for _ in range(2))
+    memory = np.zeros(7 * math.prod(FIRST) + 3, np.uint8)
+    out = {"obs": memory[3:].reshape(7, *FIRST)}
+    expected, batch = plain.sample(7), other.sample(7, out=out)
+    assert batch["obs"] is out["obs"]
+    np.testing.assert_array_equal(batch["obs"], expected["obs"])
+
+
+@pytest.mark.parametrize(("kind", "options"), [*KINDS, *SHARED[::5]])
 @pytest.mark.parametrize(
     ("change", "error", "words"),
     [
@@ -130,16 +158,18 @@ def read_only(array: np.ndarray) -> np.ndarray:
         (lambda out: {**out, "obs": read_only(out["obs"])}, ValueError, "writable"),
         (lambda out: {**out, "next_obs": out["obs"]}, ValueError, "share memory"),
         (lambda out: {**out, "next_obs": out["obs"][:]}, ValueError, "share memory"),
+        (lambda out: 0, TypeError, "out must be a dict of arrays"),
     ],
 )
 def test_arrays_that_do_not_fit_are_refused_before_anything_changes(kind, options, change, error, words):
     buffer = filled(kind, **options)
-    out = change(new_arrays(buffer, 7, ["obs", "act", "rew", "next_obs"]))
+    given = new_arrays(buffer, 7, ["obs", "act", "rew", "next_obs"])
+    out = change(given)
     state = repr(buffer._rng.bit_generator.state)
     with pytest.raises(error, match=words):
         buffer.sample(7, out=out)
     assert repr(buffer._rng.bit_generator.state) == state
-    assert not any(np.any(array) for array in out.values())
+    assert not any(np.any(array) for array in given.values())
 
 
 def test_what_goes_wrong_in_a_thread_is_raised():

@@ -225,22 +225,11 @@ def test_priorities_of_a_batch_may_be_anything_that_numpy_takes(given):
     buffer = PrioritizedReplayBuffer(8, ENV_DICT, alpha=1.0, eps=0.0)
     buffer.add(act=[0, 1, 2], priorities=given)
     for each in (buffer, buffer_of([5.0, 6.0, 7.0])):
-        for dtype in ("i1", "u8", ">i4", "i8"):
-            each.update_priorities(np.array([[0], [1], [2]], dtype), given)
+        columns = (np.array([[0], [1], [2]], dtype) for dtype in ("i1", "u8", ">i4", "i8"))
+        for indexes in (np.repeat(np.arange(3), 2)[::2], *columns):
+            each.update_priorities(indexes, given)
         sample = each.sample(60, beta=1.0)
         np.testing.assert_allclose(sample["weights"], 1 / (sample["indexes"] + 1.0), rtol=1e-6)
-
-
-def test_read_only_and_strided_arguments_and_torch_tensors_are_taken():
-    torch = pytest.importorskip("torch")
-    buffer = buffer_of([1.0, 1.0, 1.0, 1.0])
-    indexes, priorities = np.array([3, 9, 2, 9]), np.array([2.0, 9, 2.0, 9])
-    indexes.flags.writeable = priorities.flags.writeable = False
-    buffer.update_priorities(indexes[::2], priorities[::2])
-    buffer.update_priorities(torch.tensor([1]), torch.tensor([2.0]))
-    assert set(buffer.sample(70, beta=1.0)["weights"].tolist()) == {0.5, 1.0}
-    assert indexes.tolist() == [3, 9, 2, 9]
-    assert priorities.tolist() == [2.0, 9, 2.0, 9]
 
 
 @pytest.mark.parametrize(

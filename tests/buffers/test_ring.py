@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracles import CAPACITIES, PlainBuffer, assert_rows_among, assert_same_columns
 
-from replay_tutorial import PrioritizedReplayBuffer, ReplayBuffer
+from replay_tutorial import MPPrioritizedReplayBuffer, MPReplayBuffer, PrioritizedReplayBuffer, ReplayBuffer
 from replay_tutorial.buffers.rows import random_below
 from replay_tutorial.measuring.system_memory import resident_memory
 
@@ -62,13 +62,17 @@ def test_shuffle_shows_the_same_rows_in_another_order(size):
     assert_same_columns(buffer.get_all_transitions(), oracle.all_transitions())
 
 
-def test_size_may_be_a_whole_float():
-    assert ReplayBuffer(1e2, ENV_DICT).get_buffer_size() == 100  # type: ignore[arg-type]
-    assert PrioritizedReplayBuffer(np.int32(7), ENV_DICT).get_buffer_size() == 7  # type: ignore[arg-type]
-    assert isinstance(ReplayBuffer(1e2, ENV_DICT).get_buffer_size(), int)  # type: ignore[arg-type]
+EVERY_KIND = [ReplayBuffer, PrioritizedReplayBuffer, MPReplayBuffer, MPPrioritizedReplayBuffer]
 
 
-@pytest.mark.parametrize("kind", [ReplayBuffer, PrioritizedReplayBuffer])
+@pytest.mark.parametrize("kind", EVERY_KIND)
+@pytest.mark.parametrize("size", [1e2, np.int32(100)])
+def test_size_may_be_a_whole_float(kind, size):
+    kept = kind(size, ENV_DICT).get_buffer_size()
+    assert (kept, type(kept)) == (100, int)
+
+
+@pytest.mark.parametrize("kind", EVERY_KIND)
 @pytest.mark.parametrize("size", [0, -1, 2.7, 0.5, float("nan"), float("inf"), -1e9, np.float32(1.5)])
 def test_size_that_is_no_whole_number_above_zero_is_refused(size, kind):
     with pytest.raises(ValueError, match="size"):

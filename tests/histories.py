@@ -18,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from oracles import PlainBuffer, assert_rows_among, assert_same_columns, names, shape_of
 
-from replay_tutorial import PrioritizedReplayBuffer, ReplayBuffer
+from replay_tutorial import MPReplayBuffer, PrioritizedReplayBuffer, ReplayBuffer
 
 
 def repeatable(examples: int) -> settings:
@@ -87,7 +87,7 @@ class History:
         seed: Decides everything.
         modes: Any of "next_of" and "stack_compress", joined by "+", or "plain".
         n: The n-step window, or None.
-        prioritized: Which buffer.
+        kind: The class of the buffer.
         size: The capacity; drawn if None.
         shape: The observation's shape; drawn if None.
         disobedience: How often an observation is not the announced one; drawn if None.
@@ -100,7 +100,7 @@ class History:
         modes: str = "plain",
         n: int | None = None,
         *,
-        prioritized: bool = False,
+        kind: Any = ReplayBuffer,
         size: int | None = None,
         shape: tuple[int, ...] | None = None,
         field_of_priority: str | None = None,
@@ -142,12 +142,13 @@ class History:
         if n is not None:
             # halves and small integers: sums are exact in float32 too, so equality may be asked for
             n_step = self.arguments["Nstep"] = {"size": n, "rew": "rew", "gamma": 0.5, "next": "next_obs"}
-        if prioritized:
+        if issubclass(kind, MPReplayBuffer) and modes != "plain":
+            self.arguments["frames_per_transition"] = 12.0  # as much as if no frame were ever met again
+        if "Prioritized" in kind.__name__:
             self.arguments.update(
                 alpha=float(rng.choice([0.0, 0.6, 1.0])), eps=float(rng.choice([0.0, 1e-4, 0.5]))
             )
-        self.kind = PrioritizedReplayBuffer if prioritized else ReplayBuffer
-        self.build = lambda: self.kind(self.size, env_dict, **self.arguments)
+        self.build = lambda: kind(self.size, env_dict, **self.arguments)
         self.buffer = self.build()
         self.oracle = PlainBuffer(self.size, self.env_dict, n_step)
         self.serial = 0

@@ -176,7 +176,7 @@ def test_max_priority_is_the_largest_that_any_row_was_given():
 @given(seed=st.integers(0, 2**32 - 1))
 def test_masses_stay_with_their_rows_in_any_history(modes, n, seed):
     """Each transition carries its priority as a field, so a stored row says itself what its mass must be."""
-    history = History(seed, modes, n, prioritized=True, field_of_priority="priority")
+    history = History(seed, modes, n, kind=PrioritizedReplayBuffer, field_of_priority="priority")
     updated: dict[int, float] = {}
     for _ in range(30):
         history.operate()

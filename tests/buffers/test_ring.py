@@ -19,6 +19,7 @@ ENV_DICT: dict[str, dict[str, Any]] = {
     "rew": {},
     "done": {"dtype": np.uint8},
 }
+EVERY_KIND = [ReplayBuffer, PrioritizedReplayBuffer, MPReplayBuffer, MPPrioritizedReplayBuffer]
 
 
 def transitions(first: int, count: int) -> dict[str, np.ndarray]:
@@ -41,10 +42,10 @@ def test_buffer_equals_a_plain_list_in_any_history(seed, operations):
     History(seed, "plain").run(operations)
 
 
-@pytest.mark.parametrize("prioritized", [False, True])
-def test_buffers_of_a_thousand_equal_a_plain_list(prioritized):
+@pytest.mark.parametrize("kind", EVERY_KIND)
+def test_buffers_of_a_thousand_equal_a_plain_list(kind):
     for seed in range(3):
-        History(seed, "plain", size=1000, prioritized=prioritized).run(300, compare_every=50)
+        History(seed, "plain", size=1000, kind=kind).run(300, compare_every=50)
 
 
 @pytest.mark.parametrize("size", CAPACITIES)
@@ -60,9 +61,6 @@ def test_shuffle_shows_the_same_rows_in_another_order(size):
         assert shuffled["act"].tolist() != sorted(shuffled["act"].tolist())
         assert shuffled["act"].tolist() != buffer.get_all_transitions(shuffle=True)["act"].tolist()
     assert_same_columns(buffer.get_all_transitions(), oracle.all_transitions())
-
-
-EVERY_KIND = [ReplayBuffer, PrioritizedReplayBuffer, MPReplayBuffer, MPPrioritizedReplayBuffer]
 
 
 @pytest.mark.parametrize("kind", EVERY_KIND)

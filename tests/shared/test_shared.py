@@ -6,6 +6,7 @@ import time
 import numpy as np
 import pytest
 import shared_rows
+from histories import History
 from scipy import stats
 from shared_rows import (
     SIGNIFICANCE,
@@ -20,7 +21,7 @@ from shared_rows import (
     running,
 )
 
-from replay_tutorial import MPPrioritizedReplayBuffer, MPReplayBuffer, ReplayBuffer
+from replay_tutorial import MPPrioritizedReplayBuffer, MPReplayBuffer
 
 impatience = shared_rows.impatience
 
@@ -87,24 +88,11 @@ def test_sampling_while_others_add_never_gives_a_torn_or_unwritten_row(buffer_cl
     assert_whole(buffer.get_all_transitions())
 
 
-@pytest.mark.parametrize("capacity", [1, 2, 3, 7, 8, 1000])
 @every_buffer
-def test_holds_what_the_single_process_buffer_holds(buffer_class, capacity):
-    rng = np.random.default_rng(capacity)
-    oracle = ReplayBuffer(capacity, row_fields())
-    buffer = buffer_class(capacity, row_fields())
-    first = 0
-    for _ in range(30):
-        count = int(rng.integers(1, 2 * capacity + 2))
-        assert buffer.add(**rows_of(1, first, count)) == oracle.add(**rows_of(1, first, count))
-        first += count
-        held, expected = buffer.get_all_transitions(), oracle.get_all_transitions()
-        assert list(held) == list(expected)
-        assert all(np.array_equal(held[name], expected[name]) for name in held)
-        assert set(buffer.sample(20)["number"]) <= set(held["number"])
-        assert buffer.get_stored_size() == oracle.get_stored_size()
-        assert buffer.get_next_index() == oracle.get_next_index()
-    assert buffer.get_buffer_size() == oracle.get_buffer_size()
+@pytest.mark.parametrize("modes", ["plain", "next_of", "stack_compress", "next_of+stack_compress"])
+def test_buffer_equals_a_plain_list_in_any_history(buffer_class, modes, tmp_path):
+    for seed in range(20):
+        History(seed, modes, kind=buffer_class).run(40, tmp_path)
 
 
 DTYPES = [bool, np.uint8, np.int16, np.int64, np.uint64, np.float16, np.float32, np.float64, np.complex64]

@@ -12,7 +12,7 @@ import time
 import numpy as np
 import pytest
 import shared_rows
-from histories import Stream
+from histories import History
 from shared_rows import POLL_SECONDS, every_buffer, running
 
 from replay_tutorial import MPPrioritizedReplayBuffer, MPReplayBuffer, ReplayBuffer
@@ -21,12 +21,6 @@ from replay_tutorial.shared.shared_frames import ROOM
 
 impatience = shared_rows.impatience
 
-MODES = {
-    "next_of": {"next_of": "obs"},
-    "stack_compress": {"stack_compress": ["obs", "next_obs"]},
-    "both": {"next_of": "obs", "stack_compress": "obs"},
-}
-every_mode = pytest.mark.parametrize("mode", MODES)
 ATARI = {
     "obs": {"shape": (4, 84, 84), "dtype": np.uint8},
     "act": {"shape": (), "dtype": np.int64},
@@ -44,79 +38,17 @@ def assert_same(batch, expected):
         assert batch[name].tobytes() == np.ascontiguousarray(array).tobytes(), name
 
 
-# One process, beside the plain buffer.
-
-
-class Life:
-    """A compressed buffer and a plain one that are given the same rows, of streams that often break off."""
-
-    def __init__(self, buffer_class, mode, size, seed):
-        rng = self.rng = np.random.default_rng(seed)
-        shape = [(2, 3), (3, 2), (2, 2), (3, 4, 4), (4, 3, 2), (5,)][rng.integers(6)]
-        dtype = rng.choice([np.uint8, np.float32, np.int16, np.float64])
-        axis = 0 if shape[0] < shape[-1] else len(shape) - 1
-        self.streams = [Stream(rng, shape, dtype, axis, int(rng.choice([1, 2, 200]))) for _ in range(2)]
-        fields = {"obs": {"shape": shape, "dtype": dtype}, "number": {"shape": (), "dtype": np.int64}}
-        fields["next_obs"] = fields["obs"]
-        self.plain = ReplayBuffer(size, fields)
-        self.shared = buffer_class(size, fields, **MODES[mode], frames_per_transition=12.0, seed=seed)
-        self.rows = {}
-
-    def add(self, count):
-        steps = []
-        for _ in range(count):
-            if self.rng.random() < 0.1:
-                self.streams[0].reset()
-            if self.rng.random() < 0.1:
-                self.streams.reverse()
-            obs, following = self.streams[0].step()
-            self.rows[len(self.rows)] = (obs, following)
-            steps.append({"obs": obs, "next_obs": following, "number": len(self.rows) - 1})
-        batch = {name: np.array([step[name] for step in steps]) for name in steps[0]}
-        for buffer in (self.plain, self.shared):
-            buffer.add(**(steps[0] if count == 1 and self.rng.random() < 0.5 else batch))
-
-    def compare(self):
-        assert_same(self.shared.get_all_transitions(), self.plain.get_all_transitions())
-        if not len(self.plain):
-            return
-        batch = self.shared.sample(9)
-        if "indexes" in batch:
-            assert np.array_equal(batch["indexes"], batch["number"])
-        oldest = len(self.rows) - len(self.plain)
-        for obs, following, number in zip(batch["obs"], batch["next_obs"], batch["number"], strict=True):
-            assert number >= oldest
-            np.testing.assert_array_equal([obs, following], self.rows[int(number)])
-
-
-@every_buffer
-@every_mode
-@pytest.mark.parametrize("size", [1, 2, 3, 7, 20])
-def test_whatever_is_added_the_plain_buffer_has_the_same(buffer_class, mode, size):
-    for seed in range(4):
-        life = Life(buffer_class, mode, size, seed)
-        for step in range(40):
-            if life.rng.random() < 0.05:
-                life.plain.clear()
-                life.shared.clear()
-                life.compare()
-            life.add(int(life.rng.choice([1, 1, 2, 5, 12, 50])))
-            if step % 4 == 0:
-                life.compare()
-        assert life.shared.get_next_index() == life.plain.get_next_index()
-
-
 @every_buffer
 def test_a_memory_that_lies_harms_nobody(buffer_class):
     """What a writer remembers of its frames may be out of date, or spoilt by a thread: the bytes decide."""
     for seed in range(5):
-        life = Life(buffer_class, "both", 20, seed)
-        (frames,) = life.shared._mapped.frames.rings
+        history = History(seed, "next_of+stack_compress", size=20, kind=buffer_class)
+        (frames,) = history.buffer._mapped.frames.rings
         for _ in range(40):
-            life.add(5)
+            history.add(5, single=False)
             there = frames.remembered >= 0
-            frames.remembered[there] = life.rng.permutation(frames.remembered[there])
-            life.compare()
+            frames.remembered[there] = history.rng.permutation(frames.remembered[there])
+            history.compare_rows()
 
 
 @pytest.mark.parametrize(("shape", "axis"), [((4, 5, 7), 0), ((5, 7, 4), 2), ((4, 8, 8), 0), ((5, 4, 6), 1)])

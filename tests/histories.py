@@ -148,7 +148,7 @@ class History:
             self.arguments.update(
                 alpha=float(rng.choice([0.0, 0.6, 1.0])), eps=float(rng.choice([0.0, 1e-4, 0.5]))
             )
-        self.build = lambda: kind(self.size, env_dict, **self.arguments)
+        self.build = lambda **options: kind(self.size, env_dict, **(self.arguments | options))
         self.buffer = self.build()
         self.oracle = PlainBuffer(self.size, self.env_dict, n_step)
         self.serial = 0

@@ -299,14 +299,8 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         updated = block["updated_indexes"][slots] == ring.indexes(slots) + 1
         return np.where(updated, block["updated_masses"][slots], ring.masses[slots])
 
-    def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        counters, arrays = super()._state()
-        indexes = arrays.pop("indexes")
-        count: int = min(counters["next_index"], self._ring.capacity)
-        slots = np.arange(count)
-        # The indexes come last: rows that change before the indexes are written are left out.
-        arrays |= {"seen": [self._block["seen"]], "masses": lambda: [self._masses(slots)]}
-        return counters, arrays | {"indexes": indexes}
+    def _priority_arrays(self, slots: Integers) -> dict[str, Any]:
+        return {"seen": [self._block["seen"]], "masses": lambda: [self._masses(slots)]}
 
     def _read(
         self, counters: dict[str, Any], reader: archive.Reader, masses: Floats | None = None

@@ -336,19 +336,24 @@ class MPReplayBuffer(Handle):
         self._mapped.lease.hold(run_in_thread, fill)
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the counters and arrays to save. The indexes must be written last."""
-        counters, arrays = snapshot.save_state(self._ring)
-        if self._mapped.frames is not None:
-            indexes = arrays.pop("indexes")
-            counters["frames"], frames = self._mapped.frames.state()
-            arrays |= frames | {"indexes": indexes}
-        if (counts := self._mapped.counts) is not None:
-            indexes, ring = arrays.pop("indexes"), self._ring
-            count: int = min(counters["next_index"], ring.capacity)
-            slots = np.arange(count)
-            arrays |= {"times_sampled": lambda: [counts.of(ring.indexes(slots))], "indexes": indexes}
+        ring, frames, counts = self._ring, self._mapped.frames, self._mapped.counts
+        counters, arrays = snapshot.save_state(ring)
+        indexes = arrays.pop("indexes")
+        count: int = min(counters["next_index"], ring.capacity)
+        slots = np.arange(count)
+        if frames is not None:
+            counters["frames"], of_frames = frames.state()
+            arrays |= of_frames
+        if counts is not None:
+            arrays["times_sampled"] = lambda: [counts.of(ring.indexes(slots))]
+        arrays |= self._priority_arrays(slots)
         own = {"episode_len": self.get_current_episode_len(), "random_state": self._rng.bit_generator.state}
-        return counters | own, arrays
+        # The indexes come last: rows that change before the indexes are written are left out.
+        return counters | own, arrays | {"indexes": indexes}
+
+    def _priority_arrays(self, slots: Integers) -> dict[str, Any]:
+        """Return further arrays to save, of the rows in `slots`; overridden by the prioritized buffer."""
+        return {}
 
     def _read(
         self, counters: dict[str, Any], reader: archive.Reader, masses: Floats | None = None

@@ -1,9 +1,16 @@
-"""Learning curves of several agents over several seeds: the runs, the record, the table and the chart.
+"""Learning curves of several agents over several seeds: the runs, the statistics, the table and the chart.
 
 In each environment, all agents are trained with the same seeds and the same settings. The first agent is the
 baseline. The record is written after each run, and a later command performs only the missing runs.
+
+Returns vary widely between seeds and are not normally distributed. The interquartile mean drops the lowest
+and the highest quarter, so it is robust to outliers and still uses more of the scores than the median does.
+Its confidence interval is estimated by the bootstrap: resampling the seeds with replacement.
+
+Paper: Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge of the Statistical Precipice", section 4.
 """
 
+import argparse
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -13,12 +20,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from replay_tutorial.bench.scores import interquartile_mean, interval_of
 from replay_tutorial.measuring.markdown import table, write_table
 from replay_tutorial.measuring.output import add_count, add_markdown, new_parser, write_record
 from replay_tutorial.measuring.provenance import Provenance
 
 FINAL_EPISODES = 100
+RESAMPLES = 10_000
 
 
 @dataclass(frozen=True)
@@ -70,19 +77,18 @@ class Comparison:
     def table_of(self, records: Mapping[str, dict[str, Any]]) -> str:
         """Return the records as a Markdown table, followed by their provenance."""
         rows: list[list[str]] = []
-        sources: dict[str, list[str]] = {}
+        finished: dict[str, dict[str, Any]] = {}
         for environment, record in records.items():
             runs = self.runs_of(record)
             if not runs[self.baseline]:
                 continue
+            finished[environment] = record
             for agent, each in runs.items():
                 cells = [environment, agent, f"{record['task']['steps']:,}", str(len(each))]
                 for values, others in zip(figures_of(each), figures_of(runs[self.baseline]), strict=True):
                     difference = "" if agent == self.baseline else with_interval(values - others)
                     cells += [with_interval(values), difference]
                 rows.append(cells)
-            sources.setdefault(str(Provenance.read(record)), []).append(environment)
-        about = (f"{', '.join(environments)}. {source}" for source, environments in sources.items())
         minus = f"minus {self.baseline}"
         heads = ("environment", "agent", "steps", "seeds", "score", minus, "mean of the curve", minus)
         caption = (
@@ -90,7 +96,7 @@ class Comparison:
             f"{FINAL_EPISODES} greedy episodes after training. Mean of the curve: {self.mean_of_curve}. "
             f"Minus {self.baseline}: difference from {self.baseline} with the same seed."
         )
-        return "\n\n".join(["\n".join(table(heads, rows, words=2)), caption, *about]) + "\n"
+        return "\n\n".join(["\n".join(table(heads, rows, words=2)), caption, *sources_of(finished)]) + "\n"
 
     def draw(self, records: Mapping[str, dict[str, Any]], output: Path) -> Path:
         """Draw a panel for each environment: the interquartile mean and its interval over the steps."""
@@ -114,7 +120,7 @@ class Comparison:
             axes.set_xlabel("environment steps")
             axes.set_ylabel(self.point)
             axes.grid(alpha=0.3)
-        figure.legend(labels.values(), labels, loc="outside lower center", ncols=len(labels), fontsize=8)
+        legend_below(figure, labels)
         return save(figure, output, self.name)
 
     def main(
@@ -125,37 +131,18 @@ class Comparison:
     ) -> int:
         """Perform the missing runs, and write the table and the chart.
 
-        Args:
-            argv: The arguments of the command.
-            train_once: Performs the run of a task, an agent and a seed.
-            more_versions: Returns the versions to record besides those of `packages`. It is called after
-                the arguments have been checked, and may exit if a requirement is missing.
-
-        Returns:
-            Exit status: 0, or 1 if the table could not be written.
+        `train_once` performs the run of a task, an agent and a seed. `more_versions` returns the versions to
+        record besides those of `packages`. It is called after the arguments have been checked, and may exit
+        if a requirement is missing. The exit status is 1 if the table could not be written, otherwise 0.
         """
         about = f"Compare {self.library} with and without our buffers, over several seeds."
-        parser = new_parser(self.name, about)
         names = [task.environment for task in self.tasks]
-        environments_help = "environments to train on (default: all)"
-        parser.add_argument("--environments", nargs="+", choices=names, default=names, help=environments_help)
+        existing = "if the record exists, only the missing runs are performed"
+        parser = new_runs_parser(self.name, about, names, existing)
         add_count(parser, "--seeds", 10, "seeds per environment")
-        parser.add_argument(
-            "--output",
-            type=Path,
-            default=Path(self.name),
-            metavar="FOLDER",
-            help=f"folder for {self.name}.json and {self.name}.svg; if the record exists, only the missing "
-            "runs are performed (default: %(default)s)",
-        )
-        add_markdown(parser, self.name)
         arguments = parser.parse_args(argv)
         more = more_versions()
-        arguments.output.mkdir(parents=True, exist_ok=True)
-        file = arguments.output / f"{self.name}.json"
-        records: dict[str, dict[str, Any]] = {}
-        if file.exists():
-            records = json.loads(file.read_text(encoding="utf-8"))
+        file, records = open_record(arguments.output, self.name)
         for task in self.tasks:
             if task.environment not in arguments.environments:
                 continue
@@ -174,15 +161,11 @@ class Comparison:
             ]
             # The record states the versions and the machine once, for all its runs.
             stored, today = ({**each["versions"], **each["machine"]} for each in (record, about))
-            others = [
-                f"{name} {stored.get(name)}, now {new}"
-                for name, new in today.items()
-                if stored.get(name) != new
-            ]
-            if missing and others:
+            changed = {name: new for name, new in today.items() if stored.get(name) != new}
+            if missing and changed:
+                which = "; ".join(f"{name} {stored.get(name)}, now {new}" for name, new in changed.items())
                 parser.error(
-                    f"{contents} with other versions or on another machine ({'; '.join(others)}); "
-                    "remove it first"
+                    f"{contents} with other versions or on another machine ({which}); remove it first"
                 )
             for agent, seed in missing:
                 run = train_once(task, agent, seed)
@@ -193,6 +176,62 @@ class Comparison:
         print(f"\n{text}", end="")
         self.draw(records, arguments.output / f"{self.name}.svg")
         return 0 if write_table(arguments.markdown, self.name, text) else 1
+
+
+def new_runs_parser(
+    name: str, about: str, environments: Sequence[str], existing: str
+) -> argparse.ArgumentParser:
+    """Return a parser with the options of training runs; `existing` says what happens to a record."""
+    parser, default_help = new_parser(name, about), "environments to train on (default: all)"
+    parser.add_argument(
+        "--environments", nargs="+", choices=environments, default=environments, help=default_help
+    )
+    output_help = f"folder for {name}.json and {name}.svg; {existing} (default: %(default)s)"
+    parser.add_argument("--output", type=Path, default=Path(name), metavar="FOLDER", help=output_help)
+    add_markdown(parser, name)
+    return parser
+
+
+def open_record(folder: Path, name: str) -> tuple[Path, dict[str, dict[str, Any]]]:
+    """Create the folder, and return the path of the record and its contents by environment."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / f"{name}.json"
+    return file, json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+
+
+def sources_of(records: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return each provenance once, after the environments that it belongs to."""
+    sources: dict[str, list[str]] = {}
+    for environment, record in records.items():
+        sources.setdefault(str(Provenance.read(record)), []).append(environment)
+    return [f"{', '.join(environments)}. {source}" for source, environments in sources.items()]
+
+
+def legend_below(figure: Any, labels: Mapping[str, Any]) -> None:
+    """Draw a legend below the panels, where it hides no point; `labels` are agent → its line."""
+    figure.legend(labels.values(), labels, loc="outside lower center", ncols=len(labels), fontsize=8)
+
+
+def interquartile_mean(values: Sequence[float]) -> float:
+    """Return the mean without the lowest and the highest quarter of the values, each rounded down.
+
+    Example:
+        >>> interquartile_mean([0.0, 10.0, 12.0, 1000.0])
+        11.0
+    """
+    ordered = sorted(values)
+    left_out = len(ordered) // 4
+    return float(np.mean(ordered[left_out : len(ordered) - left_out]))
+
+
+def interval_of(values: Sequence[float], seed: int = 0) -> tuple[float, float]:
+    """Return the 95% bootstrap interval of the interquartile mean, from 10,000 resamples."""
+    generator = np.random.default_rng(seed)
+    drawn = generator.choice(np.asarray(values), size=(RESAMPLES, len(values)))
+    left_out = len(values) // 4
+    means = np.sort(drawn, axis=1)[:, left_out : len(values) - left_out].mean(axis=1)
+    low, high = np.quantile(means, [0.025, 0.975])
+    return float(low), float(high)
 
 
 def figures_of(runs: Mapping[int, Run]) -> NDArray[np.float64]:

@@ -7,12 +7,11 @@ used to select the policy. On CartPole, runs of Stable-Baselines3's DQN alternat
 
 import copy
 import csv
-import importlib
-import json
 import math
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +20,16 @@ import numpy as np
 from replay_tutorial.apex.config import preset
 from replay_tutorial.apex.runs.run import train
 from replay_tutorial.bench import sb3
-from replay_tutorial.bench.scores import Score, Summary, summary_of
+from replay_tutorial.bench.curves import (
+    interquartile_mean,
+    interval_of,
+    legend_below,
+    new_runs_parser,
+    open_record,
+    sources_of,
+)
 from replay_tutorial.measuring.markdown import table, write_table
-from replay_tutorial.measuring.output import add_count, add_markdown, new_parser, write_record
+from replay_tutorial.measuring.output import add_count, write_record
 from replay_tutorial.measuring.provenance import Provenance
 
 OURS = "replay_tutorial"
@@ -39,26 +45,40 @@ HEADS = (
 
 @dataclass(frozen=True)
 class Task:
-    """An environment, and the requirements on our scores there.
-
-    Attributes:
-        environment: Gymnasium ID.
-        seeds: Number of seeds, which are 0, 1, 2, ...
-        target: Minimum of the interquartile mean.
-        seconds: Maximum learning time of a seed on 2 cores.
-        every_seed: Whether every seed must reach the target.
-        seconds_to_target: Maximum of the median time to the first evaluation at the target.
-        times_faster: Minimum ratio of the median time to the target of Stable-Baselines3's DQN to ours. The
-            DQN is measured only if this is set.
-    """
+    """An environment, and the requirements on our scores there."""
 
     environment: str
-    seeds: int
-    target: float
-    seconds: float
-    every_seed: bool = False
-    seconds_to_target: float | None = None
+    seeds: int  # number of seeds, which are 0, 1, 2, ...
+    target: float  # minimum of the interquartile mean
+    seconds: float  # maximum learning time of a seed on 2 cores
+    every_seed: bool = False  # whether every seed must reach the target
+    seconds_to_target: float | None = None  # maximum of the median time to the first evaluation at the target
+    # Minimum ratio of the median time to the target of Stable-Baselines3's DQN to ours; measured only if set.
     times_faster: float | None = None
+
+
+@dataclass(frozen=True)
+class Score:
+    """The result of one run of one agent."""
+
+    seed: int
+    mean: float  # return of 100 greedy episodes
+    seconds: float  # learning time, including the evaluations that select the policy
+    seconds_to_target: float | None  # until the first evaluation at the target; None if none reached it
+    steps: int
+    end: str
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Statistics over the scores of one agent."""
+
+    interquartile_mean: float
+    interval: tuple[float, float]  # 95%
+    median_seconds: float
+    median_seconds_to_target: float | None  # None if half of the seeds never reached the target
+    reached: int  # number of seeds with a score at or above the target
+    scores: list[Score]
 
 
 CARTPOLE = Task("CartPole-v1", 10, 475.0, 60.0, every_seed=True, seconds_to_target=30.0, times_faster=2.0)
@@ -71,15 +91,11 @@ TASKS = (
 
 
 def train_once(task: Task, seed: int, changes: dict[str, Any]) -> dict[str, Score]:
-    """Train with one seed, as `train` does on the command line, and return the score.
-
-    Raises:
-        KeyboardInterrupt: If Ctrl-C interrupted the run.
-    """
+    """Train with one seed, as `train` does on the command line, and return the score."""
     with tempfile.TemporaryDirectory() as folder:
         config = replace(preset(task.environment), seed=seed, progress=False, runs=Path(folder))
         result = train(replace(config, **changes))
-        if result.evaluation is None:
+        if result.evaluation is None:  # Ctrl-C has interrupted the run
             raise KeyboardInterrupt
         with (result.folder / "evaluations.csv").open(newline="", encoding="utf-8") as file:
             evaluations = list(csv.DictReader(file))
@@ -93,15 +109,6 @@ def train_once(task: Task, seed: int, changes: dict[str, Any]) -> dict[str, Scor
         end=result.end,
     )
     return {OURS: score}
-
-
-def missing_peer() -> str | None:
-    """Return the reason why the peer can't be measured, or None."""
-    try:
-        importlib.import_module("stable_baselines3")
-    except ImportError as error:
-        return f'Stable-Baselines3 ({error}): pip install "replay_tutorial[peers]"'
-    return None
 
 
 def train_peer(seed: int, target: float, steps: int = PEER.steps) -> dict[str, Score]:
@@ -130,10 +137,10 @@ def measure(task: Task, changes: dict[str, Any], with_peer: bool) -> dict[str, S
     """Train all agents on one environment, alternating for each seed; print each score."""
     agents: list[Callable[[int], dict[str, Score]]] = [lambda seed: train_once(task, seed, changes)]
     if with_peer and task.times_faster is not None:
-        if (reason := missing_peer()) is None:
-            agents.append(lambda seed: train_peer(seed, task.target))
+        if find_spec("stable_baselines3") is None:
+            print('skipped Stable-Baselines3: not installed; pip install "replay_tutorial[peers]"')
         else:
-            print(f"skipped {reason}")
+            agents.append(lambda seed: train_peer(seed, task.target))
     scores: dict[str, list[Score]] = {}
     for seed in range(task.seeds):
         for learn in agents:
@@ -144,6 +151,21 @@ def measure(task: Task, changes: dict[str, Any], with_peer: bool) -> dict[str, S
                 text += f"; reached {task.target:g} {when}"
                 print(f"{task.environment}, seed {seed}, {name}: {text}", flush=True)
     return {name: summary_of(each, task.target) for name, each in scores.items()}
+
+
+def summary_of(scores: list[Score], target: float) -> Summary:
+    """Return the statistics over the scores of one agent."""
+    means = [score.mean for score in scores]
+    to_target = [np.inf if score.seconds_to_target is None else score.seconds_to_target for score in scores]
+    median_to_target = float(np.median(to_target))
+    return Summary(
+        interquartile_mean=interquartile_mean(means),
+        interval=interval_of(means),
+        median_seconds=float(np.median([score.seconds for score in scores])),
+        median_seconds_to_target=median_to_target if np.isfinite(median_to_target) else None,
+        reached=sum(mean >= target for mean in means),
+        scores=scores,
+    )
 
 
 def misses_of(task: Task, summaries: dict[str, Summary]) -> list[str]:
@@ -173,14 +195,13 @@ def seconds_to_target(summary: Summary) -> float:
 
 def table_of(records: dict[str, dict[str, Any]]) -> str:
     """Return the records as a Markdown table, followed by their provenance."""
-    rows: list[list[str]] = []
-    sources: dict[str, list[str]] = {}
-    for environment, record in records.items():
-        rows += [cells_of(record["task"], name, agent) for name, agent in record["agents"].items()]
-        sources.setdefault(str(Provenance.read(record)), []).append(environment)
-    about = (f"{', '.join(environments)}. {source}" for source, environments in sources.items())
-    lines = "\n".join(table(HEADS, rows, words=2))
-    return "\n\n".join([lines, "Times are medians over the seeds, except the slowest seed's.", *about]) + "\n"
+    rows = [
+        cells_of(record["task"], name, agent)
+        for record in records.values()
+        for name, agent in record["agents"].items()
+    ]
+    caption = "Times are medians over the seeds, except the slowest seed's."
+    return "\n\n".join(["\n".join(table(HEADS, rows, words=2)), caption, *sources_of(records)]) + "\n"
 
 
 def cells_of(task: dict[str, Any], name: str, summary: dict[str, Any]) -> list[str]:
@@ -220,33 +241,20 @@ def draw(records: dict[str, dict[str, Any]], output: Path) -> Path:
         axes.set_xticks([])
         axes.set_ylabel("mean return of 100 greedy episodes")
         axes.grid(alpha=0.3, axis="y")
-    # Below the panels, where it hides no point.
-    figure.legend(labels.values(), labels, loc="outside lower center", ncols=len(labels), fontsize=8)
+    legend_below(figure, labels)
     return save(figure, output, "learning")
 
 
 def main(argv: Sequence[str]) -> int:
     """Run the tasks; return 1 if our scores miss a requirement or the table could not be written, else 0."""
-    parser = new_parser("learning", "Train on each environment with several seeds, and score the policies.")
+    about = "Train on each environment with several seeds, and score the policies."
     names = [task.environment for task in TASKS]
-    environments_help = "environments to train on (default: all)"
-    parser.add_argument("--environments", nargs="+", choices=names, default=names, help=environments_help)
+    parser = new_runs_parser("learning", about, names, "an existing learning.json is updated")
     add_count(parser, "--seeds", None, "seeds per environment (default: 10, or 5 for LunarLander-v3)")
     add_count(parser, "--steps", None, "environment steps per run of ours (default: the preset's)")
     parser.add_argument("--no-peer", action="store_true", help="don't measure Stable-Baselines3")
-    parser.add_argument(
-        "--output",
-        type=Path,
-        default=Path("learning"),
-        metavar="FOLDER",
-        help="folder for learning.json and learning.svg; an existing learning.json is updated "
-        "(default: %(default)s)",
-    )
-    add_markdown(parser, "learning")
     arguments = parser.parse_args(argv)
-    arguments.output.mkdir(parents=True, exist_ok=True)
-    file = arguments.output / "learning.json"
-    records: dict[str, dict[str, Any]] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    file, records = open_record(arguments.output, "learning")
     changes = {} if arguments.steps is None else {"total_steps": arguments.steps}
     written, missed = True, False
     for task in TASKS:

@@ -95,12 +95,8 @@ def train_once(
 ) -> Run:
     """Train an agent, evaluate it during training, and score its last policy.
 
-    Args:
-        task: Environment and settings.
-        agent: One of `AGENTS`.
-        seed: Seed of the agent and of the evaluation episodes.
-        on_evaluation: Called after each evaluation during training, with the policy, the mean return, and the
-            seconds since training started, without those of the evaluations.
+    `on_evaluation` is called after each evaluation during training, with the policy, the mean return, and the
+    seconds since training started, without those of the evaluations.
     """
     seeds = episode_seeds(seed)[:EVALUATION_EPISODES]
     curve: list[float] = []

@@ -1,7 +1,6 @@
 """The learning benchmark: statistics, record, requirements, and one small task that is really learned."""
 
 import json
-import sys
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -11,8 +10,8 @@ from scipy.stats import trim_mean
 from replay_tutorial.__main__ import main
 from replay_tutorial.apex.config import preset
 from replay_tutorial.bench import learning
-from replay_tutorial.bench.learning import OURS, Task, misses_of
-from replay_tutorial.bench.scores import Score, interquartile_mean, interval_of, summary_of
+from replay_tutorial.bench.curves import interquartile_mean, interval_of
+from replay_tutorial.bench.learning import CARTPOLE, OURS, Score, Task, misses_of, summary_of
 
 
 def score_of(mean, seed=0, seconds=10.0, seconds_to_target=5.0):
@@ -118,10 +117,10 @@ def test_other_environments_in_an_old_record_stay_and_each_new_one_is_written_at
     assert "Acrobot-v1. Measured on 2026-01-01 with `old`; A, 1 cores, B" in written
 
 
-def test_missing_peer_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "stable_baselines3", None)
-    assert "Stable-Baselines3" in learning.missing_peer()
-    assert 'pip install "replay_tutorial[peers]"' in learning.missing_peer()
+def test_missing_peer_is_named(monkeypatch, capsys):
+    monkeypatch.setattr(learning, "find_spec", {}.get)
+    assert learning.measure(replace(CARTPOLE, seeds=0), {}, with_peer=True) == {}
+    assert 'Stable-Baselines3: not installed; pip install "replay_tutorial[peers]"' in capsys.readouterr().out
 
 
 def test_peer_learns_and_is_measured():

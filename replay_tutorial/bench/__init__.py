@@ -1,8 +1,8 @@
 """Benchmarks: the buffers compared with other libraries, their memory and start-up time, and training runs.
 
-A module is a benchmark, run as `python -m replay_tutorial bench NAME`, if `command` lists it. `cases` and
-`episode_cases` contain the operations of `buffers`; `article` times its operations in the same way. `cluster`
-measures runs as `throughput` does. `curves` contains the common part of `sb3` and `cleanrl`, and `scores` the
-statistics of all learning curves. `peers/` wraps the other libraries, and `report` runs the benchmarks.
-`conformance/` is a command of its own. Timing and output are in `replay_tutorial.measuring`.
+A module is a benchmark, run as `python -m replay_tutorial bench NAME`, if `command` lists it. `cases` has the
+operations of `buffers`; `article` times its operations in the same way. `cluster` measures runs as
+`throughput` does. `curves` contains the common part of `sb3` and `cleanrl`, with the statistics over seeds.
+`peers/` wraps the other libraries, and `report` runs the benchmarks. `conformance/` is a command of its own.
+Timing and output are in `replay_tutorial.measuring`.
 """

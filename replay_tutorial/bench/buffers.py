@@ -1,7 +1,7 @@
 """`python -m replay_tutorial bench buffers`: compare add, sample and update with other libraries.
 
 Each round times our buffer, every other library and the ceiling, the simplest NumPy call that moves the same
-bytes. `--cases` selects the set of operations; see `cases` and `episode_cases`. A cell is empty if a library
+bytes. `--cases` selects the set of operations; see `cases`. A cell is empty if a library
 doesn't support the operation.
 """
 
@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
-from replay_tutorial.bench import cases, episode_cases
-from replay_tutorial.bench.cases import Case, MakeWorkload
+from replay_tutorial.bench import cases
+from replay_tutorial.bench.cases import Cases, MakeWorkload
 from replay_tutorial.bench.peers.buffer import CEILING, FIELDS, OURS
 from replay_tutorial.bench.peers.helper import HelperLost
 from replay_tutorial.bench.peers.lineup import OTHERS, PEERS, Lineup
@@ -28,7 +28,7 @@ SLOT_SECONDS = 0.005
 class CaseSet:
     """A set of cases, with the defaults of its options."""
 
-    cases: Callable[[int], list[Case]]  # capacity → cases
+    cases: Callable[[int], Cases]  # capacity → cases
     capacity: int
     rounds: int
     peers: tuple[str, ...]
@@ -71,8 +71,8 @@ SETS = {
     "rows": CaseSet(cases.rows, 2**20, 100, ("cpprb",), ROWS),
     "inputs": CaseSet(cases.inputs, 2**17, 40, ("cpprb", *LEARNING), INPUTS),
     "pictures": CaseSet(cases.pictures, 2000, 40, ("cpprb", *LEARNING), PICTURES),
-    "sequences": CaseSet(episode_cases.sequences, 2**20, 40, ("TorchRL", "flashbax"), SEQUENCES),
-    "hindsight": CaseSet(episode_cases.hindsight, 2**20, 40, WITH_GOALS, HINDSIGHT),
+    "sequences": CaseSet(cases.sequences, 2**20, 40, ("TorchRL", "flashbax"), SEQUENCES),
+    "hindsight": CaseSet(cases.hindsight, 2**20, 40, WITH_GOALS, HINDSIGHT),
     "schemes": CaseSet(cases.schemes, 2**20, 100, ("cpprb",), SCHEMES),
     # In short slots, the workloads that are called more often would find warmer caches.
     "kernels": CaseSet(cases.kernels, 2**20, 100, (), KERNELS, slot_seconds=0.05),
@@ -157,10 +157,9 @@ def main(argv: Sequence[str]) -> int:
     capacity, rounds = arguments.capacity or chosen.capacity, arguments.rounds or chosen.rounds
     rows: list[Row] = []
     with closing(Lineup(arguments.peers or chosen.peers)) as lineup:
-        for case in chosen.cases(capacity):
-            where = f"'{case.operation}'"
-            seconds = seconds_of(case.prepare, lineup, rounds, chosen.slot_seconds, where)
-            rows.append(row_of(case.operation, seconds))
+        for operation, prepare in chosen.cases(capacity).items():
+            seconds = seconds_of(prepare, lineup, rounds, chosen.slot_seconds, f"'{operation}'")
+            rows.append(row_of(operation, seconds))
             print(rows[-1], flush=True)
         provenance = Provenance.of("buffers", argv, lineup.distributions)
         provenance.versions.update(lineup.versions_elsewhere)

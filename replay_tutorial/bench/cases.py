@@ -5,19 +5,25 @@
 - `pictures`: add and sample of Atari's frame stacks, 56 KB per transition, with and without deduplication
 - `schemes`: other ways to choose rows
 - `kernels`: our calls compared with the kernels that they call
+- `sequences`: windows of consecutive steps
+- `hindsight`: rows with goals achieved later in the same episode
 
-Libraries may defer work: cpprb updates its tree in the next `sample`. So `sample` is timed together with
-`update_priorities`, and `add` together with the `sample` that follows.
+Libraries may defer work: cpprb updates its tree in the next `sample` and stores hindsight goals at the end of
+an episode, and TorchRL looks for the ends of episodes again after every `add`. So `sample` is timed together
+with `update_priorities`, and `add` together with the `sample` that follows.
 """
 
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from replay_tutorial.bench.peers import episodes
 from replay_tutorial.bench.peers.buffer import (
     ALPHA,
     CEILING,
@@ -27,9 +33,9 @@ from replay_tutorial.bench.peers.buffer import (
     Float32Array,
     Kind,
     Values,
+    each,
     random_rows,
 )
-from replay_tutorial.bench.peers.episodes import REVERSE
 from replay_tutorial.bench.peers.lineup import Peer
 from replay_tutorial.buffers.fields import Fields, as_bytes
 from replay_tutorial.buffers.rank_based import RankBased
@@ -45,13 +51,8 @@ LEARNER_BATCH = 512  # Ape-X's batch
 MakeWorkload = Callable[[Peer], Workload | None]
 """Builds a peer's workload; returns None if the library doesn't support the operation."""
 
-
-@dataclass(frozen=True)
-class Case:
-    """One row of the table: an operation, and a function that builds its workload for a peer."""
-
-    operation: str
-    prepare: MakeWorkload
+Cases = dict[str, MakeWorkload]
+"""Operation, which is a row of the table → the function that builds its workload."""
 
 
 def on_rows(kind: Kind, do: Callable[[Buffer], Workload | None]) -> MakeWorkload:
@@ -94,6 +95,11 @@ def sampling(kind: Kind, size: int) -> MakeWorkload:
     return on_rows(kind, lambda buffer: buffer.sampling(size))
 
 
+def updating(kind: Kind, size: int) -> MakeWorkload:
+    """Return a function that builds a workload: `sample` and `update_priorities` with a batch of `size`."""
+    return on_rows(kind, lambda buffer: buffer.updating(size))
+
+
 def each_field_contiguous(prepare: MakeWorkload, names: Sequence[str]) -> MakeWorkload:
     """Return a variant in which these peers copy each sampled field to a contiguous array.
 
@@ -109,27 +115,25 @@ def each_field_contiguous(prepare: MakeWorkload, names: Sequence[str]) -> MakeWo
     return contiguous
 
 
-def rows(capacity: int) -> list[Case]:
+def rows(capacity: int) -> Cases:
     """Return the cases of `rows`: add, sample and update."""
     uniform, prioritized = Kind(capacity), Kind(capacity, prioritized=True)
-    cases = [Case(f"sample {size}, uniform", sampling(uniform, size)) for size in BATCH_SIZES]
+    cases = {f"sample {size}, uniform": sampling(uniform, size) for size in BATCH_SIZES}
     copied = each_field_contiguous(sampling(uniform, LEARNER_BATCH), [OURS])
-    cases.append(Case(f"sample {LEARNER_BATCH}, uniform, each field copied", copied))
+    cases[f"sample {LEARNER_BATCH}, uniform, each field copied"] = copied
     for size in BATCH_SIZES:
-        pair = on_rows(prioritized, lambda buffer, size=size: buffer.updating(size))
-        cases.append(Case(f"sample {size} + update {size}, prioritized", pair))
+        cases[f"sample {size} + update {size}, prioritized"] = updating(prioritized, size)
     masses = np.random.default_rng(2).exponential(size=MANY).astype(np.float32)
     for count in (None, MANY):
-        given = masses[: count or 1]
-        add = f"add {count or 1}"
-        cases.append(Case(f"{add}, uniform", adding(uniform, count)))
-        cases.append(Case(f"{add}, prioritized", adding(prioritized, count)))
-        cases.append(Case(f"{add}, prioritized, with priorities", adding(prioritized, count, given)))
+        add, given = f"add {count or 1}", masses[: count or 1]
+        cases[f"{add}, uniform"] = adding(uniform, count)
+        cases[f"{add}, prioritized"] = adding(prioritized, count)
+        cases[f"{add}, prioritized, with priorities"] = adding(prioritized, count, given)
     sample = sampling(prioritized, LEARNER_BATCH)
     for label, given in (("prioritized", None), ("prioritized, with priorities", masses)):
         add = adding(prioritized, MANY, given)
         both: MakeWorkload = lambda peer, add=add: in_sequence(add(peer), sample(peer))
-        cases.append(Case(f"add {MANY} + sample {LEARNER_BATCH}, {label}", both))
+        cases[f"add {MANY} + sample {LEARNER_BATCH}, {label}"] = both
     return cases
 
 
@@ -169,24 +173,23 @@ def adding_input(
     return prepare
 
 
-def inputs(capacity: int) -> list[Case]:
+def inputs(capacity: int) -> Cases:
     """Return the cases of `inputs`: `add` of the inputs of typical programs."""
     one, eight = values_of(None, np.float64), values_of(8, np.float64)
     lists = {name: value.tolist() for name, value in one.items()}
     apart = [{name: column[i] for name, column in eight.items()} for i in range(8)]
-    steps: list[tuple[str, Sequence[Values], int]] = [
-        ("add 1, float32", [values_of(None, np.float32)], 1),
-        ("add 1, float64", [one], 1),
-        ("add 1, lists", [lists], 1),
-        ("add 1, nested dicts of float64", [nested(one)], 1),
-        ("add 8, float64, rewards (8,)", [eight], 8),
-        ("8 rows one by one, float64", apart, 1),
-    ]
-    cases = [Case(name, adding_input(capacity, values, count)) for name, values, count in steps]
+    cases = {
+        "add 1, float32": adding_input(capacity, [values_of(None, np.float32)]),
+        "add 1, float64": adding_input(capacity, [one]),
+        "add 1, lists": adding_input(capacity, [lists]),
+        "add 1, nested dicts of float64": adding_input(capacity, [nested(one)]),
+        "add 8, float64, rewards (8,)": adding_input(capacity, [eight], environments=8),
+        "8 rows one by one, float64": adding_input(capacity, apart),
+    }
     many = min(10_000, capacity)
     for dtype in (np.float32, np.float64):
-        batch = adding_input(capacity, [values_of(many, dtype)], many=True)
-        cases.append(Case(f"add {many:,}, {dtype.__name__}", batch))
+        batch = values_of(many, dtype)
+        cases[f"add {many:,}, {dtype.__name__}"] = adding_input(capacity, [batch], many=True)
     return cases
 
 
@@ -251,32 +254,31 @@ def sampling_pictures(kind: Kind, shape: tuple[int, ...], size: int, **ours_alon
     return prepare
 
 
-def pictures(capacity: int) -> list[Case]:
+def pictures(capacity: int) -> Cases:
     """Return the cases of `pictures`: add and sample of frame stacks."""
     plain, first = Kind(capacity), CHANNEL_FIRST
-    cases = [
-        Case("plain, add 1", adding_pictures(plain, first)),
-        Case("plain, add 8", adding_pictures(replace(plain, environments=8), first)),
-        Case("plain, add 1, float32 frames", adding_pictures(plain, first, np.float32)),
-    ]
+    cases = {
+        "plain, add 1": adding_pictures(plain, first),
+        "plain, add 8": adding_pictures(replace(plain, environments=8), first),
+        "plain, add 1, float32 frames": adding_pictures(plain, first, np.float32),
+    }
     for size in (32, 512):
-        cases.append(Case(f"plain, sample {size}", sampling_pictures(plain, first, size)))
-        for threads, suffix in ((1, ""), (2, ", 2 threads")):
-            into = sampling_pictures(plain, first, size, threads=threads)
-            cases.append(Case(f"plain, sample {size}, out={suffix}", into))
-    ways: list[tuple[str, tuple[int, ...], tuple[str, ...]]] = [
+        cases[f"plain, sample {size}"] = sampling_pictures(plain, first, size)
+        cases[f"plain, sample {size}, out="] = sampling_pictures(plain, first, size, threads=1)
+        cases[f"plain, sample {size}, out=, 2 threads"] = sampling_pictures(plain, first, size, threads=2)
+    for name, shape, once in (
         ("channel-first, next_of", first, ("next_of",)),
         ("channel-last, next_of + stack_compress", CHANNEL_LAST, ("next_of", "stack_compress")),
-    ]
-    for name, shape, once in ways:
+    ):
         kind = replace(plain, once=once)
-        cases.append(Case(f"{name}, add 1", adding_pictures(kind, shape)))
-        samples = {size: sampling_pictures(kind, shape, size) for size in (32, 512)}
-        cases += [Case(f"{name}, sample {size}", sample) for size, sample in samples.items()]
-        contiguous = each_field_contiguous(samples[32], [OURS, "cpprb"])
-        cases.append(Case(f"{name}, sample 32, each field contiguous", contiguous))
-        into = sampling_pictures(kind, shape, 512, threads=1)
-        cases.append(Case(f"{name}, sample 512, out=", into))
+        sample_32 = sampling_pictures(kind, shape, 32)
+        cases |= {
+            f"{name}, add 1": adding_pictures(kind, shape),
+            f"{name}, sample 32": sample_32,
+            f"{name}, sample 512": sampling_pictures(kind, shape, 512),
+            f"{name}, sample 32, each field contiguous": each_field_contiguous(sample_32, [OURS, "cpprb"]),
+            f"{name}, sample 512, out=": sampling_pictures(kind, shape, 512, threads=1),
+        }
     return cases
 
 
@@ -287,7 +289,7 @@ def by_scheme(kind: Kind, scheme: Scheme | None) -> MakeWorkload:
         other = peer.name not in (OURS, CEILING)
         if other and not isinstance(scheme, Reverse | None):
             return None
-        buffer: Any = peer.full_of_rows(replace(kind, variant=REVERSE if other and scheme else ""))
+        buffer: Any = peer.full_of_rows(replace(kind, variant=episodes.REVERSE if other and scheme else ""))
         if buffer is None:
             return None
         options = {"scheme": scheme} if scheme and peer.name == OURS else {}
@@ -296,19 +298,19 @@ def by_scheme(kind: Kind, scheme: Scheme | None) -> MakeWorkload:
     return prepare
 
 
-def schemes(capacity: int) -> list[Case]:
+def schemes(capacity: int) -> Cases:
     """Return the cases of `schemes`, without a scheme first."""
     uniform, prioritized = Kind(capacity), Kind(capacity, prioritized=True)
     sample, pair = f"sample {LEARNER_BATCH}", f"sample {LEARNER_BATCH} + update {LEARNER_BATCH}"
-    return [
-        Case(f"{sample}, uniform", by_scheme(uniform, None)),
-        Case(f"{sample}, Uniform()", by_scheme(uniform, Uniform())),
-        Case(f"{sample}, Geometric(half_life=100_000)", by_scheme(uniform, Geometric(half_life=100_000))),
-        Case(f"{sample}, Combined()", by_scheme(uniform, Combined())),
-        Case(f"{sample}, Reverse()", by_scheme(uniform, Reverse())),
-        Case(f"{pair}, prioritized", by_scheme(prioritized, None)),
-        Case(f"{pair}, RankBased()", by_scheme(prioritized, RankBased())),
-    ]
+    return {
+        f"{sample}, uniform": by_scheme(uniform, None),
+        f"{sample}, Uniform()": by_scheme(uniform, Uniform()),
+        f"{sample}, Geometric(half_life=100_000)": by_scheme(uniform, Geometric(half_life=100_000)),
+        f"{sample}, Combined()": by_scheme(uniform, Combined()),
+        f"{sample}, Reverse()": by_scheme(uniform, Reverse()),
+        f"{pair}, prioritized": by_scheme(prioritized, None),
+        f"{pair}, RankBased()": by_scheme(prioritized, RankBased()),
+    }
 
 
 def bare_kernels(capacity: int) -> Mapping[str, Workload]:
@@ -346,15 +348,75 @@ def bare_kernels(capacity: int) -> Mapping[str, Workload]:
     }
 
 
-def kernels(capacity: int) -> list[Case]:
+def kernels(capacity: int) -> Cases:
     """Return the cases of `kernels`; their ceiling is the kernels, without draws, checks and weights."""
-    uniform = sampling(Kind(capacity), LEARNER_BATCH)
-    pair = on_rows(Kind(capacity, prioritized=True), lambda buffer: buffer.updating(LEARNER_BATCH))
+    sample = sampling(Kind(capacity), LEARNER_BATCH)
+    pair = updating(Kind(capacity, prioritized=True), LEARNER_BATCH)
+    cases: Cases = {}
+    for names, bare in bare_kernels(capacity).items():
+        alone = names == "take_rows"
+        call, operation = (
+            (sample, "sample 512, uniform") if alone else (pair, "sample 512 + update, prioritized")
+        )
+        cases[f"{operation} / {names}"] = lambda peer, bare=bare, call=call: (
+            bare if peer.name == CEILING else call(peer)
+        )
+    return cases
 
-    def case(names: str, bare: Workload) -> Case:
-        operation, call = ("sample 512, uniform", uniform)
-        if names != "take_rows":
-            operation, call = ("sample 512 + update, prioritized", pair)
-        return Case(f"{operation} / {names}", lambda peer: bare if peer.name == CEILING else call(peer))
 
-    return [case(names, bare) for names, bare in bare_kernels(capacity).items()]
+CHECKED = 64  # samples
+FAULTS = {
+    episodes.WINDOWS: "windows are not consecutive steps of one episode",
+    episodes.GOALS: "rows have a goal that was not achieved after their action, in their episode",
+}
+
+
+def on_episodes(kind: Kind, goals: bool, size: int, steps: int = 0) -> MakeWorkload:
+    """Return a function that builds a workload: `sample`, or `steps` times `add` of one step and `sample`.
+
+    The buffer is filled with whole episodes, with or without goals, and its samples are checked.
+    """
+
+    def episode(peer: Peer, number: int) -> Values:
+        values = episodes.episode_of(number, goals)
+        if kind.variant == episodes.WINDOWS and peer.name != OURS:
+            del values["next_obs"]  # the obs of the next step
+        return values
+
+    def prepare(peer: Peer) -> Workload | None:
+        def step(i: int) -> Values:
+            return {name: each(value, itemgetter(i)) for name, value in episode(peer, 0).items()}
+
+        if kind not in peer.buffers:
+            count = math.ceil(kind.capacity / episodes.EPISODE)
+            peer.buffers[kind] = peer.full(step(0), kind, (episode(peer, number) for number in range(count)))
+        if (buffer := peer.buffers[kind]) is None:
+            return None
+        sample: Any = buffer.sampling(size)
+        if steps:
+            adds: Any = itertools.cycle([buffer.adding(step(i)) for i in range(episodes.EPISODE)])
+            return in_sequence(*(lambda: next(adds)(), sample) * steps)
+        if columns := episodes.COLUMNS.get((peer.name, kind.variant)):
+            broken = float(np.mean([episodes.share_of_broken(*columns(sample())) for _ in range(CHECKED)]))
+            if broken:
+                peer.faults[peer.name] = f"{broken:.1%} of its {FAULTS[kind.variant]}"
+        return sample
+
+    return prepare
+
+
+def sequences(capacity: int) -> Cases:
+    """Return the cases of `sequences`."""
+    kind, label = Kind(capacity, variant=episodes.WINDOWS), f"sample 32 windows of {episodes.LENGTH} steps"
+    return {label: on_episodes(kind, False, 32), f"add 1 + {label}": on_episodes(kind, False, 32, steps=1)}
+
+
+def hindsight(capacity: int) -> Cases:
+    """Return the cases of `hindsight`."""
+    plain, relabelled, steps = Kind(capacity), Kind(capacity, variant=episodes.GOALS), episodes.EPISODE
+    both = f"{steps} × (add 1 + sample 256), future goals"
+    return {
+        "sample 256, without hindsight": on_episodes(plain, True, 256),
+        "sample 256, future goals": on_episodes(relabelled, True, 256),
+        both: on_episodes(relabelled, True, 256, steps),
+    }

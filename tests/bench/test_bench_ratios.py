@@ -36,8 +36,7 @@ def both():
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_a_third_of_the_documented_ratio_is_reached(operation, both):
     least = documented_ratios()[operation] / 3
-    case = next(case for case in cases.rows(CAPACITY) if case.operation == operation)
-    workloads = {peer.name: case.prepare(peer) for peer in both}
+    workloads = {peer.name: cases.rows(CAPACITY)[operation](peer) for peer in both}
     ratios = []
     while len(ratios) < TRIES and max(ratios, default=0.0) < least:
         row = buffers.row_of(operation, timing.measure(workloads, rounds=11))

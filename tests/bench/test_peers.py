@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from replay_tutorial.bench import cases, episode_cases
+from replay_tutorial.bench import cases
 from replay_tutorial.bench.peers import episodes, libraries, lineup
 from replay_tutorial.bench.peers.buffer import CEILING, FIELDS, CpprbLike, Kind, random_rows
 from replay_tutorial.measuring import fresh
@@ -156,7 +156,7 @@ FAULTS = {("flashbax", "windows"), ("TorchRL", "goals")}  # windows across episo
 def test_sampled_windows_and_goals_are_real_but_for_known_faults(name, variant):
     peer, goals = peer_of(name), variant == episodes.GOALS
     kind = Kind(1037, variant=variant)  # not a multiple of the episodes' length, so that their end is lost
-    sample = episode_cases.on_episodes(kind, goals, 256)(peer)
+    sample = cases.on_episodes(kind, goals, 256)(peer)
     assert bool(peer.faults) == ((name, variant) in FAULTS), peer.faults
     act, rew, obs, *rest = map(np.array, episodes.COLUMNS[name, variant](sample()))
     if goals:
@@ -165,7 +165,7 @@ def test_sampled_windows_and_goals_are_real_but_for_known_faults(name, variant):
         column[..., -1] += 1
         assert episodes.share_of_broken(act, rew, obs, *rest) > 0.9, "a wrong number in each is found"
         column[..., -1] -= 1
-    episode_cases.on_episodes(kind, goals, 8, steps=2)(peer)()
+    cases.on_episodes(kind, goals, 8, steps=2)(peer)()
 
 
 def test_flashbax_draws_by_another_key_each_time():

@@ -221,32 +221,28 @@ def main(argv: Sequence[str]) -> int:
     )
     add_markdown(parser, "article")
     options = parser.parse_args(argv)
-    if options.output is not None:
+    output: Path | None = options.output
+    if output is not None:
         importlib.import_module("matplotlib")  # fail before measuring if it is not installed
+        output.mkdir(parents=True, exist_ok=True)
+    options.json = output / "article.json" if output else None
     rounds, slot_seconds = (2, 0.001) if options.quick else (options.rounds, SLOT_SECONDS)
     measured: list[Point] = []
+    sections: list[str] = []
     skipped: dict[int, Mapping[str, str]] = {}
     packages: dict[str, None] = {}
     elsewhere: dict[str, str] = {}
     for grid in QUICK if options.quick else GRIDS:
         with closing(Lineup(options.peers)) as lineup:
-            measured += points(grid, lineup, rounds, slot_seconds)
-            skipped[grid.capacity] = lineup.skipped
+            here = list(points(grid, lineup, rounds, slot_seconds))
             packages |= dict.fromkeys(lineup.distributions)
             elsewhere |= lineup.versions_elsewhere
+        measured += here
+        skipped[grid.capacity] = lineup.skipped
+        sections.append(section_of(here, lineup.skipped, output))
+        if output is not None:
+            draw(here, output / f"article-{grid.capacity}.svg")
     provenance = Provenance.of("article", argv, packages)
     provenance.versions.update(elsewhere)
-    output: Path | None = options.output
-    by_capacity = {
-        capacity: [point for point in measured if point.capacity == capacity] for capacity in skipped
-    }
-    sections = [section_of(here, skipped[capacity], output) for capacity, here in by_capacity.items()]
-    if output is not None:
-        output.mkdir(parents=True, exist_ok=True)
-    options.json = output / "article.json" if output else None
     body = {"rounds": rounds, "skipped": skipped, "points": measured}
-    status = write_results(options, "article", provenance, body, sections, about_of(measured, rounds))
-    if output is not None:
-        for capacity, here in by_capacity.items():
-            draw(here, output / f"article-{capacity}.svg")
-    return status
+    return write_results(options, "article", provenance, body, sections, about_of(measured, rounds))

@@ -93,11 +93,7 @@ def changes() -> list[str]:
 
 
 def apply(diff: str, source: str) -> str:
-    """Apply a diff of the page, whose hunks have no line numbers.
-
-    Raises:
-        ValueError: If the lines that a hunk changes aren't in the source exactly once.
-    """
+    """Apply a diff of the page; its hunks have no line numbers, so their lines must be in the source once."""
     hunks = re.split(
         r"^@@.*\n", re.sub(r"^(---|\+\+\+) .*\n", "", diff, flags=re.MULTILINE), flags=re.MULTILINE
     )

@@ -10,7 +10,7 @@ import math
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -86,12 +86,6 @@ def first_update() -> None:
         engine.disconnect()
 
 
-def start_seconds() -> float:
-    """Return the seconds from the start of a new process to its first update."""
-    begin = time.time()
-    return run_fresh("-c", FIRST_UPDATE) - begin
-
-
 def settings(capacity: int) -> Config:
     """Return settings with a rate limiter that never blocks."""
     config = Config(environments_per_actor=1, send_interval=ROWS, actors=SENDERS, progress=False)
@@ -149,11 +143,6 @@ def full_context(config: Config, spaces: Spaces) -> Context:
     return context
 
 
-def wait(_: Replay) -> None:
-    """Do nothing for a moment."""
-    time.sleep(0.01)
-
-
 def learn(replay: Replay) -> None:
     """Sample a batch, and update its priorities."""
     sample = replay.sample(BATCH, 0.4, timeout=0.0)
@@ -175,11 +164,7 @@ def arriving(
 ) -> tuple[float, float, float]:
     """Send at most `rate` rows per second from two processes to gateways, and work in this process meanwhile.
 
-    Returns:
-        Calls of `work` per second, received rows per second, bytes per row of a chunk.
-
-    Raises:
-        RuntimeError: If no rows arrive within `PATIENCE_SECONDS`.
+    Returns the calls of `work` per second, the received rows per second, and the bytes per row of a chunk.
     """
     import ray
 
@@ -218,6 +203,9 @@ def measure(rounds: int, warm_up: float, seconds: float) -> dict[str, list[float
             figures[name].append(figure)
         print(", ".join(f"{name} {figure:,.2f}" for name, figure in measured.items()), flush=True)
 
+    def wait(_: Replay) -> None:
+        time.sleep(0.01)
+
     run, cartpole, atari = endless(preset("CartPole-v1")), settings(200_000), settings(60_000)
     for _ in range(rounds):
         _, single = speed_of(run, warm_up, seconds)
@@ -231,7 +219,8 @@ def measure(rounds: int, warm_up: float, seconds: float) -> dict[str, list[float
         alone, _ = rates_of(full, learn, seconds)
         batches, rows, _ = arriving(full, 2, seconds, 12_000.0, learn)
         note(batches=batches, rows_beside=rows, batches_alone=alone)
-        note(start=start_seconds())
+        begin = time.time()
+        note(start=run_fresh("-c", FIRST_UPDATE) - begin)
     return figures
 
 
@@ -252,10 +241,7 @@ def main(argv: Sequence[str]) -> int:
     spreads = {name: Spread.of(np.array(values)) for name, values in figures.items()}
     about = f"Medians of {arguments.rounds} rounds of {arguments.seconds:g} s, quartiles in brackets."
     provenance = Provenance.of("cluster", argv, ("torch", "gymnasium", "ray"))
-    return write_results(arguments, "cluster", provenance, {"figures": spreads}, lines_of(spreads), about)
-
-
-def lines_of(spreads: Mapping[str, Spread]) -> list[str]:
-    """Return the lines of the table."""
-    rows = [[label, spread_text(spreads[name])] for name, label in ROW_LABELS.items()]
-    return table(("figure", "measured"), rows)
+    lines = table(
+        ("figure", "measured"), [[ROW_LABELS[name], spread_text(spreads[name])] for name in spreads]
+    )
+    return write_results(arguments, "cluster", provenance, {"figures": spreads}, lines, about)

@@ -15,14 +15,7 @@ BENCHMARKS = (
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run a benchmark.
-
-    Args:
-        argv: The arguments after `bench`. If the first is not a name, all are passed to `buffers`.
-
-    Returns:
-        The benchmark's exit status.
-    """
+    """Run a benchmark, `buffers` if the first argument is not a name, and return its exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m replay_tutorial bench",
         description="Measure the buffers, compare them with other libraries, and measure training runs.",

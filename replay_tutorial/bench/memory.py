@@ -9,7 +9,7 @@ import itertools
 import json
 import sys
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -111,30 +111,11 @@ def fill(number: int, rows: int) -> None:
     print(json.dumps({"growth": resident_memory() - before, "peak": peak_memory()}, allow_nan=False))
 
 
-@dataclass(frozen=True)
-class LayoutMemory:
-    """The memory of one layout."""
-
-    library: str
-    layout: str
-    bytes_per_row: float
-    peak: int  # resident bytes of the whole process
-
-    def cells(self) -> list[str]:
-        """Return the layout's row of the table."""
-        smaller, peak = SHOWN / self.bytes_per_row, self.peak / 2**20
-        return [self.library, self.layout, f"{self.bytes_per_row:,.0f}", f"{smaller:.2f}", f"{peak:,.0f}"]
-
-
-def measure(number: int, rows: int) -> LayoutMemory:
-    """Measure a layout in a new process.
-
-    Raises:
-        RuntimeError: If the process fails, for example because the library isn't installed.
-    """
-    layout = LAYOUTS[number]
-    taken = run_fresh("-c", FILL, str(number), str(rows), timeout=TIMEOUT)
-    return LayoutMemory(layout.library, layout.name, taken["growth"] / rows, taken["peak"])
+def cells_of(taken: Mapping[str, Any]) -> list[str]:
+    """Return a layout's row of the table."""
+    smaller, peak = SHOWN / taken["bytes_per_row"], taken["peak"] / 2**20
+    texts = f"{taken['bytes_per_row']:,.0f}", f"{smaller:.2f}", f"{peak:,.0f}"
+    return [taken["library"], taken["layout"], *texts]
 
 
 def main(argv: Sequence[str]) -> int:
@@ -146,20 +127,24 @@ def main(argv: Sequence[str]) -> int:
     if not peak_memory():
         print("bench memory can't read a process's memory here; run it on Linux or macOS", file=sys.stderr)
         return 1
-    measured: list[LayoutMemory] = []
+    rows: int = arguments.rows
+    measured: list[dict[str, Any]] = []  # `peak` is the resident memory of the whole process in bytes
     skipped: list[str] = []
     for number, layout in enumerate(LAYOUTS):
         try:
-            measured.append(measure(number, arguments.rows))
-            print(" · ".join(measured[-1].cells()), flush=True)
-        except RuntimeError as error:
+            taken = run_fresh("-c", FILL, str(number), str(rows), timeout=TIMEOUT)
+        except RuntimeError as error:  # for example because the library isn't installed
             skipped.append(f"{layout.library}, {layout.name}: {error}")
             print(f"skipped {skipped[-1]}", flush=True)
-    named = (PEERS[layout.library].distributions for layout in measured)
-    provenance = Provenance.of("memory", argv, dict.fromkeys(itertools.chain.from_iterable(named)))
-    body = {"rows": arguments.rows, "taken": measured, "skipped": skipped}
-    lines = table(HEADS, [layout.cells() for layout in measured], words=2)
-    return write_results(arguments, "memory", provenance, body, lines, how_measured(arguments.rows, skipped))
+            continue
+        named = {"library": layout.library, "layout": layout.name}
+        measured.append({**named, "bytes_per_row": taken["growth"] / rows, "peak": taken["peak"]})
+        print(" · ".join(cells_of(measured[-1])), flush=True)
+    packages = (PEERS[each["library"]].distributions for each in measured)
+    provenance = Provenance.of("memory", argv, dict.fromkeys(itertools.chain.from_iterable(packages)))
+    body = {"rows": rows, "taken": measured, "skipped": skipped}
+    lines = table(HEADS, [cells_of(each) for each in measured], words=2)
+    return write_results(arguments, "memory", provenance, body, lines, how_measured(rows, skipped))
 
 
 def how_measured(rows: int, skipped: Sequence[str]) -> str:

@@ -31,8 +31,6 @@ SHORT_ROWS = (
     "channel-last, next_of + stack_compress, sample 32",
 )
 TIMEOUT = 6 * 3600.0  # seconds for one benchmark
-
-
 # marker of a table, whose record is <mark>.json → arguments of `bench`
 STEPS = {
     "bench": ["buffers"],
@@ -78,11 +76,7 @@ def short_table(records: Sequence[Mapping[str, Any]]) -> str:
 
 
 def run(mark: str, output: Path, pages: Sequence[Path]) -> str:
-    """Run one benchmark, which writes its table into every page with its markers.
-
-    Returns:
-        An error message, or "" on success.
-    """
+    """Run one benchmark, which writes its table into every page with its markers; return an error message."""
     places = pages_with(mark, pages)
     if not places:
         return f"no page contains the markers <!-- {mark}:begin --> and <!-- {mark}:end -->"

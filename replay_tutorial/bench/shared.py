@@ -136,11 +136,6 @@ class Managed(Route):
         super().__init__(self.manager.buffer(capacity))
 
 
-def private_buffer(capacity: int) -> PrioritizedReplayBuffer:
-    """Return our single-process buffer."""
-    return PrioritizedReplayBuffer(capacity, env_dict())
-
-
 def shared_buffer(capacity: int, package: str = "replay_tutorial") -> Any:
     """Return the multi-process buffer of a package; ours and cpprb's have the same name."""
     return importlib.import_module(package).MPPrioritizedReplayBuffer(capacity, env_dict())
@@ -152,7 +147,7 @@ class BufferManager(BaseManager):
 
 def guarded(capacity: int) -> Locked:
     """Return our single-process buffer under a lock, for the threads of a manager."""
-    return Locked(private_buffer(capacity), threading.Lock())
+    return Locked(PrioritizedReplayBuffer(capacity, env_dict()), threading.Lock())
 
 
 BufferManager.register("buffer", guarded)
@@ -161,7 +156,7 @@ ROUTES: dict[str, Callable[[int], Route]] = {
     OURS: lambda capacity: Route(shared_buffer(capacity)),
     "cpprb": lambda capacity: Route(shared_buffer(capacity, "cpprb")),
     "full lock": lambda capacity: Route(Locked(shared_buffer(capacity), context.Lock())),
-    "Queue": lambda capacity: Queued(private_buffer(capacity)),
+    "Queue": lambda capacity: Queued(PrioritizedReplayBuffer(capacity, env_dict())),
     "Manager": Managed,
 }
 
@@ -304,7 +299,7 @@ def spread_of(figures: FloatArray) -> Spread | None:
 def add_costs(capacity: int) -> dict[str, Spread]:
     """Return the µs of an `add` of 100 rows by a single writer, to shared memory and to private memory."""
     chunk = random_chunk(np.random.default_rng(0))
-    rows = {name: chunk[name] for name in env_dict()}
+    rows = {name: chunk[name] for name in FIELDS}
     single = ReplayBuffer(capacity, env_dict())
     uniform = MPReplayBuffer(capacity, env_dict())
     prioritized = MPPrioritizedReplayBuffer(capacity, env_dict())
@@ -323,11 +318,7 @@ def add_costs(capacity: int) -> dict[str, Spread]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the benchmark.
-
-    Returns:
-        1 if it can't run on this system, our buffer hung, or the table could not be written, else 0.
-    """
+    """Run the benchmark; return 1 if it can't run here, ours hung, or the table wasn't written, else 0."""
     parser = new_parser("shared", "Measure shared buffers while explorer processes add rows.")
     add_count(parser, "--capacity", 2**20, "rows in the buffer")
     add_count(parser, "--rounds", 3, "measurements per route")

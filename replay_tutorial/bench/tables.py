@@ -77,13 +77,9 @@ OPERATIONS = {"uniform": (WRITE, SAMPLE), "prioritized": (WRITE, SAMPLE, ("updat
 
 
 def helper_of(name: str, kind: str, *, serve: str = "", address: str = "") -> HelperProcess:
-    """Start a process with a full table, or a client process if `address` is not empty.
+    """Start a process with a full table, or a client process of the server at `address`.
 
-    Args:
-        name: `OURS` or `REVERB`.
-        kind: Kind of table, "uniform" or "prioritized".
-        serve: Socket path on which our server listens for other processes. Reverb chooses a port itself.
-        address: Address of the server that a client process calls.
+    `serve` is the socket path on which our server listens for other processes. Reverb chooses a port itself.
     """
     start = {"table": kind, "serve": serve, "address": address}
     return HelperProcess(name, start, reverb=name == REVERB)

@@ -118,11 +118,7 @@ def local_workers(setup: RunSetup) -> Any:
 
 
 def await_update(context: Context, workers: Workers) -> None:
-    """Wait for the learner's first update.
-
-    Raises:
-        RuntimeError: If there is none within `PATIENCE_SECONDS`.
-    """
+    """Wait for the learner's first update, at most for `PATIENCE_SECONDS`."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while context.counters.updates == 0:
         if time.monotonic() >= deadline:
@@ -222,14 +218,9 @@ def main(argv: Sequence[str]) -> int:
     with torch_threads(1):
         rounds = measure(configs, arguments.rounds, arguments.warm_up, arguments.seconds)
         body = body_of(configs, rounds)
-    about = how_measured(body["environment"], arguments.rounds, arguments.seconds)
+    about = (
+        f"{body['environment']}. Medians of {arguments.rounds} rounds of {arguments.seconds:g} s, quartiles "
+        "in brackets; steps/s is the sum over all actors."
+    )
     provenance = Provenance.of("throughput", argv, ("torch", "gymnasium"))
     return write_results(arguments, "throughput", provenance, body, lines_of(body), about)
-
-
-def how_measured(environment: str, rounds: int, seconds: float) -> str:
-    """Return the caption of the table."""
-    return (
-        f"{environment}. Medians of {rounds} rounds of {seconds:g} s, quartiles in brackets; steps/s is the "
-        "sum over all actors."
-    )

@@ -32,23 +32,13 @@ class HelperLost(RuntimeError):
 
 
 class HelperProcess:
-    """A helper process and the connection to it.
-
-    Attributes:
-        name: Name of its peer.
-        description: Its first response, which describes the buffer or table that it created.
-    """
+    """A helper process and the connection to it; `description` is its first response."""
 
     def __init__(self, name: str, start: Mapping[str, object], *, reverb: bool) -> None:
-        """Start the process, and wait until its buffer or table is full.
+        """Start the process of a peer with Reverb's interpreter or this one, and wait for its full buffer.
 
-        Args:
-            name: Name of the peer.
-            start: Options of the buffer or table to create.
-            reverb: Whether to use Reverb's interpreter instead of this one.
-
-        Raises:
-            ImportError: If the process can't be started.
+        `start` contains the options of the buffer or table. If the process can't be started, ImportError is
+        raised.
         """
         self.name = name
         other = python_of("reverb") if reverb else None
@@ -71,11 +61,7 @@ class HelperProcess:
             raise ImportError(f"{name} failed to start: {error}", name=name) from error
 
     def receive(self) -> dict[str, Any]:
-        """Wait for the next response.
-
-        Raises:
-            HelperLost: If the process ended or didn't respond within `ANSWER_SECONDS`.
-        """
+        """Wait for the next response; raises HelperLost if there is none within `ANSWER_SECONDS`."""
         assert self.process.stdout is not None
         while select.select([self.process.stdout], [], [], ANSWER_SECONDS)[0]:
             line = self.process.stdout.readline()
@@ -94,11 +80,7 @@ class HelperProcess:
         return HelperLost(self.name, f"its helper process {what}{quoted}")
 
     def send(self, kind: str, **options: object) -> None:
-        """Send a request; `receive` returns the response.
-
-        Raises:
-            HelperLost: If the process ended.
-        """
+        """Send a request; `receive` returns the response. Raises HelperLost if the process ended."""
         assert self.process.stdin is not None
         try:
             line = json.dumps({"kind": kind, **options}, allow_nan=False)

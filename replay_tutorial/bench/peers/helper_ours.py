@@ -7,21 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from replay_tutorial import __version__
+from replay_tutorial import __version__, tables
 from replay_tutorial.bench.peers.helper_program import IN_FLIGHT, main
-from replay_tutorial.tables import (
-    Client,
-    Endpoint,
-    Fifo,
-    MinSize,
-    Prioritized,
-    RemoteServer,
-    SampleToInsertRatio,
-    Server,
-    Table,
-    TrajectoryWriter,
-    Uniform,
-)
 
 VERSION = __version__
 KEPT = 256  # extra capacity in steps, for writers and for items that are being removed
@@ -32,12 +19,14 @@ class OurTable:
 
     queued = flushes = False
 
-    def __init__(self, server: Server | RemoteServer, name: str, endpoint: Endpoint | None = None) -> None:
+    def __init__(
+        self, server: tables.Server | tables.RemoteServer, name: str, endpoint: tables.Endpoint | None = None
+    ) -> None:
         """Connect to a server in this or another process."""
         self.address = "" if endpoint is None else endpoint.address
-        self.name, self.client = name, Client(server)
+        self.name, self.client = name, tables.Client(server)
 
-    def trajectory_writer(self) -> TrajectoryWriter:
+    def trajectory_writer(self) -> tables.TrajectoryWriter:
         """Return a new trajectory writer."""
         return self.client.writer(num_keep_alive_refs=2, max_in_flight_items=IN_FLIGHT)
 
@@ -72,21 +61,21 @@ def make(
     name: str, max_size: int, limit: tuple[float, int, float] | None, step: dict[str, Any], serve: str
 ) -> OurTable:
     """Create a server with one table; `serve` is a socket path for other processes, or ""."""
-    described = Table(
+    described = tables.Table(
         name,
-        sampler={"uniform": Uniform(), "prioritized": Prioritized(0.6)}[name],
-        remover=Fifo(),
+        sampler={"uniform": tables.Uniform(), "prioritized": tables.Prioritized(0.6)}[name],
+        remover=tables.Fifo(),
         max_size=max_size,
-        rate_limiter=MinSize(1) if limit is None else SampleToInsertRatio(*limit),
+        rate_limiter=tables.MinSize(1) if limit is None else tables.SampleToInsertRatio(*limit),
     )
     env_dict = {field: {"shape": value.shape} for field, value in step.items()}
-    server = Server([described], env_dict, max_size + KEPT)
-    return OurTable(server, name, Endpoint(server, serve) if serve else None)
+    server = tables.Server([described], env_dict, max_size + KEPT)
+    return OurTable(server, name, tables.Endpoint(server, serve) if serve else None)
 
 
 def connect(address: str, name: str, step: dict[str, Any]) -> OurTable:
     """Connect to the server of another process."""
-    return OurTable(RemoteServer(address), name)
+    return OurTable(tables.RemoteServer(address), name)
 
 
 if __name__ == "__main__":

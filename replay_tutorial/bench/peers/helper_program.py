@@ -40,13 +40,7 @@ class Calls:
     def __init__(
         self, one: Callable[[], object], finish: Callable[[], object] = int, *, queued: bool = False
     ) -> None:
-        """Wrap a call.
-
-        Args:
-            one: The call.
-            finish: Waits for items in flight; called while the clock runs.
-            queued: Whether batches are prefetched.
-        """
+        """Wrap the call `one`; `finish` waits for items in flight, and `queued`: batches are prefetched."""
         self.one, self.finish, self.queued = one, finish, queued
 
     def seconds(self, calls: int) -> float:
@@ -146,13 +140,7 @@ class Tables:
         return Calls(self.table.updater(size, PRIORITIES))
 
     def limited(self, writers: int, seconds: float) -> dict[str, float]:
-        """Run writer threads and one sampler thread under a rate limiter.
-
-        Returns:
-            items and samples: per second. ratio: samples per item, divided by the limiter's. least: items of
-            the slowest writer, divided by those of the fastest. writers_longest and sampler_longest: ms of
-            the longest call.
-        """
+        """Run writer threads and one sampler thread under a rate limiter; see `tables.LIMITER_HEADS`."""
         table = self.module.make("uniform", MAX_SIZE, LIMIT, self.steps[0], "")
         stop = threading.Event()
         written = [0] * writers

@@ -136,11 +136,7 @@ class TorchRL(Buffer):
     """
 
     def __init__(self, example: Values, kind: Kind) -> None:
-        """Create the buffer.
-
-        Raises:
-            ImportError: If its sum tree doesn't support this version of PyTorch.
-        """
+        """Create the buffer; raises ImportError if its sum tree doesn't support this version of PyTorch."""
         data: Any = importlib.import_module("torchrl.data")
         logging.getLogger("torchrl").setLevel(logging.WARNING)  # it logs every new storage
         self.make: Any = importlib.import_module("tensordict").TensorDict
@@ -255,12 +251,7 @@ class Reverb(Buffer):
     """
 
     def __init__(self, name: str, example: Values, kind: Kind) -> None:
-        """Start the helper.
-
-        Raises:
-            ImportError: If Reverb's interpreter doesn't exist or can't import Reverb, if `kind` has more than
-                `REVERB_MAX_ROWS` rows, or if the helper doesn't have such rows.
-        """
+        """Start the helper; raises ImportError if it can't start, or doesn't have such rows or so many."""
         if not can_add(example):
             raise ImportError("its helper process has only rows of float32 vectors")
         if kind.capacity > REVERB_MAX_ROWS:

@@ -98,13 +98,7 @@ class Peer:
 
 
 class Lineup:
-    """The peers `names`, with ours first and the ceiling last.
-
-    Attributes:
-        peers: The peers to measure.
-        skipped: Peer → reason why it, or one of its buffers, can't be measured.
-        faults: Peer → what is wrong with its samples.
-    """
+    """The peers `names`, with ours first and the ceiling last, and what they all note; see `Peer`."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.skipped: dict[str, str] = {}

@@ -10,13 +10,9 @@ from replay_tutorial.bench.conformance.world import Step
 
 
 class Rows(Buffer):
-    """A buffer with one row per step.
+    """A buffer with one row per step, and further arguments of its `sample`.
 
-    Args:
-        buffer: The library's buffer.
-        fields: Returns the fields of a step.
-        discount: Returns the factor of the next observation's value for each row of a batch.
-        parts: Further arguments of `sample`.
+    `discount` returns the factor of the next observation's value for each row of a batch.
     """
 
     def __init__(

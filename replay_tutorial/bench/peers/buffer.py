@@ -25,7 +25,6 @@ Values = Mapping[str, Any]  # field → array, list, number, or a dict of them
 FIELDS = {"obs": 15, "act": 3, "next_obs": 15, "rew": 1, "done": 1}
 ALPHA, BETA = 0.6, 0.4
 OURS, CEILING = "ours", "ceiling"
-OUR_PACKAGE = "replay_tutorial"
 CHUNK = 2**14  # rows per call while a buffer is filled
 SMALL = 4096  # bytes; larger rows are copied into reused memory
 
@@ -56,7 +55,7 @@ class Buffer(Protocol):
 
     def extending(self, values: Values) -> Workload | None:
         """Return a workload that adds a batch of consecutive transitions of one environment."""
-        ...
+        return self.adding(values)
 
     def sampling(self, batch_size: int) -> Workload | None:
         """Return a workload that samples a batch."""
@@ -116,7 +115,7 @@ class CpprbLike(Buffer):
     takes_priorities = True
 
     def __init__(
-        self, example: Values, kind: Kind, package: str = OUR_PACKAGE, class_name: str = "", **more: Any
+        self, example: Values, kind: Kind, package: str = "replay_tutorial", class_name: str = "", **more: Any
     ) -> None:
         """Create the buffer; cpprb has no nested fields, so nested values get joined names."""
         self.kind, self.flatten = kind, package == "cpprb"
@@ -145,9 +144,6 @@ class CpprbLike(Buffer):
             return lambda: add(obs=obs, act=act, next_obs=next_obs, rew=rew, done=done, priorities=priorities)
         return lambda: add(**given)
 
-    def extending(self, values: Values) -> Workload:
-        return self.adding(values)
-
     def sampling(self, batch_size: int, **options: Any) -> Workload:
         options |= {"beta": BETA} if self.kind.prioritized else {}
         return partial(self.buffer.sample, batch_size, **options)
@@ -167,7 +163,7 @@ class CpprbLike(Buffer):
             super().fill(values)
         else:
             masses = np.random.default_rng(0).exponential(size=len(values["rew"])).astype(np.float32)
-            self.extending({**values, "priorities": masses} if self.kind.prioritized else values)()
+            self.adding({**values, "priorities": masses} if self.kind.prioritized else values)()
 
 
 class Ceiling(Buffer):

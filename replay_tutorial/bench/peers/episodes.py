@@ -99,9 +99,6 @@ class CpprbGoals(Buffer):
         add, end, goal = self.buffer.add, self.buffer.on_episode_end, values["obs"]["desired_goal"]
         return (lambda: (add(**fields), end(goal))) if values["done"][-1] else (lambda: add(**fields))
 
-    def extending(self, values: Values) -> Workload:
-        return self.adding(values)
-
 
 class TorchRLSteps(libraries.TorchRL):
     """`SliceSampler`, which finds the ends of episodes by a flag and caches them; or `HERReplayBuffer`."""

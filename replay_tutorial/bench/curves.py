@@ -182,10 +182,8 @@ def new_runs_parser(
     name: str, about: str, environments: Sequence[str], existing: str
 ) -> argparse.ArgumentParser:
     """Return a parser with the options of training runs; `existing` says what happens to a record."""
-    parser, default_help = new_parser(name, about), "environments to train on (default: all)"
-    parser.add_argument(
-        "--environments", nargs="+", choices=environments, default=environments, help=default_help
-    )
+    parser, which = new_parser(name, about), "environments to train on (default: all)"
+    parser.add_argument("--environments", nargs="+", choices=environments, default=environments, help=which)
     output_help = f"folder for {name}.json and {name}.svg; {existing} (default: %(default)s)"
     parser.add_argument("--output", type=Path, default=Path(name), metavar="FOLDER", help=output_help)
     add_markdown(parser, name)

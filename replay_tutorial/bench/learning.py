@@ -19,15 +19,7 @@ import numpy as np
 
 from replay_tutorial.apex.config import preset
 from replay_tutorial.apex.runs.run import train
-from replay_tutorial.bench import sb3
-from replay_tutorial.bench.curves import (
-    interquartile_mean,
-    interval_of,
-    legend_below,
-    new_runs_parser,
-    open_record,
-    sources_of,
-)
+from replay_tutorial.bench import curves, sb3
 from replay_tutorial.measuring.markdown import table, write_table
 from replay_tutorial.measuring.output import add_count, write_record
 from replay_tutorial.measuring.provenance import Provenance
@@ -159,8 +151,8 @@ def summary_of(scores: list[Score], target: float) -> Summary:
     to_target = [np.inf if score.seconds_to_target is None else score.seconds_to_target for score in scores]
     median_to_target = float(np.median(to_target))
     return Summary(
-        interquartile_mean=interquartile_mean(means),
-        interval=interval_of(means),
+        interquartile_mean=curves.interquartile_mean(means),
+        interval=curves.interval_of(means),
         median_seconds=float(np.median([score.seconds for score in scores])),
         median_seconds_to_target=median_to_target if np.isfinite(median_to_target) else None,
         reached=sum(mean >= target for mean in means),
@@ -201,7 +193,7 @@ def table_of(records: dict[str, dict[str, Any]]) -> str:
         for name, agent in record["agents"].items()
     ]
     caption = "Times are medians over the seeds, except the slowest seed's."
-    return "\n\n".join(["\n".join(table(HEADS, rows, words=2)), caption, *sources_of(records)]) + "\n"
+    return "\n\n".join(["\n".join(table(HEADS, rows, words=2)), caption, *curves.sources_of(records)]) + "\n"
 
 
 def cells_of(task: dict[str, Any], name: str, summary: dict[str, Any]) -> list[str]:
@@ -241,7 +233,7 @@ def draw(records: dict[str, dict[str, Any]], output: Path) -> Path:
         axes.set_xticks([])
         axes.set_ylabel("mean return of 100 greedy episodes")
         axes.grid(alpha=0.3, axis="y")
-    legend_below(figure, labels)
+    curves.legend_below(figure, labels)
     return save(figure, output, "learning")
 
 
@@ -249,12 +241,12 @@ def main(argv: Sequence[str]) -> int:
     """Run the tasks; return 1 if our scores miss a requirement or the table could not be written, else 0."""
     about = "Train on each environment with several seeds, and score the policies."
     names = [task.environment for task in TASKS]
-    parser = new_runs_parser("learning", about, names, "an existing learning.json is updated")
+    parser = curves.new_runs_parser("learning", about, names, "an existing learning.json is updated")
     add_count(parser, "--seeds", None, "seeds per environment (default: 10, or 5 for LunarLander-v3)")
     add_count(parser, "--steps", None, "environment steps per run of ours (default: the preset's)")
     parser.add_argument("--no-peer", action="store_true", help="don't measure Stable-Baselines3")
     arguments = parser.parse_args(argv)
-    file, records = open_record(arguments.output, "learning")
+    file, records = curves.open_record(arguments.output, "learning")
     changes = {} if arguments.steps is None else {"total_steps": arguments.steps}
     written, missed = True, False
     for task in TASKS:

@@ -32,15 +32,8 @@ import numpy as np
 from replay_tutorial.bench.peers.buffer import OURS
 from replay_tutorial.buffers.prioritized import PrioritizedReplayBuffer
 from replay_tutorial.buffers.uniform import ReplayBuffer
+from replay_tutorial.measuring import output
 from replay_tutorial.measuring.markdown import spread_text, table
-from replay_tutorial.measuring.output import (
-    add_count,
-    add_outputs,
-    add_seconds,
-    new_parser,
-    positive,
-    write_results,
-)
 from replay_tutorial.measuring.provenance import Provenance
 from replay_tutorial.measuring.timing import FloatArray, Spread, measure
 from replay_tutorial.shared.mp_prioritized import MPPrioritizedReplayBuffer
@@ -245,13 +238,7 @@ def run_slot(
 
 
 def slot(
-    make: Callable[[int], Route],
-    capacity: int,
-    count: int,
-    seconds: float,
-    *,
-    rate: float = math.inf,
-    patience: float = HANG_SECONDS,
+    make: Callable[[int], Route], capacity: int, count: int, seconds: float, rate: float = math.inf
 ) -> tuple[float, float]:
     """Run one slot in a new process; return steps and rows per second, or NaN for both if it hung."""
     ours, theirs = context.Pipe(duplex=False)
@@ -259,7 +246,7 @@ def slot(
     process.start()
     theirs.close()
     try:
-        if ours.poll(seconds + patience):
+        if ours.poll(seconds + HANG_SECONDS):
             return ours.recv()
     except EOFError:
         print("the process of a route ended with an error; this measurement counts as hung", file=sys.stderr)
@@ -279,7 +266,7 @@ def run(
         for turn in range(rounds):
             for place in range(len(names)):
                 name = names[(place + turn) % len(names)]
-                steps[name][turn], rows[name][turn] = slot(chosen[name], capacity, count, seconds, rate=rate)
+                steps[name][turn], rows[name][turn] = slot(chosen[name], capacity, count, seconds, rate)
         yield Row(
             count,
             {name: spread_of(steps[name]) for name in names},
@@ -319,13 +306,13 @@ def add_costs(capacity: int) -> dict[str, Spread]:
 
 def main(argv: Sequence[str]) -> int:
     """Run the benchmark; return 1 if it can't run here, ours hung, or the table wasn't written, else 0."""
-    parser = new_parser("shared", "Measure shared buffers while explorer processes add rows.")
-    add_count(parser, "--capacity", 2**20, "rows in the buffer")
-    add_count(parser, "--rounds", 3, "measurements per route")
-    add_seconds(parser, 2.0, "length of a measurement in seconds")
+    parser = output.new_parser("shared", "Measure shared buffers while explorer processes add rows.")
+    output.add_count(parser, "--capacity", 2**20, "rows in the buffer")
+    output.add_count(parser, "--rounds", 3, "measurements per route")
+    output.add_seconds(parser, 2.0, "length of a measurement in seconds")
     rate_help = "maximum rows per second of each explorer (default: unlimited)"
-    parser.add_argument("--rate", type=positive, default=math.inf, help=rate_help)
-    add_outputs(parser, "shared, or shared-rate with --rate")
+    parser.add_argument("--rate", type=output.positive, default=math.inf, help=rate_help)
+    output.add_outputs(parser, "shared, or shared-rate with --rate")
     arguments = parser.parse_args(argv)
     if not hasattr(os, "fork"):
         print("bench shared requires os.fork; run it on Linux or macOS", file=sys.stderr)
@@ -342,7 +329,9 @@ def main(argv: Sequence[str]) -> int:
     provenance = Provenance.of("shared", argv, [name for name in chosen if name == "cpprb"])
     body, about = {"rows": rows, "add": costs}, how_measured(arguments)
     mark = "shared" if arguments.rate == math.inf else "shared-rate"
-    status = write_results(arguments, "shared", provenance, body, lines_of(rows, costs), about, mark=mark)
+    status = output.write_results(
+        arguments, "shared", provenance, body, lines_of(rows, costs), about, mark=mark
+    )
     return status if not any(row.hung[OURS] for row in rows) else 1
 
 

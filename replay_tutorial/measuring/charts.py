@@ -34,10 +34,7 @@ def save(figure: Figure, output: Path, name: str) -> Path:
     written = io.StringIO()
     with mpl.rc_context({"svg.hashsalt": name}):
         figure.savefig(written, format="svg", metadata={"Date": None})
-    output.write_text(with_dark_mode(written.getvalue()), encoding="utf-8", newline="\n")
+    root = re.compile(r"<svg\b([^>]*)>")
+    svg = root.sub(lambda tag: f'<svg id="{ON_PAGE}"{tag[1]}>\n {STYLE}', written.getvalue(), count=1)
+    output.write_text(svg, encoding="utf-8", newline="\n")
     return output
-
-
-def with_dark_mode(svg: str) -> str:
-    """Return the SVG text with a style that follows the system's dark mode."""
-    return re.sub(r"<svg\b([^>]*)>", lambda tag: f'<svg id="{ON_PAGE}"{tag[1]}>\n {STYLE}', svg, count=1)

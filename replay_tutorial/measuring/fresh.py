@@ -14,7 +14,6 @@ from typing import Any
 
 SOURCE = Path(__file__).resolve().parents[2]
 ENVIRONMENTS = SOURCE / ".venv"
-NO_VARIABLES: Mapping[str, str] = {}
 # For libraries: hides GPUs, and turns off TensorFlow's log.
 QUIET_ON_CPU = {"CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3"}
 
@@ -38,7 +37,7 @@ def python_of(name: str) -> Path | None:
 def run_python(
     *arguments: str,
     python: Path | None = None,
-    environment: Mapping[str, str] = NO_VARIABLES,
+    environment: Mapping[str, str] | None = None,
     timeout: float = 600.0,
 ) -> subprocess.CompletedProcess[str]:
     """Run Python in a new process that can import this copy of the package.
@@ -55,7 +54,7 @@ def run_python(
     try:
         return subprocess.run(
             [python or sys.executable, *arguments],
-            env={**os.environ, "PYTHONPATH": python_path(python), **environment},
+            env={**os.environ, "PYTHONPATH": python_path(python), **(environment or {})},
             capture_output=True,
             text=True,
             timeout=timeout,

@@ -27,10 +27,9 @@ class Stuck(shared.Route):
         time.sleep(60)
 
 
-def test_route_that_hangs_is_ended_and_counted(quick):
-    figures = shared.slot(
-        lambda capacity: Stuck(shared.shared_buffer(capacity)), CAPACITY, 1, 0.1, patience=0.5
-    )
+def test_route_that_hangs_is_ended_and_counted(quick, monkeypatch):
+    monkeypatch.setattr(shared, "HANG_SECONDS", 0.5)
+    figures = shared.slot(lambda capacity: Stuck(shared.shared_buffer(capacity)), CAPACITY, 1, 0.1)
     assert all(math.isnan(figure) for figure in figures)
 
 
@@ -114,7 +113,7 @@ def test_a_group_ends_with_the_process_that_started_it():
 
 
 def test_route_that_hangs_in_every_round_has_no_figures(tmp_path, monkeypatch, capsys):
-    def slot(make, capacity, count, seconds, *, rate):
+    def slot(make, capacity, count, seconds, rate):
         return (math.nan, math.nan) if make is shared.ROUTES["full lock"] else (100.0, 5_000.0)
 
     monkeypatch.setattr(shared, "slot", slot)

@@ -60,24 +60,24 @@ def test_peer_is_full_and_does_what_it_says_it_can(name, prioritized):
         assert buffer.buffer.get_stored_size() == ROWS
 
 
-def stored(buffer, field):
+BY_KEY = ("ours", "cpprb", "TorchRL")  # the others have fields as attributes, some with names of their own
+SB3 = {"obs": "observations", "next_obs": "next_observations", "act": "actions", "rew": "rewards"}
+NAMES = {"Stable-Baselines3": SB3, "tianshou": {"next_obs": "obs_next"}}
+
+
+def field_of(name, batch, field):
+    """The field of a library's batch."""
+    return batch[field] if name in BY_KEY else getattr(batch, NAMES[name].get(field, field))
+
+
+def stored(name, buffer, field):
     """The column of a field as an array, or the columns of dicts, whichever library it is."""
-    name = type(buffer).__name__
-    if name == "CpprbLike":
+    if name in ("ours", "cpprb"):
         rows = buffer.buffer.get_all_transitions()
         parts = {key.partition("/")[2]: rows[key] for key in rows if key.startswith(f"{field}/")}
-        return rows[field] if field in rows and not isinstance(rows[field], dict) else rows.get(field, parts)
-    if name == "TorchRL":
-        column = buffer.buffer[:][field]
-        return dict(column.items()) if hasattr(column, "keys") else column.numpy()
-    names = {
-        "Tianshou": {"next_obs": "obs_next"},
-        "StableBaselines3": {
-            "obs": "observations", "next_obs": "next_observations", "act": "actions", "rew": "rewards",
-        },
-    }[name]  # fmt: skip
-    column = getattr(buffer.buffer, names.get(field, field))
-    return dict(column.items()) if hasattr(column, "keys") else column
+        return rows.get(field, parts)
+    column = field_of(name, buffer.buffer[:] if name == "TorchRL" else buffer.buffer, field)
+    return dict(column.items()) if hasattr(column, "keys") else np.asarray(column)
 
 
 def has(column, row):
@@ -110,14 +110,14 @@ def test_what_programs_have_is_stored_in_float32(name, given):
         work = (buffer.extending if given == "batch" else buffer.adding)(rows)
     work()
     for field in ("obs", "act", "next_obs"):
-        columns, values = stored(buffer, field), rows[field]
+        columns, values = stored(name, buffer, field), rows[field]
         if not isinstance(values, dict):
             columns, values = {"": columns}, {"": values}
         assert set(columns) == set(values)
         for part, column in columns.items():
             assert np.asarray(column).dtype == np.float32
             assert all(has(column, row) for row in np.atleast_2d(values[part]))
-    assert all(np.isclose(stored(buffer, "rew"), reward).any() for reward in np.ravel(rows["rew"]))
+    assert all(np.isclose(stored(name, buffer, "rew"), reward).any() for reward in np.ravel(rows["rew"]))
 
 
 @pytest.mark.parametrize("once", [(), ("next_of",), ("next_of", "stack_compress")])
@@ -134,12 +134,7 @@ def test_pictures_stored_once_come_back_as_they_went_in(name, once):
         buffer.adding(cases.steps_of(seen, i, 1))()
     drawn = buffer.sampling(16)()
     batch = drawn[0] if name == "tianshou" else drawn
-    fields = {"Stable-Baselines3": ("observations", "next_observations"), "tianshou": ("obs", "obs_next")}
-    by_key = name in ("ours", "cpprb", "TorchRL")
-    obs, after = (
-        np.asarray(batch[field] if by_key else getattr(batch, field))
-        for field in fields.get(name, ("obs", "next_obs"))
-    )
+    obs, after = (np.asarray(field_of(name, batch, field)) for field in ("obs", "next_obs"))
     assert obs.shape == after.shape == (16, *shape) and obs.dtype == np.uint8
     whole = 0
     for stack, next_stack in zip(obs, after, strict=True):

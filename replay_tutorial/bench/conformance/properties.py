@@ -22,6 +22,7 @@ DRAWS = 4000
 SIGMAS = 6.0
 PATIENCE_SECONDS = 30.0
 Fault = str | None
+Check = Callable[[Library], Fault]
 
 
 class Property(NamedTuple):
@@ -29,16 +30,16 @@ class Property(NamedTuple):
 
     group: str
     sentence: str
-    check: Callable[[Library], Fault]
+    check: Check
 
 
 PROPERTIES: dict[str, Property] = {}
 
 
-def holds(group: str, sentence: str) -> Callable[[Callable[[Library], Fault]], Callable[[Library], Fault]]:
+def holds(group: str, sentence: str) -> Callable[[Check], Check]:
     """Register a property under its function's name, without `check_`."""
 
-    def register(check: Callable[[Library], Fault]) -> Callable[[Library], Fault]:
+    def register(check: Check) -> Check:
         PROPERTIES[check.__name__.removeprefix("check_")] = Property(group, sentence, check)
         return check
 
@@ -355,9 +356,8 @@ def not_in_proportion(buffer: Buffer, masses: dict[Id, float], ignored: Collecti
     draws, total, degrees = sum(counts.values()), sum(masses.values()), len(masses) - 1
     expected = {obs: draws * mass / total for obs, mass in masses.items()}
     statistic = sum((counts[obs] - mean) ** 2 / mean for obs, mean in expected.items())
-    limit = (
-        degrees * (1 - 2 / (9 * degrees) + SIGMAS * (2 / (9 * degrees)) ** 0.5) ** 3
-    )  # Wilson, Hilferty 1931
+    variance = 2 / (9 * degrees)
+    limit = degrees * (1 - variance + SIGMAS * variance**0.5) ** 3  # Wilson, Hilferty 1931
     if statistic <= limit:
         return None
     worst = max(masses, key=lambda obs: abs(counts[obs] - expected[obs]) / expected[obs] ** 0.5)

@@ -62,7 +62,7 @@ DEPENDENCIES = {  # layer → extras that its imports may come from, beside the 
 }
 # Imported inside a function, for callers that have it anyway: whoever asks for fields from spaces has
 # gymnasium, and who asks for a dataset of PyTorch has that.
-WHEN_CALLED = {"buffers/spaces.py": {"gymnasium"}, "tables/reading/dataset.py": {"torch"}}
+WHEN_CALLED = {"buffers/spaces.py": {"gymnasium"}, "tables/dataset.py": {"torch"}}
 
 each_module = pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
 

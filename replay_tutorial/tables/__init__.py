@@ -6,7 +6,7 @@ sampled and what is evicted; its *rate limiter* decides when inserts and samples
 holds the tables and the cells.
 
 `core` contains the parts of a table, and `server` the tables and the calls that wait for them. `remote` gives
-other processes access to a server. `writing`, `reading` and `client` use a server in this process or in
+other processes access to a server. `writing`, `dataset` and `client` use a server in this process or in
 another one.
 
 Source: Reverb (Cassirer et al. 2021).
@@ -29,7 +29,7 @@ from replay_tutorial.tables.core.selectors import Fifo, Lifo, MaxHeap, MinHeap, 
 from replay_tutorial.tables.core.table import Table
 from replay_tutorial.tables.core.waiting import CallerGone, Closed
 from replay_tutorial.tables.core.writer_state import UnknownWriter
-from replay_tutorial.tables.reading.dataset import TimestepDataset, Timesteps, TrajectoryDataset, as_torch
+from replay_tutorial.tables.dataset import TimestepDataset, Timesteps, TrajectoryDataset, as_torch
 from replay_tutorial.tables.remote.endpoint import Endpoint
 from replay_tutorial.tables.remote.handle import RemoteServer, ServerLost
 from replay_tutorial.tables.server import Server

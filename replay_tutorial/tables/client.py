@@ -9,11 +9,16 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.tables.core.arguments import ByColumn, as_priorities, flat_columns
+from replay_tutorial.tables.core.arguments import (
+    ByColumn,
+    ExplainsReverbNames,
+    as_priorities,
+    explain_reverb_arguments,
+    flat_columns,
+)
 from replay_tutorial.tables.core.message import ColumnSlice, Message, NewItems, Part
 from replay_tutorial.tables.core.rate_limiters import RateLimiter
 from replay_tutorial.tables.core.results import Sample, TableInfo
-from replay_tutorial.tables.core.reverb_names import ExplainsReverbNames, explain_reverb_arguments
 from replay_tutorial.tables.remote.handle import RemoteServer
 from replay_tutorial.tables.server import Server
 from replay_tutorial.tables.writing.patterns import Pattern, StructuredWriter

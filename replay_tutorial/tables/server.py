@@ -7,20 +7,21 @@ queues:
     insert  ─▶ insert queue  ─▶ item inserted    more samples are admitted
     sample  ─▶ sample queue  ─▶ item sampled     more inserts are admitted
 
-All changes run in one critical section, `_change`. It defers Ctrl-C until the change is complete, then wakes
-the first call of each queue that the limiter now admits.
+All changes run in a critical section, `with self._lock, defer_sigint(), self._queues`. It defers Ctrl-C until
+the change is complete, and then wakes the first call of each queue if the limiter now admits it.
 """
 
 # pyright: reportPrivateUsage=false
 
 import functools
+import itertools
 import logging
 import os
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from threading import RLock
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self
 from weakref import WeakSet
 
 import numpy as np
@@ -30,19 +31,23 @@ from replay_tutorial.buffers.fields import EnvDict, Fields
 from replay_tutorial.buffers.interrupts import defer_sigint
 from replay_tutorial.buffers.rows import check_batch_size, checked_integer
 from replay_tutorial.tables.core import checkpoint
-from replay_tutorial.tables.core.arguments import as_keys, as_updates
+from replay_tutorial.tables.core.arguments import (
+    ByTable,
+    ExplainsReverbNames,
+    as_keys,
+    as_updates,
+    explain_reverb_arguments,
+)
 from replay_tutorial.tables.core.cells import MAX_CELLS, Cells, release_cells
 from replay_tutorial.tables.core.message import Message
 from replay_tutorial.tables.core.rate_limiters import RateLimiter
 from replay_tutorial.tables.core.results import Sample, TableInfo, concatenate_samples
-from replay_tutorial.tables.core.reverb_names import ExplainsReverbNames, explain_reverb_arguments
 from replay_tutorial.tables.core.table import Table, check_reachable
 from replay_tutorial.tables.core.table_state import TableState
-from replay_tutorial.tables.core.waiting import CallerGone, Closed, WaitQueue, deadline_of
-from replay_tutorial.tables.core.writer_state import CellsByStep, WriterState, find_table
+from replay_tutorial.tables.core.waiting import CallerGone, Closed, WaitQueue, WaitQueues, deadline_of
+from replay_tutorial.tables.core.writer_state import CellsByStep, WriterState
 
 log = logging.getLogger("replay_tutorial")
-T = TypeVar("T")
 SERVERS = WeakSet["Server"]()  # of this process
 
 
@@ -136,7 +141,7 @@ class Server(ExplainsReverbNames):
             raise ValueError(
                 f"A server must have at least one table, and their names must be unique, not {names}."
             )
-        self._tables: dict[str, TableState] = {}
+        self._tables = ByTable[TableState]()
         for table in tables:
             self._tables[table.name] = TableState(table, self._cells, self._rng, self._tables)
         self._writers = WeakSet[WriterState]()
@@ -144,11 +149,9 @@ class Server(ExplainsReverbNames):
         for table in tables:
             for hook in table.hooks:
                 hook.check(table.name, self._tables)
-        self._queues = {
-            (side, name): WaitQueue(self._lock, functools.partial(self._can_proceed, side, name), patience)
-            for name in names
-            for side in ("insert", "sample")
-        }
+        self._queues = WaitQueues()
+        for key in itertools.product(("insert", "sample"), names):
+            self._queues[key] = WaitQueue(self._lock, functools.partial(self._can_proceed, *key), patience)
 
     def _can_proceed(self, side: str, table: str) -> bool:
         state = self._tables[table]
@@ -175,19 +178,14 @@ class Server(ExplainsReverbNames):
         Items inserted before a TimeoutError or Ctrl-C stay in their tables. Passing the same message again
         continues with the remaining items; passing a finished message returns its keys again.
 
-        Args:
-            writer: The writer, from `_open_writer`.
-            message: The next message of this writer, or its last message again.
-            timeout: Seconds to wait for all items together. None waits indefinitely, 0 does not wait.
-            check: Called before the message is accepted. It raises an error if the message is invalid;
-                otherwise it returns the message, or the writer's last message if this one repeats it.
-            should_cancel: Called repeatedly while waiting; returning True cancels the call.
+        `check` is called before the message is accepted. It raises an error if the message is invalid;
+        otherwise it returns the message, or the writer's last message if this one repeats it.
 
         Returns:
             The keys of all items, in order.
 
         Raises:
-            CallerGone: If `should_cancel` returned True.
+            CallerGone: If `should_cancel`, which is called repeatedly while waiting, returned True.
             CapacityError: If there are too few free cells for the values.
             TimeoutError: If some items were not inserted within `timeout`.
             UnknownWriter: If the writer was closed, or the server loaded a file, before or during the call.
@@ -196,8 +194,7 @@ class Server(ExplainsReverbNames):
         """
         deadline = deadline_of(timeout)
 
-        def accept() -> int:
-            nonlocal message
+        with self._lock, defer_sigint(), self._queues:
             self._check_open()
             writer.check_open()
             while self._dropped:
@@ -207,14 +204,13 @@ class Server(ExplainsReverbNames):
                 message = check(message, writer, self._cells)
             if message.keys is None:
                 writer.accept(message, self._tables)
-            return self._insert_items(writer, message)
-
-        position = self._change(accept)
+            position = self._insert_items(writer, message)
         while position < len(message.accepted):
             table, *_ = message.accepted[position]
-            wait = functools.partial(self._wait, "insert", table.config.name, deadline, writer, should_cancel)
-            insert = functools.partial(self._insert_items, writer, message, position)
-            position = self._change(insert, wait=wait)
+            with self._lock, self._queues:  # if the call gives up its turn, this wakes the next one
+                self._wait("insert", table.config.name, deadline, writer, should_cancel)
+                with defer_sigint(), self._queues:
+                    position = self._insert_items(writer, message, position)
         return list(message.keys or ())
 
     def _insert_items(self, writer: WriterState, message: Message, admitted: int = -1) -> int:
@@ -237,12 +233,9 @@ class Server(ExplainsReverbNames):
 
     def _close_writer(self, writer: WriterState) -> None:
         """Close a writer and release its steps; inserted items stay, waiting items are discarded."""
-
-        def close() -> None:
+        with self._lock, defer_sigint(), self._queues:
             writer.close()
-            self._wake_all(writer)
-
-        self._change(close)
+            self._queues.wake_all(writer)
 
     def sample(
         self,
@@ -283,18 +276,15 @@ class Server(ExplainsReverbNames):
         samples: list[Sample] = []
         remaining = batch_size
 
-        def draw() -> Sample:
-            state = self._table(table)
-            if most_bytes is not None:
-                state.check_size(batch_size, most_bytes)
-            return state.sample(remaining)
-
-        def wait() -> None:
-            self._wait("sample", table, deadline, None, should_cancel)
-
         while remaining and not (samples and partial):
             try:
-                samples.append(self._change(draw, wait=wait))
+                with self._lock, self._queues:  # if the call gives up its turn, this wakes the next one
+                    self._wait("sample", table, deadline, None, should_cancel)
+                    with defer_sigint(), self._queues:
+                        state = self._table(table)
+                        if most_bytes is not None:
+                            state.check_size(batch_size, most_bytes)
+                        samples.append(state.sample(remaining))
             except (TimeoutError, Closed, CallerGone, MemoryError, ValueError):
                 if not samples:
                     raise
@@ -321,26 +311,20 @@ class Server(ExplainsReverbNames):
             ValueError: If a priority is out of range.
         """
         (keys, priorities), deleted = as_updates(updates), as_keys(deletes)
-
-        def mutate() -> int:
+        with self._lock, defer_sigint(), self._queues:
             state = self._table(table)
             state.check_priorities(priorities)
             return state.mutate(keys, priorities, deleted)
-
-        return self._change(mutate)
 
     def reset(self, table: str) -> None:
         """Delete all items of a table and set its counts to 0; keys are not reused.
 
         Parts that were inferred from the first item are forgotten, unless items with these parts are waiting.
         """
-
-        def reset() -> None:
+        with self._lock, defer_sigint(), self._queues:
             state = self._table(table)
             waiting = any(writer.has_items_for(state) for writer in self._writers)
             state.reset(keep_parts=waiting)
-
-        self._change(reset)
 
     def replace_limiter(self, table: str, limiter: RateLimiter) -> None:
         """Replace the rate limiter of a table, also for calls that are waiting; the counts are kept.
@@ -348,13 +332,10 @@ class Server(ExplainsReverbNames):
         Raises:
             ValueError: If the limiter's `min_size` exceeds the `max_size` of the table.
         """
-
-        def replace() -> None:
+        with self._lock, defer_sigint(), self._queues:
             state = self._table(table)
             check_reachable(limiter, state.config.max_size)
             state.limiter = limiter
-
-        self._change(replace)
 
     def items(self, table: str, *, most_bytes: int | None = None) -> Sample:
         """Return a copy of all items of a table, with their current sampling probabilities.
@@ -363,7 +344,7 @@ class Server(ExplainsReverbNames):
             ValueError: If the copy could exceed `most_bytes`.
         """
         with self._lock:
-            state = find_table(self._tables, table)
+            state = self._tables[table]
             if most_bytes is not None:
                 state.check_size(state.items.size, most_bytes)
             return state.snapshot()
@@ -403,17 +384,14 @@ class Server(ExplainsReverbNames):
             self._check_open()
             self._check_idle()
             loaded = checkpoint.load(path, self.fields, self._cells.capacity, self._tables)
-
-            def replace() -> None:
+            with defer_sigint(), self._queues:
                 for writer in self._writers:
                     writer.is_open = False
                 # breaks the reference cycle between tables, so that the old content is freed at once
                 self._tables.clear()
                 self._cells, self._rng, self._tables = loaded
                 self._dropped = deque[CellsByStep]()
-                self._wake_all()
-
-            self._change(replace)
+                self._queues.wake_all()
 
     def close(self) -> None:
         """Close the server; waiting calls and later calls raise `Closed`.
@@ -422,7 +400,7 @@ class Server(ExplainsReverbNames):
         """
         with self._lock:
             self._closed = True
-            self._wake_all()
+            self._queues.wake_all()
 
     def __enter__(self) -> Self:
         return self
@@ -436,7 +414,7 @@ class Server(ExplainsReverbNames):
 
     def _table(self, name: str) -> TableState:
         self._check_open()
-        table = find_table(self._tables, name)
+        table = self._tables[name]
         if table.calls_hooks:
             table.check_idle()  # raises
         return table
@@ -444,26 +422,6 @@ class Server(ExplainsReverbNames):
     def _check_idle(self) -> None:
         for table in self._tables.values():
             table.check_idle()
-
-    def _change(self, work: Callable[[], T], *, wait: Callable[[], None] | None = None) -> T:
-        """Run `work` in the critical section and return its result; Ctrl-C is deferred until it is complete.
-
-        `wait` is called first. It releases the lock while it waits, and Ctrl-C interrupts it.
-        """
-        with self._lock:
-            try:
-                if wait is not None:
-                    wait()
-                with defer_sigint():
-                    try:
-                        return work()
-                    finally:
-                        for queue in self._queues.values():
-                            queue.wake()
-            except BaseException:  # a call that gives up its turn must wake the next one
-                for queue in self._queues.values():
-                    queue.wake()
-                raise
 
     def _wait(
         self,
@@ -494,7 +452,3 @@ class Server(ExplainsReverbNames):
 
         if not queue.wait(deadline, lambda: log.warning("%s", reason()), check, writer, should_cancel):
             raise TimeoutError(f"The timeout expired; {reason()}")
-
-    def _wake_all(self, writer: WriterState | None = None) -> None:
-        for queue in self._queues.values():
-            queue.wake_all(writer)

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import socket
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +12,6 @@ from unittest.mock import patch
 from weakref import WeakKeyDictionary
 
 import numpy as np
-import pytest
 
 from replay_tutorial.tables import (
     Endpoint,
@@ -122,20 +120,6 @@ def free_address(folder: Path, name: str = "tables.sock") -> str:
     """An address that nobody listens at."""
     path = str(folder / name)
     return path if os.name == "posix" and len(path) < 90 else "127.0.0.1:0"
-
-
-@pytest.fixture
-def short_folder() -> Iterator[Path]:
-    """A folder whose path leaves room for a socket's name, which macOS' temporary folders don't."""
-    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
-        yield Path(folder)
-
-
-@pytest.fixture
-def key(monkeypatch: pytest.MonkeyPatch) -> bytes:
-    """The key, in the environment, which child processes inherit."""
-    monkeypatch.setenv("REPLAY_TUTORIAL_KEY", KEY)
-    return KEY.encode()
 
 
 @contextlib.contextmanager

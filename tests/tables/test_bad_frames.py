@@ -22,12 +22,10 @@ from served import (
     KEY,
     Sent,
     free_address,
-    key,
     message,
     plain,
     send,
     serving,
-    short_folder,
     small_server,
     stranger_at,
     until,
@@ -58,8 +56,6 @@ from replay_tutorial.tables.remote.local_socket import (
     read_key,
     stop_listening,
 )
-
-__all__ = ["key", "short_folder"]  # fixtures
 
 needs_paths = pytest.mark.skipif(os.name != "posix", reason="there are no sockets in the file system")
 
@@ -148,8 +144,8 @@ def connected(address: str) -> Connection:
     return wire
 
 
-def test_a_frame_that_is_no_call_is_answered_with_an_error(key: bytes, tmp_path: Path) -> None:
-    with serving(small_server(), tmp_path) as endpoint, RemoteServer(endpoint.address) as server:
+def test_a_frame_that_is_no_call_is_answered_with_an_error(endpoint: Endpoint) -> None:
+    with RemoteServer(endpoint.address) as server:
         before = server.info()
         for what, frame in BAD.items():
             wire = connected(endpoint.address)
@@ -165,16 +161,15 @@ def test_a_frame_that_is_no_call_is_answered_with_an_error(key: bytes, tmp_path:
         wire.close()
 
 
-def test_a_connection_begins_with_a_greeting_of_this_version(key: bytes, tmp_path: Path) -> None:
-    with serving(small_server(), tmp_path) as endpoint:
-        for name, values in (("info", []), ("hello 2", ["", ""]), (HELLO, ["", "of another"]), (HELLO, [])):
-            wire = connect(endpoint.address)
-            wire.authenticate(key, is_server=False)
-            wire.send(framed([name, values, []]))
-            outcome, (kind, _) = unpack(*wire.receive(), RESULT_TYPES["info"])
-            assert (outcome, kind) == ("error", "Closed" if values[1:] == ["of another"] else "BadFrame")
-            wire.close()
-        until(lambda: not endpoint._threads)
+def test_a_connection_begins_with_a_greeting_of_this_version(endpoint: Endpoint, key: bytes) -> None:
+    for name, values in (("info", []), ("hello 2", ["", ""]), (HELLO, ["", "of another"]), (HELLO, [])):
+        wire = connect(endpoint.address)
+        wire.authenticate(key, is_server=False)
+        wire.send(framed([name, values, []]))
+        outcome, (kind, _) = unpack(*wire.receive(), RESULT_TYPES["info"])
+        assert (outcome, kind) == ("error", "Closed" if values[1:] == ["of another"] else "BadFrame")
+        wire.close()
+    until(lambda: not endpoint._threads)
 
 
 def test_a_frame_with_flipped_bytes_leaves_the_server_alive(key: bytes, tmp_path: Path) -> None:
@@ -190,16 +185,16 @@ def test_a_frame_with_flipped_bytes_leaves_the_server_alive(key: bytes, tmp_path
         assert server.sample("queue", 1).info.keys.tolist() == [0]
 
 
-def test_an_error_longer_than_a_text_may_be_is_cut(key: bytes, tmp_path: Path) -> None:
-    with serving(small_server(), tmp_path) as endpoint, RemoteServer(endpoint.address) as server:
+def test_an_error_longer_than_a_text_may_be_is_cut(endpoint: Endpoint) -> None:
+    with RemoteServer(endpoint.address) as server:
         with pytest.raises(KeyError, match="There is no table 'xxx") as refused:
             server.reset("x" * 1_048_000)
         assert len(str(refused.value)) < 2100
         assert len(endpoint._threads) == 2, "the connection goes on"
 
 
-def test_who_does_not_know_the_key_is_not_listened_to(key: bytes, tmp_path: Path) -> None:
-    with serving(small_server(), tmp_path) as endpoint, stranger_at(endpoint.address):
+def test_who_does_not_know_the_key_is_not_listened_to(endpoint: Endpoint) -> None:
+    with stranger_at(endpoint.address):
         server = RemoteServer(endpoint.address)
         for said in (b"", b"x", bytes(100), b"\xff" * 1000, pack("info", ())):
             with stranger_at(endpoint.address) as stranger:
@@ -262,26 +257,23 @@ class Reflects(threading.Thread):
 @pytest.mark.skipif(sys.platform == "win32", reason="MSG_WAITALL")
 @pytest.mark.parametrize("relayed", [False, True])
 def test_a_proof_is_good_for_one_role_address_and_connection(
-    key: bytes, tmp_path: Path, relayed: bool, caplog: pytest.LogCaptureFixture
+    endpoint: Endpoint, key: bytes, tmp_path: Path, relayed: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with serving(small_server(), tmp_path) as endpoint:
-        stranger = Reflects(tmp_path, endpoint.address if relayed else None)
-        with pytest.raises(AuthenticationError, match="different key, or a process without the key"):
-            RemoteServer(stranger.address, timeout=0.0)
-        stranger.join(300)
-        until(lambda: not endpoint._threads)
-        assert ("without the key" in caplog.text) == relayed
-        RemoteServer(endpoint.address).close()
+    stranger = Reflects(tmp_path, endpoint.address if relayed else None)
+    with pytest.raises(AuthenticationError, match="different key, or a process without the key"):
+        RemoteServer(stranger.address, timeout=0.0)
+    stranger.join(300)
+    until(lambda: not endpoint._threads)
+    assert ("without the key" in caplog.text) == relayed
+    RemoteServer(endpoint.address).close()
 
 
-def test_strangers_hold_no_place_of_a_client(
-    key: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_strangers_hold_no_place_of_a_client(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest that has proved nothing is dropped for the next one."""
     monkeypatch.setattr("replay_tutorial.tables.remote.endpoint.MAX_UNAUTHENTICATED", 3)
     monkeypatch.setattr("replay_tutorial.tables.remote.endpoint.UNAUTHENTICATED_SECONDS", 0.02)
     monkeypatch.setattr(local_socket, "HANDSHAKE_TIMEOUT", 60.0)
-    with serving(small_server(), tmp_path) as endpoint, contextlib.ExitStack() as strangers:
+    with contextlib.ExitStack() as strangers:
         for _ in range(9):
             strangers.enter_context(stranger_at(endpoint.address))
         with RemoteServer(endpoint.address, timeout=0.0) as server:
@@ -290,16 +282,15 @@ def test_strangers_hold_no_place_of_a_client(
 
 
 def test_there_are_not_more_connections_than_allowed(
-    key: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("replay_tutorial.tables.remote.endpoint.MAX_CONNECTIONS", 2)
-    with serving(small_server(), tmp_path) as endpoint:
-        first, second = connected(endpoint.address), connected(endpoint.address)
-        with stranger_at(endpoint.address) as third:
-            third.settimeout(10)
-            assert third.recv(1) == b""
-        first.close()
-        second.close()
+    first, second = connected(endpoint.address), connected(endpoint.address)
+    with stranger_at(endpoint.address) as third:
+        third.settimeout(10)
+        assert third.recv(1) == b""
+    first.close()
+    second.close()
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="reads /proc")
@@ -534,11 +525,12 @@ def test_a_client_waits_for_the_first_server_on_a_machine_which_makes_the_key(no
     Path(folder).rmdir()
 
 
-def test_the_key_decides_who_may_call(key: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with serving(small_server(), tmp_path) as endpoint:
-        monkeypatch.setenv("REPLAY_TUTORIAL_KEY", KEY + "!")
-        with pytest.raises(AuthenticationError, match="different key"):
-            RemoteServer(endpoint.address)
-        monkeypatch.setenv("REPLAY_TUTORIAL_KEY", "short")
-        with pytest.raises(ValueError, match="at least 16"):
-            RemoteServer(endpoint.address)
+def test_the_key_decides_who_may_call(
+    endpoint: Endpoint, key: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REPLAY_TUTORIAL_KEY", KEY + "!")
+    with pytest.raises(AuthenticationError, match="different key"):
+        RemoteServer(endpoint.address)
+    monkeypatch.setenv("REPLAY_TUTORIAL_KEY", "short")
+    with pytest.raises(ValueError, match="at least 16"):
+        RemoteServer(endpoint.address)

@@ -5,11 +5,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from served import key, serving, small_server
+from served import serving, small_server
 
 import replay_tutorial.tables as reverb
-
-__all__ = ["key"]  # a fixture
 
 COLUMNS = {"obs": {"shape": 4}, "act": {"shape": 1}, "rew": {"shape": 1}}
 STEP = [np.zeros(4), np.ones(1), np.ones(1)]

@@ -12,15 +12,13 @@ from typing import IO, Any
 
 import numpy as np
 import pytest
-from served import COLUMNS, free_address, key, message, send, serving, short_folder, until
+from served import COLUMNS, free_address, message, send, serving, until
 
 from replay_tutorial.__main__ import main
 from replay_tutorial.tables import Client, RemoteServer, Server, Table
+from replay_tutorial.tables.command import ConfigError, create_server
 from replay_tutorial.tables.core.rate_limiters import MinSize, Queue, SampleToInsertRatio, Stack
 from replay_tutorial.tables.core.selectors import Fifo, MaxHeap, Prioritized, Uniform
-from replay_tutorial.tables.serve_config import ConfigError, create_server
-
-__all__ = ["key", "short_folder"]  # fixtures
 
 needs_signals = pytest.mark.skipif(os.name != "posix", reason="signals can't be sent there")
 
@@ -105,7 +103,6 @@ def test_a_file_describes_what_a_program_would(tmp_path: Path) -> None:
         ("capacity = 1000", "capacity = true", "capacity must be an integer"),
         ("capacity = 1000", "capacity = 0", "capacity must be between"),
         ("seed = 3", "save_every = -1", "save_every: must be from 0 to 1,000,000"),
-        ("seed = 3", "save_every = inf", "save_every: must be from 0 to 1,000,000"),
         ("seed = 3", "save_every = 1e20", "save_every: must be from 0 to 1,000,000"),
         ('seed = 3\nsave = "tables.npz"', "save_every = 1", "save_every: .* set `save` too"),
         ("127.0.0.1:0", "127.0.0.1:65536", "the port must be between 0 and 65535"),

@@ -1,7 +1,11 @@
-"""Checks and conversions of arguments that `Server`, `RemoteServer`, clients and writers share."""
+"""Checks and conversions of arguments that `Server`, `RemoteServer`, clients and writers share.
 
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any, NoReturn, TypeVar
+Names and arguments of Reverb raise an error that names the equivalent here.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import wraps
+from typing import Any, ClassVar, NoReturn, ParamSpec, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -9,14 +13,23 @@ import numpy.typing as npt
 from replay_tutorial.buffers.jit import Floats, Integers, writable
 from replay_tutorial.buffers.spaces import flatten
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
 class ByColumn(dict[str, T]):
     """A value for each column; an unknown column raises a KeyError that names the others."""
 
+    noun = "column"
+
     def __missing__(self, name: str) -> NoReturn:
-        raise KeyError(f"There is no column {name!r}; the columns are {list(self)}.")
+        raise KeyError(f"There is no {self.noun} {name!r}; the {self.noun}s are {list(self)}.")
+
+
+class ByTable(ByColumn[T]):
+    """A value for each table; an unknown table raises a KeyError that names the others."""
+
+    noun = "table"
 
 
 def check_mapping(data: Any, columns: Iterable[str]) -> None:
@@ -73,3 +86,31 @@ def as_keys(keys: Any) -> Integers:
     if array.ndim != 1:
         raise ValueError(f"Keys must be a one-dimensional array, not one of shape {array.shape}.")
     return writable(np.ascontiguousarray(array, np.int64))
+
+
+def explain_reverb_arguments(**remedies: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Return a decorator that raises TypeError with a hint for keyword arguments of Reverb's call."""
+
+    def decorate(call: Callable[P, T]) -> Callable[P, T]:
+        @wraps(call)
+        def explaining(*args: P.args, **kwargs: P.kwargs) -> T:
+            for name in kwargs.keys() & remedies.keys():
+                where = call.__qualname__.removesuffix(".__init__")
+                raise TypeError(f"{where}() has no argument {name!r}: {remedies[name]}")
+            return call(*args, **kwargs)
+
+        return explaining
+
+    return decorate
+
+
+class ExplainsReverbNames:
+    """Base class that raises AttributeError with a hint for attributes of Reverb's class."""
+
+    _reverb_names: ClassVar[Mapping[str, str]]  # Reverb's name → hint
+
+    def __getattr__(self, name: str) -> NoReturn:
+        remedy = self._reverb_names.get(name)
+        raise AttributeError(
+            f"A {type(self).__name__} has no {name!r}{f': {remedy}' if remedy else '.'}", name=name, obj=self
+        )

@@ -29,19 +29,12 @@ class CapacityError(MemoryError):
 
 
 class AllocatorState(NamedTuple):
-    """Reference counts and free lists, as arrays for the kernels.
+    """Reference counts and free lists, as arrays for the kernels."""
 
-    Attributes:
-        references: int32[capacity * columns]; reference count of each cell, 0 if it is free.
-        free: int32[columns, capacity]; for each column, a stack of free slots.
-        free_counts: int64[columns]; height of each stack.
-        high_water: int64[columns]; number of slots that have ever been used. They are the lowest ones.
-    """
-
-    references: CellList
-    free: CellMatrix
-    free_counts: Integers
-    high_water: Integers
+    references: CellList  # int32[capacity * columns]; reference count of each cell, 0 if it is free
+    free: CellMatrix  # int32[columns, capacity]; for each column, a stack of free slots
+    free_counts: Integers  # int64[columns]; height of each stack
+    high_water: Integers  # int64[columns]; number of slots that have ever been used, the lowest ones
 
 
 AllocatorTuple = Annotated[tuple[Any, ...], AllocatorState]
@@ -49,14 +42,9 @@ AllocatorTuple = Annotated[tuple[Any, ...], AllocatorState]
 
 @kernel
 def allocate_cells(cells: CellList, allocator_tuple: AllocatorTuple) -> int:
-    """Allocate free cells with a reference count of 1.
+    """Replace each ~column in `cells` with the number of a free cell of that column, and retain it.
 
-    Args:
-        cells: ~column for each requested cell; replaced by the number of the allocated cell.
-        allocator_tuple: The allocator state.
-
-    Returns:
-        -1 on success. Otherwise a column with too few free cells, and nothing has changed.
+    Returns -1 on success. Otherwise returns a column with too few free cells, and nothing has changed.
     """
     allocator = AllocatorState(*allocator_tuple)
     columns, capacity = allocator.free.shape
@@ -100,17 +88,7 @@ def release_cells(cells: CellList, allocator_tuple: AllocatorTuple) -> None:
 
 
 class Cells:
-    """The cells of all columns and their reference counts.
-
-    Attributes:
-        fields: The columns, in order.
-        capacity: Number of cells per column.
-        numbers: Column name → column number.
-        values: For each column, dtype[capacity, *shape].
-        bytes: The same memory as `values`, as uint8[capacity, bytes per value].
-        allocator: Reference counts and free lists.
-        allocator_tuple: `allocator` as a plain tuple, for the kernels.
-    """
+    """The cells of all columns and their reference counts."""
 
     def __init__(self, fields: Fields, capacity: int) -> None:
         """Reserve memory, which the operating system allocates page by page on the first write.
@@ -125,10 +103,12 @@ class Cells:
                 f"capacity must be between 1 and {MAX_CELLS // columns:,} for {columns} columns, "
                 f"not {capacity}."
             )
-        self.fields: list[Field] = list(fields.fields.values())
-        self.capacity = capacity
+        self.fields: list[Field] = list(fields.fields.values())  # the columns, in order
+        self.capacity = capacity  # cells per column
+        # column name → column number
         self.numbers = ByColumn((field.name, number) for number, field in enumerate(self.fields))
         try:
+            # for each column, dtype[capacity, *shape]
             self.values = [np.zeros((capacity, *field.shape), field.dtype) for field in self.fields]
         except MemoryError:
             step = sum(field.nbytes for field in self.fields)
@@ -136,6 +116,7 @@ class Cells:
                 f"A capacity of {capacity:,} steps of {step:,} bytes requires {capacity * step / 2**30:,.0f} "
                 "GiB, which exceeds the available memory. Create the server with a lower capacity."
             ) from None
+        # the same memory, as uint8[capacity, bytes per value]
         self.bytes = [values.reshape(capacity, -1).view(np.uint8) for values in self.values]
         self.allocator = AllocatorState(
             references=np.zeros(capacity * columns, np.int32),
@@ -143,18 +124,14 @@ class Cells:
             free_counts=np.zeros(columns, np.int64),
             high_water=np.zeros(columns, np.int64),
         )
-        self.allocator_tuple = tuple(self.allocator)
+        self.allocator_tuple = tuple(self.allocator)  # for the kernels
 
     def free_count(self, column: int) -> int:
         """Return the number of free cells of a column."""
         return int(self.capacity - self.allocator.high_water[column] + self.allocator.free_counts[column])
 
     def allocate(self, cells: CellList) -> None:
-        """Allocate cells: replace each ~column in `cells` with the number of a free cell of that column.
-
-        Raises:
-            CapacityError: If there are too few free cells; nothing has changed.
-        """
+        """Allocate cells as `allocate_cells` does, or raise CapacityError without changing anything."""
         full: int = allocate_cells(cells, self.allocator_tuple)
         if full >= 0:
             raise CapacityError(

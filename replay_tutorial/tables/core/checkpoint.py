@@ -21,6 +21,7 @@ from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.archive import Arrays, Damaged, Reader, checked_count
 from replay_tutorial.buffers.fields import Fields
 from replay_tutorial.buffers.jit import Floats, Integers
+from replay_tutorial.tables.core.arguments import ByTable
 from replay_tutorial.tables.core.cells import CellList, Cells
 from replay_tutorial.tables.core.message import Layout
 from replay_tutorial.tables.core.table import Parts, item_layout
@@ -77,7 +78,7 @@ def save(
 
 def load(
     path: str | PathLike[str], fields: Fields, capacity: int, old: Mapping[str, TableState]
-) -> tuple[Cells, np.random.Generator, dict[str, TableState]]:
+) -> tuple[Cells, np.random.Generator, ByTable[TableState]]:
     """Load a file and return its content; the server in memory is unchanged. See `Server.load`."""
     with archive.open_archive(path, layout_of(fields, old)) as (counters, reader):
         cells = Cells(fields, capacity)
@@ -94,7 +95,7 @@ def load(
         rng = archive.checked_generator(counters)
         table_counters = archive.checked_parts(counters, "tables", len(old))
         references: list[CellList] = []
-        tables: dict[str, TableState] = {}
+        tables = ByTable[TableState]()
         try:
             for name, old_table in old.items():
                 tables[name] = TableState(old_table.config, cells, rng, tables)

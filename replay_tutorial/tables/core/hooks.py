@@ -14,16 +14,10 @@ from replay_tutorial.tables.core.message import Layout
 
 
 class Item(NamedTuple):
-    """An item as passed between tables.
+    """An item as passed between tables."""
 
-    Attributes:
-        layout: Layout of the item's trajectory.
-        cells: int32[cells].
-        priority: Priority of the item.
-    """
-
-    layout: Layout
-    cells: CellList
+    layout: Layout  # of the item's trajectory
+    cells: CellList  # int32[cells]
     priority: float
 
 
@@ -39,11 +33,10 @@ class HookedTable(Protocol):
         ...
 
     def try_insert(self, item: Item) -> int | None:
-        """Insert an item if that is possible without waiting.
+        """Insert an item if that is possible without waiting, and return its key.
 
-        Returns:
-            The item's key. None if the limiter does not admit the item, or its parts or priority do not fit.
-            Also None while the table calls its own hooks, because it is then being changed.
+        Returns None if the limiter does not admit the item, or its parts or priority do not fit. Also returns
+        None while the table calls its own hooks, because it is then being changed.
         """
         ...
 

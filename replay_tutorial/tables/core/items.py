@@ -22,41 +22,30 @@ Lengths = tuple[int, ...]  # number of cells in each part of a trajectory
 
 
 class Items:
-    """Storage of a table's items, indexed by slot.
-
-    Attributes:
-        num_slots: Number of slots.
-        size: Number of items.
-        keys: int64[slots]; key of the slot's item, or ~(next key) < 0 if the slot is empty.
-        priorities: float64[slots]; priority of each item.
-        times_sampled: int32[slots]; number of times each item has been sampled.
-        starts: int64[slots]; where the item's list starts in `cells`.
-        free_slots: int32[slots]; a stack of free slots, of height num_slots - size.
-        cells: int32[n]; the lists of all items, in any order and with gaps.
-        longest: For each part, the largest length of any item since the table was last empty or reset.
-    """
+    """Storage of a table's items, indexed by slot."""
 
     def __init__(self, num_slots: int) -> None:
         """Create an empty container."""
         self.num_slots = num_slots
-        self.size = 0
-        self.keys: Integers = ~np.arange(num_slots)
+        self.size = 0  # number of items
+        self.keys: Integers = ~np.arange(num_slots)  # ~(next key) < 0 if the slot is empty
         self.priorities: Floats = np.zeros(num_slots)
         self.times_sampled: Slots = np.zeros(num_slots, np.int32)
-        self.starts: Integers = np.zeros(num_slots, np.int64)
+        self.starts: Integers = np.zeros(num_slots, np.int64)  # where the item's list starts in `cells`
+        # a stack of free slots, of height num_slots - size
         self.free_slots: Slots = np.arange(num_slots, dtype=np.int32)[::-1].copy()
         self._clear_cell_lists()
 
     def _clear_cell_lists(self) -> None:
-        self.cells: CellList = np.empty(0, np.int32)
+        self.cells: CellList = np.empty(0, np.int32)  # the lists of all items, in any order and with gaps
+        # for each part, the largest length of any item since the table was last empty or reset
         self.longest: Lengths = ()
         self._used = 0  # high-water mark of `cells`
         self._free = defaultdict[int, list[int]](list)  # allocation size → starts of the gaps of this size
         self._lengths: Lengths = ()  # lengths of all items, while they are equal
         self._total_length = 0  # sum of `_lengths`
-        self._lengths_by_slot: Slots | None = (
-            None  # int32[slots, parts]; lengths of each item, once they differ
-        )
+        # int32[slots, parts]; lengths of each item, once they differ
+        self._lengths_by_slot: Slots | None = None
 
     def insert(self, cells: CellList, lengths: Lengths, priority: float) -> int:
         """Store an item in a free slot and return the slot."""
@@ -114,10 +103,6 @@ class Items:
         self.size = 0
         self._clear_cell_lists()
 
-    def lengths_of(self, slot: int) -> Lengths:
-        """Return the length of each part of an item."""
-        return self._lengths if self._lengths_by_slot is None else tuple(self._lengths_by_slot[slot].tolist())
-
     def cells_of(self, slot: int) -> CellList:
         """Return the cells of an item as a view, int32[cells]."""
         start = self.starts[slot]
@@ -129,8 +114,7 @@ class Items:
     def lengths(self, slots: Integers) -> tuple[Lengths, Integers | None]:
         """Return the largest length of each part in the given items, and the lengths of every item.
 
-        Returns:
-            The largest lengths; and the lengths of every item, int64[parts, items], or None if all are equal.
+        The latter are int64[parts, items], or None if all are equal.
         """
         if self._lengths_by_slot is None:
             return self._lengths, None

@@ -23,76 +23,48 @@ Steps = npt.NDArray[np.int64]
 
 
 class Part(NamedTuple):
-    """One named array of a trajectory.
-
-    Attributes:
-        name: Name of the part in a sample.
-        column: Column of its values.
-        length: Number of values, at least 1.
-        squeezed: Whether samples of the part have no time axis; the length is then 1.
-    """
+    """One named array of a trajectory."""
 
     name: str
-    column: str
-    length: int
-    squeezed: bool = False
+    column: str  # of its values
+    length: int  # number of values, at least 1
+    squeezed: bool = False  # whether samples of the part have no time axis; the length is then 1
 
 
 Layout = tuple[Part, ...]  # the parts of a trajectory; names are unique
 
 
 class NewItems(NamedTuple):
-    """Items with the same layout for one table; usually a single item.
-
-    Attributes:
-        table: Name of the table.
-        priorities: float64[items]; None stands for the table's highest priority so far.
-        layout: Layout of each item's trajectory.
-        steps: int64[items, cells]; step number of each value, part after part. Steps may be in any order and
-            may be repeated.
-    """
+    """Items with the same layout for one table; usually a single item."""
 
     table: str
-    priorities: Floats | None
+    priorities: Floats | None  # float64[items]; None stands for the table's highest priority so far
     layout: Layout
-    steps: Steps
+    steps: Steps  # int64[items, cells]; step number of each value, part after part, in any order
 
 
 class ColumnSlice(NamedTuple):
-    """Values of one column in consecutive steps.
-
-    Attributes:
-        column: Name of the column.
-        first_step: Number of the first step.
-        values: Array of the column's dtype, of shape (steps, *shape of the column).
-    """
+    """Values of one column in consecutive steps."""
 
     column: str
     first_step: int
-    values: npt.NDArray[Any]
+    values: npt.NDArray[Any]  # dtype[steps, *shape] of the column
 
 
 @dataclass(slots=True, eq=False)
 class Message:
     """The content of one call of `Server._insert`, and its progress.
 
-    Attributes:
-        slices: Values that the writer has not sent before. The columns of a step may be spread over several
-            messages, but each value is sent once. Cleared when the message is accepted.
-        items: Items in the order of insertion. Cleared when the message is accepted.
-        keep_from: The first step that later messages may reference. Earlier steps are released when the last
-            item of this message has been inserted.
-        number: Sequence number of a message from another process, which identifies a repetition.
-        accepted: For each item, its table, cells, lengths and priority; set when the message is accepted.
-        keys: Keys of the items inserted so far; None until the message is accepted.
+    The columns of a step may be spread over several messages, but each value is sent once. Steps before
+    `keep_from` are released when the last item of the message has been inserted.
     """
 
-    slices: Sequence[ColumnSlice]
-    items: Sequence[NewItems]
-    keep_from: int
-    number: int = 0
-    accepted: Sequence[Any] = ()
-    keys: list[int] | None = None
+    slices: Sequence[ColumnSlice]  # cleared when the message is accepted
+    items: Sequence[NewItems]  # in the order of insertion; cleared when the message is accepted
+    keep_from: int  # the first step that later messages may reference
+    number: int = 0  # sequence number of a message from another process, which identifies a repetition
+    accepted: Sequence[Any] = ()  # for each item, its table, cells, lengths and priority
+    keys: list[int] | None = None  # of the items inserted so far; None until the message is accepted
 
     @property
     def is_finished(self) -> bool:

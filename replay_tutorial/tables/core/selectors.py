@@ -25,17 +25,11 @@ Slots = Annotated[npt.NDArray[np.int32], types.int32[::1]]
 
 
 class Selected(NamedTuple):
-    """Selected slots and their probabilities.
+    """Selected slots and their probabilities."""
 
-    Attributes:
-        slots: int64[n].
-        probabilities: float64[n].
-        least_probability: Smallest non-zero probability of any slot.
-    """
-
-    slots: Integers
-    probabilities: Floats
-    least_probability: float
+    slots: Integers  # int64[n]
+    probabilities: Floats  # float64[n]
+    least_probability: float  # smallest non-zero probability of any slot
 
 
 @dataclass

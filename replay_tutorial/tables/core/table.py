@@ -174,16 +174,6 @@ def item_layout(parts: Parts, lengths: Sequence[int]) -> Layout:
     )
 
 
-def layout_matches(layout: Layout, parts: Parts) -> bool:
-    """Return whether a trajectory has exactly these parts, in this order, with permitted lengths."""
-    return len(layout) == len(parts) and all(
-        (part.name, part.column) == (name, column)
-        and part.squeezed == (length == "one")
-        and length in ("one", "any", part.length)
-        for part, (name, (column, length)) in zip(layout, parts.items(), strict=True)
-    )
-
-
 def check_reachable(limiter: RateLimiter, max_size: int) -> None:
     """Check that `limiter` is a rate limiter, and that its `min_size` does not exceed `max_size`."""
     if not isinstance(limiter, RateLimiter):

@@ -13,7 +13,6 @@ Source: Reverb (Cassirer et al. 2021, section 3), which applies these steps in t
 
 import logging
 import math
-from typing import NoReturn
 
 import numpy as np
 
@@ -27,7 +26,7 @@ from replay_tutorial.tables.core.items import Items, Lengths
 from replay_tutorial.tables.core.message import Layout
 from replay_tutorial.tables.core.results import Sample, SampleInfo, TableInfo
 from replay_tutorial.tables.core.selectors import Slots
-from replay_tutorial.tables.core.table import Parts, Table, inferred_parts, item_layout, layout_matches
+from replay_tutorial.tables.core.table import Parts, Table, inferred_parts, item_layout
 
 log = logging.getLogger("replay_tutorial")
 NO_LENGTHS: Integers = np.zeros(0, np.int64)
@@ -46,8 +45,7 @@ def first_outside(values: Floats, low: float, high: float) -> int:
 def count_samples(slots: Integers, times_sampled: Slots, counts: Integers) -> int:
     """Increment `times_sampled` for each slot in turn and store the new values in `counts`.
 
-    Returns:
-        Number of slots that were sampled for the first time.
+    Returns the number of slots that were sampled for the first time.
     """
     first_times = 0
     for i in range(len(slots)):
@@ -84,16 +82,8 @@ def gather_cells(
 class TableState(HookedTable):
     """The items, selectors and counts of a table.
 
-    Attributes:
-        config: The configuration of the table.
-        limiter: The current rate limiter.
-        items: The items.
-        parts: The parts of all items, including pending items. They are taken from the signature, or else
-            from the first item; empty until then.
-        inserts: Number of inserts since the table was created or reset.
-        samples: Number of samples since then.
-        deletes: Number of deletes since then.
-        calls_hooks: Whether the table is calling its hooks, in the middle of a change.
+    `parts` are those of all items, including pending items. They are taken from the signature, or else from
+    the first item, and are empty until then. Counts start when the table is created or reset.
     """
 
     def __init__(self, config: Table, cells: Cells, rng: np.random.Generator, tables: Tables) -> None:
@@ -109,7 +99,7 @@ class TableState(HookedTable):
         self._cells = cells
         self._rng = rng
         self._tables = tables
-        self.calls_hooks = False
+        self.calls_hooks = False  # whether the table is calling its hooks, in the middle of a change
         self.items = Items(config.max_size + 1)  # a new item is inserted before one is evicted
         self.set_parts(config.parts)
         self._clear()
@@ -162,17 +152,19 @@ class TableState(HookedTable):
             )
 
     def check_layout(self, layout: Layout, parts: Parts) -> Lengths:
-        """Return the lengths of a trajectory; raise ValueError unless it matches `parts`."""
+        """Return the lengths of a trajectory; raise ValueError unless it has these parts, in this order."""
         if layout == self._last_layout[0] and parts is self.parts:  # the common case
             return self._last_layout[1]
-        if not layout_matches(layout, parts):
-            self._refuse_layout(layout, parts)
-        lengths = tuple(part.length for part in layout)
-        if parts is self.parts:
-            self._last_layout = layout, lengths
-        return lengths
-
-    def _refuse_layout(self, layout: Layout, parts: Parts) -> NoReturn:
+        if len(layout) == len(parts) and all(
+            (part.name, part.column) == (name, column)
+            and part.squeezed == (length == "one")
+            and length in ("one", "any", part.length)
+            for part, (name, (column, length)) in zip(layout, parts.items(), strict=True)
+        ):
+            lengths = tuple(part.length for part in layout)
+            if parts is self.parts:
+                self._last_layout = layout, lengths
+            return lengths
         received = {part.name: (part.column, "one" if part.squeezed else part.length) for part in layout}
         if self.config.parts:
             raise ValueError(
@@ -215,7 +207,7 @@ class TableState(HookedTable):
 
     def item(self, key: int) -> Item:
         slot = key % self.items.num_slots
-        layout = item_layout(self.parts, self.items.lengths_of(slot))
+        layout = item_layout(self.parts, self.items.lengths(np.array([slot]))[0])
         return Item(layout, self.items.cells_of(slot).copy(), float(self.items.priorities[slot]))
 
     def times_sampled(self, key: int) -> int:
@@ -243,11 +235,13 @@ class TableState(HookedTable):
         if self.calls_hooks or not self.may_insert():  # a hook is called while the table is being changed
             return None
         parts = self.parts or inferred_parts(item.layout)
-        if not layout_matches(item.layout, parts) or not self._low <= item.priority <= self._high:
+        try:
+            lengths = self.check_layout(item.layout, parts)
+            self.check_priorities(np.array([item.priority]))
+        except ValueError:
             return None
         if not self.parts:
             self.set_parts(parts)
-        lengths = tuple(part.length for part in item.layout)
         return self.insert(item.cells, lengths, item.priority)
 
     def sample(self, limit: int) -> Sample:
@@ -355,10 +349,9 @@ class TableState(HookedTable):
         return Sample(self._info(slots, probabilities, least, sizes, times), *self._copy(slots))
 
     def mutate(self, keys: Integers, priorities: Floats, deletes: Integers) -> int:
-        """Delete items, then update the priorities of others; the last priority of a repeated key is used.
+        """Delete items, then update priorities of others; return the number of stale keys.
 
-        Returns:
-            Number of stale keys.
+        The last priority of a repeated key is used.
         """
         stale = 0
         for key in deletes.tolist():

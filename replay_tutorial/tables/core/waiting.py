@@ -61,7 +61,7 @@ class WaitQueue:
         if self._waiters and self._can_proceed():
             self._waiters[0][0].notify()
 
-    def wake_all(self, writer: object = None) -> None:
+    def wake_all(self, writer: object) -> None:
         """Wake all calls, or those of one writer, so that they repeat `check`."""
         for waiter, owner in self._waiters:
             if writer in (None, owner):
@@ -77,17 +77,9 @@ class WaitQueue:
     ) -> bool:
         """Wait until the call is first in the queue and may proceed; return False if the deadline passes.
 
-        The lock is released while waiting.
-
-        Args:
-            deadline: Time at which to give up; see `deadline_of`.
-            on_slow: Called once if the call waits longer than `patience` seconds.
-            check: Called after each wake-up; raises an error if the call has become pointless.
-            writer: The writer on whose behalf the call waits.
-            should_cancel: Polled while waiting, and called once more when the call may proceed.
-
-        Raises:
-            CallerGone: If `should_cancel` returned True.
+        The lock is released while waiting. After each wake-up, `check` raises an error if the call has become
+        pointless, and `should_cancel` returns True to raise CallerGone. `on_slow` is called once if the call
+        waits longer than `patience` seconds. `writer` is the writer on whose behalf the call waits.
         """
         if time.monotonic() >= deadline:
             return False
@@ -113,3 +105,18 @@ class WaitQueue:
             self._waiters.remove(waiter)
             if not is_next and self._waiters:
                 self._waiters[0][0].notify()  # this call may have consumed a wake-up: pass it on
+
+
+class WaitQueues(dict[tuple[str, str], WaitQueue]):
+    """The queues of all tables; a context manager that finally wakes the first call of each."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None:
+        for queue in self.values():
+            queue.wake()
+
+    def wake_all(self, writer: object = None) -> None:
+        """Wake all calls, or those of one writer."""
+        for queue in self.values():
+            queue.wake_all(writer)

@@ -10,12 +10,11 @@ Left out: waiting (`server`), and the checks of messages from other processes (`
 """
 
 from collections import deque
-from collections.abc import Mapping
 from operator import getitem
 
 import numpy as np
 
-from replay_tutorial.tables.core.arguments import as_priorities
+from replay_tutorial.tables.core.arguments import ByTable, as_priorities
 from replay_tutorial.tables.core.cells import CellList, CellMatrix, Cells, release_cells
 from replay_tutorial.tables.core.message import Layout, Message, Steps
 from replay_tutorial.tables.core.table import Parts, inferred_parts
@@ -33,21 +32,14 @@ class UnknownWriter(LookupError):
 
 
 class WriterState:
-    """The steps that one writer has sent and may still reference.
-
-    Attributes:
-        is_open: Whether the writer is open.
-        message: The last accepted message.
-        first_kept_step: Number of the oldest step that has not been released.
-        cells_by_step: For each column, step → cell.
-    """
+    """The steps that one writer has sent and may still reference."""
 
     is_open = False
 
     def __init__(self, cells: Cells, dropped: deque[CellsByStep]) -> None:
         """Start without steps; `dropped` receives its cells if it is garbage-collected while open."""
-        self.message: Message | None = None
-        self.first_kept_step = 0
+        self.message: Message | None = None  # the last accepted message
+        self.first_kept_step = 0  # the oldest step that has not been released
         self.cells_by_step: CellsByStep = [{} for _ in cells.fields]
         self._cells = cells
         self._dropped = dropped
@@ -67,12 +59,12 @@ class WriterState:
                 "discarded. Create a new writer."
             )
 
-    def accept(self, message: Message, tables: Mapping[str, TableState]) -> None:
+    def accept(self, message: Message, tables: ByTable[TableState]) -> None:
         """Store the values of a message and find the cells of its items; see `Server._insert`."""
         inferred: dict[str, Parts] = {}
         checked: list[tuple[TableState, tuple[int, ...], list[float] | list[None]]] = []
         for name, priorities, layout, steps in message.items:
-            table = find_table(tables, name)
+            table = tables[name]
             if table.calls_hooks:
                 table.check_idle()  # raises
             parts = table.parts or inferred.setdefault(name, inferred_parts(layout))
@@ -104,18 +96,16 @@ class WriterState:
     def _store(self, message: Message) -> CellList:
         """Store the values of a message and return their cells."""
         cells, columns = self._cells, len(self.cells_by_step)
-        slices = [
-            (cells.numbers[column], first_step, values) for column, first_step, values in message.slices
-        ]
         requests: list[int] = []
-        for column, _, values in slices:
-            requests += [~column] * len(values)
+        for column, _, values in message.slices:
+            requests += [~cells.numbers[column]] * len(values)
         allocated = np.array(requests, np.int32)
         cells.allocate(allocated)
         numbers: list[int] = allocated.tolist()
         begin = 0
-        for column, first_step, values in slices:
-            end, cells_by_step = begin + len(values), self.cells_by_step[column]
+        for name, first_step, values in message.slices:
+            column, end = cells.numbers[name], begin + len(values)
+            cells_by_step = self.cells_by_step[column]
             if len(values) == 1:  # four times faster than an index array of one element
                 cells_by_step[first_step] = numbers[begin]
                 cells.values[column][numbers[begin] // columns] = values[0]
@@ -163,17 +153,7 @@ class WriterState:
 
     def has_items_for(self, table: TableState) -> bool:
         """Return whether items of the last message are waiting for this table."""
-        message = self.message
-        return (
-            self.is_open
-            and message is not None
-            and message.keys is not None
-            and any(waiting is table for waiting, *_ in message.accepted[len(message.keys) :])
-        )
-
-
-def find_table(tables: Mapping[str, TableState], name: str) -> TableState:
-    """Return the table with this name, or raise KeyError."""
-    if name not in tables:
-        raise KeyError(f"There is no table {name!r}; the tables are {list(tables)}.")
-    return tables[name]
+        if self.message is None or not self.is_open:
+            return False
+        waiting = self.message.accepted[len(self.message.keys or ()) :]
+        return any(target is table for target, *_ in waiting)

@@ -75,12 +75,7 @@ LIMITERS = {kind.__name__: kind for kind in (RateLimiter, MinSize, SampleToInser
 
 
 def pack(name: str, values: Iterable[Any]) -> bytes:
-    """Encode a call, or a reply named "answer" or "error", as a frame.
-
-    Raises:
-        TypeError: If a value cannot be encoded.
-        ValueError: If the frame is too long.
-    """
+    """Encode a call, or a reply named "answer" or "error"; raise TypeError or ValueError if that fails."""
     arrays: list[Array] = []
     array_types: list[Any] = []
 
@@ -121,15 +116,9 @@ def pack(name: str, values: Iterable[Any]) -> bytes:
 
 
 def unpack(length: int, body: memoryview, known: Mapping[str, Any]) -> tuple[str, tuple[Any, ...]]:
-    """Decode a frame; arrays are views of its bytes.
+    """Decode a frame whose text has `length` bytes, or raise BadFrame; arrays are views of its bytes.
 
-    Args:
-        length: Length of the text in bytes.
-        body: Text and arrays.
-        known: Permitted names, each with the types of its values.
-
-    Raises:
-        BadFrame: If the frame is invalid.
+    `known` contains the permitted names, each with the types of its values.
     """
     if length > min(MAX_TEXT_BYTES, len(body)):
         raise BadFrame(
@@ -181,7 +170,7 @@ def decoder_for(kind: Any) -> Callable[[Any, Iterator[Array]], Any]:
         return lambda value, arrays: container(
             [decode(element, arrays) for element in checked_type(value, (list,))]
         )
-    construct: Callable[..., Any] = make_tuple
+    construct: Callable[..., Any] = lambda *fields: fields
     types = parameters
     if origin is None:  # a NamedTuple, or a dataclass
         construct, types = kind, tuple(get_type_hints(kind).values())
@@ -194,11 +183,6 @@ def decoder_for(kind: Any) -> Callable[[Any, Iterator[Array]], Any]:
             for decode_field, element in zip(decoders, checked_type(value, (list,)), strict=True)
         ]
     )
-
-
-def make_tuple(*fields: Any) -> tuple[Any, ...]:
-    """Return the arguments as a tuple."""
-    return fields
 
 
 def checked_type(value: Any, types: tuple[type, ...]) -> Any:

@@ -39,19 +39,13 @@ class ServerLost(ConnectionError):
 
 
 class RemoteWriter:
-    """A writer of a handle, with its last message; sending an equal message again keeps its number.
+    """A writer of a handle, with its last message; sending an equal message again keeps its number."""
 
-    Attributes:
-        number: Unique number of the writer.
-        sequence: Number of the last message; 0 before the first message and after closing.
-        message: The last message.
-    """
-
-    sequence = 0
+    sequence = 0  # number of the last message; 0 before the first message and after closing
 
     def __init__(self, dropped: deque[int]) -> None:
         """Create a writer; garbage collection appends its number to `dropped`."""
-        self.number = secrets.randbits(63)
+        self.number = secrets.randbits(63)  # unique
         self.message: Message | None = None
         self._dropped = dropped
 

@@ -123,17 +123,13 @@ def connect(address: str) -> "Connection":
 
 
 class Connection:
-    """One end of a connection. One thread reads and writes; any thread may call `shutdown`.
-
-    Attributes:
-        created_at: Time of creation, from `time.monotonic`.
-        is_authenticated: Whether the other end has proved that it knows the key.
-    """
+    """One end of a connection. One thread reads and writes; any thread may call `shutdown`."""
 
     def __init__(self, connected: socket.socket) -> None:
         """Take ownership of a connected socket."""
         self._socket = connected
-        self.created_at, self.is_authenticated = time.monotonic(), False
+        self.created_at = time.monotonic()
+        self.is_authenticated = False  # whether the other end has proved that it knows the key
         SOCKETS.add(connected)
         self._finalizer = weakref.finalize(self, connected.close)
         if connected.family == socket.AF_INET:

@@ -43,15 +43,9 @@ class Session:
     ) -> list[int]:
         """Carry out a message as `Server._insert` does, or continue an unfinished one.
 
-        Args:
-            writer: Number of the writer, unique within the session.
-            sequence: Sequence number of the message, increasing from 1; 1 starts a new writer.
-            slices, items, keep_from: The content of the message; see `Message`.
-            timeout, should_cancel: See `Server._insert`.
-
-        Raises:
-            UnknownWriter: If the writer is unknown and the message is not its first one.
-            Exception: Errors of `checked_message` and `Server._insert`.
+        The numbers of writers are unique within the session. The sequence numbers of a writer's messages
+        increase from 1, and 1 starts a new writer; any other message of an unknown writer raises
+        UnknownWriter.
         """
         with self._lock:
             if writer not in self._writers:
@@ -83,13 +77,7 @@ class Session:
 def checked_message(message: Message, writer: WriterState, cells: Cells) -> Message:
     """Validate a message from another process; tables and priorities are checked later.
 
-    Returns:
-        The message, or the writer's last accepted message if this one repeats it.
-
-    Raises:
-        CapacityError: If a slice has more values than there are cells.
-        KeyError: If a column does not exist.
-        ValueError: If the message is invalid in another way.
+    Returns the message, or the writer's last accepted message if this one repeats it.
     """
     if (last := writer.message) is not None and message.number == last.number:
         return last

@@ -56,22 +56,15 @@ class TrajectoryColumn:
 
 
 class ColumnHistory:
-    """The values of one column that a writer holds.
-
-    Attributes:
-        name: Name of the column.
-        history: The history of all columns.
-        values: Step number → value, for all steps that can be referenced.
-        unsent: The subset of `values` that the server lacks.
-        staged: The values that the next message sends, whether or not `values` still holds them.
-    """
+    """The values of one column that a writer holds, each keyed by its step number."""
 
     def __init__(self, field: Field, history: "History") -> None:
         """Create an empty column."""
         self.name = field.name
         self.history = history
-        self.values: dict[int, npt.NDArray[Any]] = {}
-        self.unsent: dict[int, npt.NDArray[Any]] = {}
+        self.values: dict[int, npt.NDArray[Any]] = {}  # of all steps that can be referenced
+        self.unsent: dict[int, npt.NDArray[Any]] = {}  # the subset of `values` that the server lacks
+        # the values that the next message sends, whether or not `values` still holds them
         self.staged: dict[int, npt.NDArray[Any]] = {}
         self._dtype, self._ndim = field.dtype, len(field.shape)
 
@@ -96,12 +89,6 @@ class ColumnHistory:
         """Store a copy of a value that has been checked."""
         self.values[step] = self.unsent[step] = np.array(value, self._dtype, ndmin=self._ndim)
 
-    def stage(self, steps: Sequence[int]) -> None:
-        """Mark the unsent values of these steps for the next message."""
-        for step in steps:
-            if step in self.unsent:
-                self.staged[step] = self.unsent[step]
-
     def staged_slices(self) -> list[ColumnSlice]:
         """Return the staged values as slices of consecutive steps."""
         steps = sorted(self.staged)
@@ -110,13 +97,6 @@ class ColumnHistory:
             ColumnSlice(self.name, steps[begin], np.array([self.staged[step] for step in steps[begin:end]]))
             for begin, end in pairwise([*starts, len(steps)])
         ]
-
-    def clear_staged(self, rejected: bool) -> None:
-        """Clear `staged`, and mark its values as sent unless the message was rejected."""
-        if not rejected:
-            for step in self.staged:
-                self.unsent.pop(step, None)
-        self.staged.clear()
 
     def check(self, steps: Sequence[int]) -> None:
         """Raise IndexError unless there is at least one step and every step has a value."""
@@ -152,10 +132,7 @@ class ColumnHistory:
 def resolve_steps(index: "Index", first: int, end: int) -> Sequence[int]:
     """Return the step numbers that an index references, whether or not they exist.
 
-    Args:
-        index: An int, a slice or a list of ints.
-        first: Step number of index 0.
-        end: Number of the newest step, plus 1.
+    Index 0 is the step `first`, and index -1 the step `end` - 1.
 
     Example:
         >>> list(resolve_steps(slice(-4, None, 2), first=10, end=13))  # steps 10 to 12 exist, step 9 does not
@@ -180,11 +157,8 @@ def resolve_steps(index: "Index", first: int, end: int) -> Sequence[int]:
 class History(ByColumn[ColumnHistory]):
     """The newest steps of all columns; a step has the same number in every column.
 
-    Attributes:
-        max_steps: Maximum number of steps to hold.
-        first: Number of the first step of the episode.
-        oldest: Number of the oldest step that is held.
-        end: Number of the newest step, plus 1.
+    `first` is the number of the episode's first step, `oldest` that of the oldest step that is held, and
+    `end` that of the newest step, plus 1.
     """
 
     def __init__(self, fields: Fields, max_steps: int) -> None:

@@ -30,17 +30,11 @@ from replay_tutorial.tables.writing.writer import TrajectoryWriter
 
 
 class ColumnReference(NamedTuple):
-    """References to cells of one column, relative to the newest step.
-
-    Attributes:
-        column: Name of the column.
-        offsets: Offsets of the steps: -1 is the newest step, -2 the one before it.
-        squeezed: Whether the index was an int, so that samples have no time axis.
-    """
+    """References to cells of one column, relative to the newest step."""
 
     column: str
-    offsets: Sequence[int]
-    squeezed: bool
+    offsets: Sequence[int]  # -1 is the newest step, -2 the one before it
+    squeezed: bool  # whether the index was an int, so that samples have no time axis
 
 
 @dataclass
@@ -236,4 +230,5 @@ class StructuredWriter(TrajectoryWriter):
             if named is not None:
                 table, _, _, priority = applied.pattern
                 self._add_item(table, priority(named) if callable(priority) else priority, named)
-        self._send_if_full(timeout)
+        if len(self._pending) >= self._items_per_message:
+            self._send(timeout)

@@ -23,10 +23,9 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 
 from replay_tutorial.buffers.rows import checked_at_least
-from replay_tutorial.tables.core.arguments import check_mapping
+from replay_tutorial.tables.core.arguments import ExplainsReverbNames, check_mapping, explain_reverb_arguments
 from replay_tutorial.tables.core.cells import CapacityError
 from replay_tutorial.tables.core.message import Layout, Message, NewItems, Part
-from replay_tutorial.tables.core.reverb_names import ExplainsReverbNames, explain_reverb_arguments
 from replay_tutorial.tables.core.waiting import deadline_of
 from replay_tutorial.tables.core.writer_state import UnknownWriter
 from replay_tutorial.tables.remote.handle import RemoteServer
@@ -92,12 +91,14 @@ class TrajectoryWriter(ExplainsReverbNames):
         self._pending: list[PendingItem] = []
         self._unfinished: Message | None = None  # contains everything pending
         self._closed = False
-        self._start()
-
-    def _start(self) -> None:
-        """Start with an empty history, and with a new writer on the server."""
-        self._process = os.getpid()
         self._writer: Any = None  # the server's state of this writer, created by the first message
+        self._restart()
+
+    def _restart(self) -> None:
+        """Start with an empty history, and with a new writer on the server."""
+        if self._writer is not None:
+            self._server._close_writer(self._writer)
+        self._process, self._writer = os.getpid(), None
         self.history.clear_steps()
         self.episode_steps, self.step_is_open = 0, False
 
@@ -163,8 +164,7 @@ class TrajectoryWriter(ExplainsReverbNames):
         """
         self._check_ready(timeout)
         self._add_item(table, priority, trajectory)
-        keys = self._send_if_full(timeout)
-        return keys[-1] if keys else None
+        return self._send(timeout)[-1] if len(self._pending) >= self._items_per_message else None
 
     @explain_reverb_arguments(
         block_until_num_items="omit it; flush always waits for all items.",
@@ -184,9 +184,10 @@ class TrajectoryWriter(ExplainsReverbNames):
             Exception: The errors that `create_item` raises for a rejected message; its items are dropped.
         """
         deadline_of(timeout)  # check it here: if the server rejected it, the message would be dropped
-        if self._pending:
-            self._check_open()
-        return self._send(timeout) if self._pending else []
+        if not self._pending:
+            return []
+        self._check_open()
+        return self._send(timeout)
 
     @explain_reverb_arguments(timeout_ms="use timeout, in seconds.")
     def end_episode(self, clear_buffers: bool = True, timeout: float | None = None) -> None:
@@ -275,7 +276,8 @@ class TrajectoryWriter(ExplainsReverbNames):
             raise TypeError(f"A priority must be a number, not {priority!r:.60}.")
         item = PendingItem(table, None if priority is None else float(priority), tuple(layout), steps)
         for cells in trajectory.values():
-            cells.column.stage(cells.steps)
+            unsent = cells.column.unsent
+            cells.column.staged |= {step: unsent[step] for step in cells.steps if step in unsent}
         self._pending.append(item)
 
     def _message(self) -> Message:
@@ -290,9 +292,6 @@ class TrajectoryWriter(ExplainsReverbNames):
             new.append(NewItems(table, priorities, layout, steps))
         slices = [piece for column in self.history.values() for piece in column.staged_slices()]
         return Message(slices, new, self.history.oldest)
-
-    def _send_if_full(self, timeout: float | None) -> list[int]:
-        return self._send(timeout) if len(self._pending) >= self._items_per_message else []
 
     def _send(self, timeout: float | None) -> list[int]:
         """Send all pending items; keep the message until it is finished or rejected."""
@@ -316,10 +315,8 @@ class TrajectoryWriter(ExplainsReverbNames):
         if rejected:  # must come first, otherwise `flush` could send the message, and later its values, again
             self._pending, self._unfinished = [], None
         for column in self.history.values():
-            column.clear_staged(rejected)
+            if not rejected:
+                for step in column.staged:
+                    column.unsent.pop(step, None)
+            column.staged.clear()
         self._pending, self._unfinished = [], None
-
-    def _restart(self) -> None:
-        if self._writer is not None:
-            self._server._close_writer(self._writer)
-        self._start()

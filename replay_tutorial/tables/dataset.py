@@ -8,12 +8,16 @@ them.
 Left out: shuffling, because the table's sampler determines the order.
 """
 
+# pyright: reportPrivateUsage=false
+
 import math
 import sys
+import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import KW_ONLY, dataclass
-from functools import partial
+from queue import SimpleQueue
+from threading import Thread, current_thread
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
@@ -23,8 +27,7 @@ from replay_tutorial.buffers.fields import Batch
 from replay_tutorial.buffers.rows import checked_at_least
 from replay_tutorial.tables.client import Client
 from replay_tutorial.tables.core.results import Sample, SampleInfo, concatenate_samples
-from replay_tutorial.tables.core.waiting import deadline_of
-from replay_tutorial.tables.reading.prefetch import Prefetcher
+from replay_tutorial.tables.core.waiting import POLL_INTERVAL, CallerGone, deadline_of
 from replay_tutorial.tables.remote.handle import RemoteServer
 from replay_tutorial.tables.server import Server
 
@@ -84,10 +87,12 @@ class TrajectoryDataset:
             ValueError: If trajectories have different lengths and `pad` is not set.
             Exception: Errors of the server; items that were already sampled are yielded first.
         """
-        draw = partial(self.source.sample, self.table, partial=True)
         if self.in_flight:
-            return Prefetcher(draw, self._batches, self.in_flight, self.timeout).batches()
-        return self._batches(lambda count: draw(count, self.timeout))
+            return Prefetcher(self).batches()
+        return self._batches(lambda count: self._draw(count, self.timeout))
+
+    def _draw(self, count: int, timeout: float | None, **options: Any) -> Sample:
+        return self.source.sample(self.table, count, timeout, partial=True, **options)
 
     def _batches(self, draw: Callable[[int], Sample]) -> Generator[Sample]:
         """Yield batches of the items that `draw` returns, until it raises TimeoutError."""
@@ -115,6 +120,87 @@ class TrajectoryDataset:
                 "pad=True, and mask the padding by `lengths` of each sample."
             )
         return sample
+
+
+class Prefetcher:
+    """A thread that samples batches before the learner requests them, and the queue of finished batches.
+
+    The thread waits in the table's queue. When the learner stops waiting (timeout, or the iterator is
+    closed), the thread cancels the call and tries once more without waiting, because the call may just have
+    been admitted. Sampled items are delivered, because the table has counted them. A remote server may still
+    sample items while the call is being cancelled; these are lost.
+
+    The garbage collector may close the iterator in any thread, so the queues are the reentrant `SimpleQueue`.
+    """
+
+    def __init__(self, dataset: TrajectoryDataset) -> None:
+        """Create the queues; `dataset.in_flight` is the number of batches to keep ready."""
+        self._dataset = dataset
+        self._timeout = math.inf if dataset.timeout is None else dataset.timeout
+        self._ready: SimpleQueue[Sample | BaseException | None] = SimpleQueue()  # None ends the iteration
+        self._requests: SimpleQueue[None] = SimpleQueue()  # one per requested batch, and `in_flight` more
+        for _ in range(dataset.in_flight):
+            self._requests.put(None)
+        self._requested_at = 0.0
+        self._empty_since = math.inf  # when the table had no item to sample; inf while it has some
+        self._closed = False
+
+    def batches(self) -> Generator[Sample]:
+        """Start the thread and yield its batches, until none has been available for `timeout` seconds."""
+        thread = Thread(target=self._run, name="dataset", daemon=True)
+        thread.start()
+        try:
+            while True:
+                self._requested_at = time.monotonic()
+                self._requests.put(None)
+                batch = self._ready.get()
+                if batch is None:
+                    return
+                if isinstance(batch, BaseException):
+                    raise batch
+                yield batch
+        finally:
+            self._closed = True
+            self._requests.put(None)
+            # The garbage collector may run this in any thread: in the sampling thread itself, or in one that
+            # holds a lock which the sampling thread needs. So the join has a timeout.
+            if thread is not current_thread():
+                thread.join(2 * POLL_INTERVAL)
+
+    def _run(self) -> None:
+        try:
+            batches = self._dataset._batches(self._draw_or_wait)
+            while True:
+                self._requests.get()
+                batch = next(batches, None)
+                self._ready.put(batch)
+                if batch is None:
+                    return
+        except BaseException as error:  # noqa: BLE001 - raised again in the learner
+            self._ready.put(error)
+
+    def _draw_or_wait(self, count: int) -> Sample:
+        """Sample items as soon as some are available; raise TimeoutError when the learner stops waiting."""
+        with suppress(TimeoutError):
+            return self._draw_now(count)
+        self._empty_since = time.monotonic()
+        with suppress(CallerGone):
+            if not self._should_cancel():
+                return self._dataset._draw(count, None, should_cancel=self._should_cancel)
+        return self._draw_now(count)  # the limiter may have admitted the call before it was cancelled
+
+    def _draw_now(self, count: int) -> Sample:
+        self._empty_since = math.inf
+        if self._closed:
+            raise TimeoutError
+        return self._dataset._draw(count, 0.0)
+
+    def _should_cancel(self) -> bool:
+        """Return whether the learner needs no more items. The timeout runs only while the learner waits."""
+        # requests are removed before sampling
+        learner_waits = self._requests.qsize() >= self._dataset.in_flight
+        ends_at = max(self._requested_at, self._empty_since) + self._timeout
+        return self._closed or (learner_waits and time.monotonic() >= ends_at)
 
 
 class Timesteps(NamedTuple):

@@ -1,1 +1,0 @@
-"""Datasets: iterators over sampled trajectories or single steps."""

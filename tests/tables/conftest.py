@@ -1,0 +1,39 @@
+"""Fixtures of the tests of tables: a key, a short folder, and a server with a handle on it."""
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from served import KEY, serving, small_server
+
+from replay_tutorial.tables import Endpoint, RemoteServer
+
+
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """A folder whose path leaves room for a socket's name, which macOS' temporary folders don't."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def key(monkeypatch: pytest.MonkeyPatch) -> bytes:
+    """The key, in the environment, which child processes inherit."""
+    monkeypatch.setenv("REPLAY_TUTORIAL_KEY", KEY)
+    return KEY.encode()
+
+
+@pytest.fixture
+def endpoint(key: bytes, tmp_path: Path) -> Iterator[Endpoint]:
+    """The endpoint of a small server."""
+    with serving(small_server(), tmp_path) as endpoint:
+        yield endpoint
+
+
+@pytest.fixture
+def there(endpoint: Endpoint) -> Iterator[SimpleNamespace]:
+    """A small server, its endpoint, and a handle on it."""
+    with RemoteServer(endpoint.address) as server:
+        yield SimpleNamespace(served=endpoint._server, endpoint=endpoint, server=server)

@@ -7,12 +7,12 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import numpy as np
-import numpy.ma  # NumPy would import it while the keys are pressed, and leave its file open
 import pytest
 from served import table, until
 
@@ -34,64 +34,6 @@ from replay_tutorial.tables import (
 
 COLUMNS = {"obs": {"shape": (), "dtype": np.int64}}
 KEY = "a key that both sides know"
-
-
-def in_tables(frame: FrameType | None) -> bool:
-    """Whether a call of the tables is under way; outside of them Ctrl-C would end the test itself."""
-    is_in_tables = False
-    while frame is not None and frame.f_code is not test_ctrl_c_leaves_whole_tables.__code__:
-        if frame.f_code.co_name == "__del__":  # Python prints what it raises, and goes on
-            return False
-        is_in_tables = is_in_tables or frame.f_globals["__name__"].startswith("replay_tutorial.tables")
-        frame = frame.f_back
-    return is_in_tables
-
-
-def interrupt(number: int, frame: FrameType | None) -> None:
-    if in_tables(frame):
-        raise KeyboardInterrupt
-
-
-def test_ctrl_c_leaves_whole_tables(tmp_path: Path) -> None:
-    server = Server([table(max_times_sampled=3)], COLUMNS, capacity=40)
-    done = threading.Event()
-
-    def press() -> None:
-        while not done.wait(0.002):
-            os.kill(os.getpid(), signal.SIGINT)
-
-    writer, number, presses = TrajectoryWriter(server, 3), 0, 0
-    keys = threading.Thread(target=press)
-    before = signal.getsignal(signal.SIGINT)
-    gc.collect()
-    gc.disable()  # what other tests left behind does not end in the middle of a call of the tables
-    signal.signal(signal.SIGINT, interrupt)
-    try:
-        keys.start()
-        while presses < 300:
-            try:
-                writer.flush()
-                writer.append({"obs": number})
-                number += 1
-                writer.create_item("t", 1.0, {"obs": writer.history["obs"][-1]})
-                server.sample("t", 2)
-                assert 1 <= len(server.sample("t", 40, timeout=0)) < 40  # in two pieces, the second of none
-            except KeyboardInterrupt:
-                presses += 1
-            except RuntimeError:
-                pass  # an interrupted message has to be flushed first
-    finally:
-        done.set()
-        keys.join()
-        signal.signal(signal.SIGINT, before)
-        gc.enable()
-    writer.flush()
-    info = server.info()["t"]
-    assert info.size == info.inserts - info.deletes
-    values = [*server.items("t").data.get("obs", ())]  # no parts if all items have been sampled thrice
-    assert len(set(values)) == len(values) == info.size
-    server.save(tmp_path / "tables.npz")
-    server.load(tmp_path / "tables.npz")
 
 
 def lines_of(call: Callable[[], object], stop_at: int = -1) -> int:
@@ -151,7 +93,7 @@ class Life:
         keys = self.server.items("t").info.keys
         return {
             "end_episode": self.writer.end_episode,
-            "sample": lambda: self.server.sample("t", 4),
+            "sample": lambda: self.server.sample("t", 9, timeout=0),  # in two pieces, the second of none
             "mutate": lambda: self.server.mutate_priorities("t", {keys[0]: 2.0}, keys[1:]),
             "reset": lambda: self.server.reset("t"),
             "close": self.writer.close,
@@ -385,19 +327,26 @@ def test_a_hook_that_ends_the_program_leaves_its_table_open_for_other_hooks() ->
     assert server.info()["b"].size == 1
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="needs fork")
-def test_a_forked_child_can_not_use_its_parents_server() -> None:
-    server = Server([table()], COLUMNS, capacity=9)
+def refused_in_a_child(match: str, *calls: Callable[[], object], last: Callable[..., object] = int) -> bool:
+    """Whether all calls are refused in a forked child, with this text; the child then makes the last call."""
     child = os.fork()
     if child == 0:
         refused = 0
-        for call in (lambda: Client(server).insert({"obs": 1}, {"t": 1.0}), lambda: server.sample("t", 1)):
+        for call in calls:
             try:
                 call()
             except RuntimeError as error:
-                refused += "Use a RemoteServer" in str(error)
+                refused += match in str(error)
+        last()
         os._exit(refused)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == len(calls)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs fork")
+def test_a_forked_child_can_not_use_its_parents_server() -> None:
+    server = Server([table()], COLUMNS, capacity=9)
+    insert, sample = partial(Client(server).insert, {"obs": 1}, {"t": 1.0}), partial(server.sample, "t", 1)
+    assert refused_in_a_child("Use a RemoteServer", insert, sample)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs fork")
@@ -412,16 +361,8 @@ def test_a_forked_child_does_not_close_or_use_its_parents_writer(monkeypatch: py
             writer.flush()
             writer.append({"obs": 3})
             writer.create_item("t", 1.0, {"obs": writer.history["obs"][-1]})
-            child = os.fork()
-            if child == 0:
-                refused = 0
-                for call in (writer.flush, writer.end_episode, lambda: writer.append({"obs": 4})):
-                    try:
-                        call()
-                    except RuntimeError as error:
-                        refused += "Create a writer in each process" in str(error)
-                writer.__exit__(None, None, None)
-                os._exit(refused)
-            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+            calls = (writer.flush, writer.end_episode, partial(writer.append, {"obs": 4}))
+            leave = partial(writer.__exit__, None, None, None)
+            assert refused_in_a_child("Create a writer in each process", *calls, last=leave)
             writer.create_item("t", 1.0, {"obs": writer.history["obs"][-2]})
         assert server.items("t").data["obs"].tolist() == [1, 2, 3, 2]

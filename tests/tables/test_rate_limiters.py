@@ -86,27 +86,6 @@ def test_a_limiter_has_the_four_numbers_of_reverb(limiter: RateLimiter, numbers:
     assert shown == numbers
 
 
-def test_numbers_worked_by_hand() -> None:
-    walk, limiter = "", SampleToInsertRatio(2, 10, 4)
-    inserts = samples = 0
-    for _ in range(28):  # inserts as long as it may, then samples
-        if limiter.may_insert(inserts, samples, 0):
-            inserts, walk = inserts + 1, walk + "i"
-        else:
-            while limiter.may_sample(inserts, samples, 0):
-                samples, walk = samples + 1, walk + "s"
-    assert walk.startswith("i" * 12 + "s" * 8 + "i" * 4 + "s" * 8 + "i" * 4)
-
-    odd = SampleToInsertRatio(1.5, 2, (0.0, 5.0))
-    assert [odd.may_insert(n, 0, 0) for n in range(4)] == [True, True, True, False]
-    assert odd.may_insert(3, 2, 0) and not odd.may_insert(4, 2, 0)  # 4.0, and 5.5
-    assert RateLimiter(1, 1, -1, 1).sampleable(1, 0, 0, 10) == 2
-    deleting = SampleToInsertRatio(5, 2, (0.0, 10.0))
-    assert not deleting.may_insert(2, 0, 0) and not deleting.may_insert(2, 1, 0)
-    assert deleting.may_insert(2, 1, 1), "below min_size, inserts are free again"
-    assert not deleting.may_sample(2, 1, 1)
-
-
 @pytest.mark.parametrize(
     "ratio, min_size, buffer, accepted",
     [
@@ -145,10 +124,6 @@ def test_a_band_that_ends_before_sampling_begins_warns() -> None:
         SampleToInsertRatio(1, 10, (5.0, 9.0))
 
 
-def test_a_band_may_be_any_pair() -> None:
-    assert SampleToInsertRatio(1, 10, [7.0, 12.0]) == SampleToInsertRatio(1, 10, (7.0, 12.0))
-
-
 @pytest.mark.parametrize("make", [MinSize, Queue, Stack])
 @pytest.mark.parametrize("size", [0, -1])
 def test_sizes_below_1_are_refused(make: Any, size: int) -> None:
@@ -168,6 +143,7 @@ def test_a_limit_of_infinity_can_be_counted_up_to() -> None:
 
 def test_limiters_of_the_same_numbers_are_equal() -> None:
     assert MinSize(3) == MinSize(3) != MinSize(4)
+    assert SampleToInsertRatio(1, 10, [7.0, 12.0]) == SampleToInsertRatio(1, 10, (7.0, 12.0))
 
 
 def test_the_limiter_between_processes_says_the_same_while_nothing_is_deleted() -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ from replay_tutorial.tables.core.table_state import TableState
 
 COLUMNS = {"obs": {"shape": 2}, "rew": {"shape": ()}}
 STEP = {"obs": [1.0, 2.0], "rew": 0.5}
+EVENTS = ["on_insert", "on_sample", "on_update", "on_delete", "on_reset"]
 
 
 def client_of(*tables: Table, capacity: int = 50) -> Client:
@@ -100,11 +102,6 @@ def test_a_tuple_is_a_value_of_its_column() -> None:
     client.insert_batch({"obs": ([4.0, 5.0],), "rew": (6.0,)}, {"t": None})
     assert client.items("t").data["obs"].tolist() == [[1.0, 2.0], [4.0, 5.0]]
     assert client.items("t").data["rew"].tolist() == [3.0, 6.0]
-
-
-def test_a_signature_whose_part_has_no_string_for_a_name_is_refused() -> None:
-    with pytest.raises(TypeError, match="must be a string, not 3"):
-        table(signature={3: ("obs", 1)})
 
 
 def test_one_description_serves_many_tables() -> None:
@@ -232,50 +229,36 @@ def test_weights_are_those_of_the_prioritized_buffer() -> None:
 def test_hooks_hear_of_everything_in_order() -> None:
     heard: list[tuple[Any, ...]] = []
 
-    class Recorder(Hook):
-        def on_insert(self, tables: Any, table: str, key: int) -> None:
-            heard.append(("insert", key, tables[table].item(key).priority))
+    def listen(event: str, tables: Any, table: str, *keys: int) -> None:
+        heard.append((event, *[(key, tables[table].item(key).priority) for key in keys]))
 
-        def on_sample(self, tables: Any, table: str, key: int) -> None:
-            heard.append(("sample", key, tables[table].times_sampled(key)))
-
-        def on_update(self, tables: Any, table: str, key: int) -> None:
-            heard.append(("update", key, tables[table].item(key).priority))
-
-        def on_delete(self, tables: Any, table: str, key: int) -> None:
-            heard.append(("delete", key, tables[table].item(key).priority))
-
-        def on_reset(self, tables: Any, table: str) -> None:
-            heard.append(("reset", table))
-
-    client = client_of(table(max_size=1, max_times_sampled=2, hooks=[Recorder()]))
+    hook = Hook()
+    for event in EVENTS:
+        setattr(hook, event, partial(listen, event))
+    client = client_of(table(max_size=1, max_times_sampled=2, hooks=[hook]))
     a, b = (client.insert(STEP, {"t": p})["t"] for p in (1.0, 2.0))
     client.mutate_priorities("t", {a: 5.0, b: 6.0})
     client.sample("t", 5, partial=True)
     client.reset("t")
     assert heard == [
-        ("insert", a, 1.0),
-        ("insert", b, 2.0),
-        ("delete", a, 1.0),
-        ("update", b, 6.0),
-        ("sample", b, 1),
-        ("sample", b, 2),
-        ("delete", b, 6.0),
-        ("reset", "t"),
+        ("on_insert", (a, 1.0)),
+        ("on_insert", (b, 2.0)),
+        ("on_delete", (a, 1.0)),
+        ("on_update", (b, 6.0)),
+        ("on_sample", (b, 6.0)),
+        ("on_sample", (b, 6.0)),
+        ("on_delete", (b, 6.0)),
+        ("on_reset",),
     ]
 
 
-@pytest.mark.parametrize("event", ["on_insert", "on_sample", "on_update", "on_delete", "on_reset"])
+@pytest.mark.parametrize("event", EVENTS)
 def test_a_hook_that_raises_is_logged_and_leaves_whole_tables(
     event: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    class Failing(Hook):
-        def __getattribute__(self, name: str) -> Any:
-            if name == event:
-                raise RuntimeError("the hook's own fault")
-            return super().__getattribute__(name)
-
-    client = client_of(table(max_size=2, max_times_sampled=1, hooks=[Failing()]))
+    hook = Hook()
+    setattr(hook, event, None)  # can't be called
+    client = client_of(table(max_size=2, max_times_sampled=1, hooks=[hook]))
     keys = [client.insert(STEP, {"t": 1.0})["t"] for _ in range(4)]
     client.mutate_priorities("t", {keys[3]: 2.0}, [keys[2]])
     assert client.items("t").info.keys.tolist() == keys[3:]
@@ -284,7 +267,7 @@ def test_a_hook_that_raises_is_logged_and_leaves_whole_tables(
     assert (info.size, info.inserts, info.deletes, info.samples) == (0, 4, 4, 1)
     assert client.server._cells.free_count(0) == 50
     client.reset("t")
-    assert "failed in " + event in caplog.text and "the hook's own fault" in caplog.text
+    assert "failed in " + event in caplog.text and "object is not callable" in caplog.text
 
 
 @pytest.mark.parametrize("options", [{}, {"max_times_sampled": 2 * 10**14}, {"hooks": [Hook()]}])
@@ -469,6 +452,7 @@ class TestSignatures:
         [
             ("obs", "dict such as"),
             ({}, "at least one part"),
+            ({3: ("obs", 1)}, "must be a string, not 3"),
             ({"x": ("obs",)}, "part 'x' with the length"),
             ({"x": (1, 2)}, "part 'x' with the length"),
             ({"obs": 0}, "at least 1"),

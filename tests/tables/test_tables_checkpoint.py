@@ -29,7 +29,6 @@ from replay_tutorial.tables import (
     UnknownWriter,
 )
 from replay_tutorial.tables.core import checkpoint
-from replay_tutorial.tables.core.message import ColumnSlice, NewItems, Part
 
 
 def tables() -> list[Table]:
@@ -142,21 +141,6 @@ def test_the_program_s_limits_win_over_the_file_s(tmp_path: Path) -> None:
     small = of(MinSize(1), 0, 4)
     with pytest.raises(ValueError, match="capacity of this server is 4"):
         small.load(tmp_path / "file")
-
-
-def test_keys_stay_valid_and_waiting_writers_are_told(tmp_path: Path) -> None:
-    client = built()
-    key = client.insert({"b": 1}, {"p": 1.0})["p"]
-    run = ColumnSlice("b", 0, np.array([2]))
-    items = [NewItems("p", None, (Part("b", "b", 1, True),), np.array([[0]]))]
-    send(client.server, Sent(5, 0, [run], items, 0))
-    client.save(tmp_path / "file")
-    client.insert({"b": 3}, {"p": 1.0})
-    client.load(tmp_path / "file")
-    assert client.mutate_priorities("p", {key: 4.0}) == 0
-    with pytest.raises(UnknownWriter):
-        send(client.server, Sent(5, 1, [], [], 0))
-    assert client.server._cells.free_count(1) == 598, "what only the writer named is free"
 
 
 def test_what_is_saved_is_one_moment_of_all_tables(tmp_path: Path) -> None:

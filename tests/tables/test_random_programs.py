@@ -4,6 +4,7 @@ After every operation both must agree on every item, count, probability and valu
 in use that an item or a writer names.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -46,13 +47,21 @@ SELECTORS = [
     Prioritized(0.7),
     Prioritized(2.0),
 ]
-RANDOM = (Uniform, Prioritized)
+RANDOM = ("Uniform", "Prioritized")  # with these removers, the model is told whom the server evicted
 LIMITERS = [MinSize(1), MinSize(2), Queue(3), RateLimiter(2.0, 2, -2.0, 7.0), RateLimiter(0.5, 1, -1.0, 1.0)]
 # name → (column, squeezed); of a table the lengths may differ from item to item
 PARTS = [
     {"a": ("a", False), "b": ("b", True)},
     {"obs": ("a", False), "next": ("a", False), "reward": ("b", False), "code": ("c", True)},
 ]
+
+OPTIONS: dict[str, Sequence[Any]] = {  # of a table
+    "sampler": SELECTORS,
+    "remover": SELECTORS,
+    "rate_limiter": LIMITERS,
+    "max_size": range(2, 6),
+    "max_times_sampled": range(3),
+}
 
 
 class Program:
@@ -62,21 +71,16 @@ class Program:
         self.tables: dict[str, NaiveTable] = {}
         described = []
         for i, parts in enumerate((0, 1, 0)):
-            sampler, remover, limiter, size, times = choices[5 * i : 5 * i + 5]
-            limiter_made = LIMITERS[limiter % len(LIMITERS)]
-            kinds = [SELECTORS[sampler % len(SELECTORS)], SELECTORS[remover % len(SELECTORS)]]
-            name, size, times = f"{'uvw'[i]}{parts}", 2 + size % 4, times % 3
-            described.append(
-                Table(
-                    name,
-                    sampler=kinds[0],
-                    remover=kinds[1],
-                    max_size=size,
-                    rate_limiter=limiter_made,
-                    max_times_sampled=times,
-                )
+            options: dict[str, Any] = {
+                option: values[choice % len(values)]
+                for (option, values), choice in zip(OPTIONS.items(), choices[5 * i : 5 * i + 5], strict=True)
+            }
+            name = f"{'uvw'[i]}{parts}"
+            described.append(Table(name, **options))
+            sampler, remover, limiter, size, times = options.values()
+            self.tables[name] = NaiveTable(
+                kind_of(sampler), kind_of(remover), size, numbers_of(limiter), times
             )
-            self.tables[name] = NaiveTable(*map(kind_of, kinds), size, numbers_of(limiter_made), times)
         self.server = Server(described, COLUMNS, CAPACITY, seed=0)
         self.names = list(self.tables)
         self.sequence = [0, 0]
@@ -88,17 +92,8 @@ class Program:
         self.values_made = 0
 
     def run(self, program: list[tuple[int, int, int, int]]) -> None:
-        operations = [
-            self.write,
-            self.write,
-            self.write,
-            self.sample,
-            self.sample,
-            self.mutate,
-            self.again,
-            self.refused,
-            self.others,
-        ]
+        others = [self.mutate, self.again, self.refused, self.others]
+        operations = [*[self.write] * 3, *[self.sample] * 2, *others]
         for kind, *arguments in program:
             operations[kind % len(operations)](np.random.default_rng(arguments))
             self.compare()
@@ -154,10 +149,7 @@ class Program:
         items, plans = [], []
         for _ in range(int(rng.integers(3))):
             name = self.names[rng.integers(len(self.names))]
-            if any(plan[0] == name for plan in plans) and self.tables[name].remover[0] in (
-                "Uniform",
-                "Prioritized",
-            ):
+            if any(plan[0] == name for plan in plans) and self.tables[name].remover[0] in RANDOM:
                 continue  # whom it would evict first could not be told afterwards
             item = self.choose(rng, name, known)
             if item is not None:
@@ -178,9 +170,7 @@ class Program:
             chosen = [int(rng.choice(there)) for _ in range(length)]
             steps += chosen
             cells += [(column, step) for step in chosen]
-        count = 1 + int(
-            rng.integers(4) == 0 and self.tables[name].remover[0] not in ("Uniform", "Prioritized")
-        )
+        count = 1 + int(rng.integers(4) == 0 and self.tables[name].remover[0] not in RANDOM)
         priority = PRIORITIES[rng.integers(len(PRIORITIES))]
         plan = (priority, tuple(layout), cells, [known[cell] for cell in cells])
         given = None if priority is None else np.full(count, priority)
@@ -223,7 +213,7 @@ class Program:
 
     def left(self, table: NaiveTable, there: list[int], pending: int) -> set[int]:
         """Who is left after one eviction: with a remover that does not draw, the model knows."""
-        if table.remover[0] in ("Uniform", "Prioritized"):
+        if table.remover[0] in RANDOM:
             return set(there)
         if len(table.items) <= table.max_size:
             return {item.key for item in table.items}

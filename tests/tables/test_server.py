@@ -375,6 +375,15 @@ def test_an_item_is_copied_when_it_is_sampled_for_the_first_time() -> None:
     assert client.server._cells.free_count(1) == 47, "a copy shares the steps"
 
 
+@pytest.mark.parametrize("target", [{"signature": {"obs": "one"}}, {"sampler": Prioritized(1.0)}])
+def test_a_copy_whose_parts_or_priority_do_not_fit_is_dropped(target: dict[str, Any]) -> None:
+    hook = InsertOnSample("seen")
+    client = client_of(table(sampler=MinHeap(), hooks=[hook]), table("seen", **target))
+    client.insert({"rew": 1.0}, {"t": -1.0})
+    assert client.sample("t", 1).data["rew"].tolist() == [1.0]
+    assert (hook.copied, hook.dropped, client.info()["seen"].size) == (0, 1, 0)
+
+
 def test_batches_equal_single_samples() -> None:
     for sampler in (Uniform(), Prioritized(0.5), MinHeap(), Fifo()):
         one, many = (client_of(table(sampler=sampler)) for _ in range(2))

@@ -31,7 +31,8 @@ PATIENCE = 300.0  # seconds until a test gives up on a thread
 SERVERS: list[Server] = []
 
 
-def server_of(*tables: Table, patience: float = 60.0) -> Server:
+def server_of(*tables: Table, patience: float = float("inf")) -> Server:
+    """A server whose waiting calls look again only when they are woken."""
     columns = {"x": {"shape": (), "dtype": np.int64}}
     SERVERS.append(Server(tables, columns, 10_000, seed=0, patience=patience))
     return SERVERS[-1]
@@ -241,7 +242,7 @@ def test_another_limiter_lets_a_waiting_sample_out(start: Any) -> None:
 
 def test_closing_a_writer_ends_its_call_at_once_wherever_it_stands(start: Any) -> None:
     """Nobody may go; first one in the middle is closed, then the first, whose message is half in."""
-    server, calls = server_of(Table.queue("q", 1), patience=float("inf")), []
+    server, calls = server_of(Table.queue("q", 1)), []
     for writer in (1, 2, 3):
         calls.append(start(send, server, message(writer, 0, "q", [0, 1] if writer == 1 else [writer])))
         until(lambda: waiting(server, "q") == (len(calls), 0))

@@ -40,7 +40,7 @@ class NewItems(NamedTuple):
     table: str
     priorities: Floats | None  # float64[items]; None stands for the table's highest priority so far
     layout: Layout
-    steps: Steps  # int64[items, cells]; step number of each value, part after part, in any order
+    steps: Steps  # int64[items, cells]; step number of each value, part after part, in any order or repeated
 
 
 class ColumnSlice(NamedTuple):

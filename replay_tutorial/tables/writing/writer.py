@@ -17,7 +17,6 @@ import math
 import os
 from collections.abc import Mapping
 from itertools import groupby
-from types import TracebackType
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -219,9 +218,7 @@ class TrajectoryWriter(ExplainsReverbNames):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Close the writer; call `flush` first unless the block raised an exception."""
         try:
             if kind is None and os.getpid() == self._process:

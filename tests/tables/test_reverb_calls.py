@@ -96,16 +96,6 @@ def test_a_call_of_reverb_is_answered_with_the_call_here(name: str) -> None:
     assert client.info()["replay"].inserts == 1
 
 
-def test_a_loop_over_a_sample_updates_priorities_as_with_reverb() -> None:
-    client = client_of()
-    client.insert(NAMED, priorities={"replay": 1.0})
-    for item in client.sample("replay", 3):
-        assert item.data["obs"].shape == (4,)
-        assert (item.info.probability, item.info.priority, item.info.table_size) == (1.0, 1.0, 1)
-        client.mutate_priorities("replay", updates={item.info.key: 0.5}, deletes=[])
-    assert client.items("replay").info.priorities.tolist() == [0.5]
-
-
 def test_a_client_takes_an_address(key: bytes, tmp_path: Any) -> None:
     with serving(small_server(), tmp_path) as endpoint:
         client = reverb.Client(endpoint.address)

@@ -11,7 +11,6 @@ from served import Sent, send, table
 
 from replay_tutorial import PrioritizedReplayBuffer
 from replay_tutorial.tables import (
-    CapacityError,
     Client,
     Fifo,
     Hook,
@@ -104,18 +103,6 @@ def test_a_tuple_is_a_value_of_its_column() -> None:
     assert client.items("t").data["rew"].tolist() == [3.0, 6.0]
 
 
-def test_one_description_serves_many_tables() -> None:
-    """Reverb: one limiter given to two tables ends the process, one selector twice kills the table."""
-    same, limiter = Prioritized(0.5), Queue(3)
-    one, two = (
-        table(name, sampler=same, remover=same, max_size=3, rate_limiter=limiter) for name in ("a", "b")
-    )
-    for client in (client_of(one, two), client_of(one, two)):
-        client.insert(STEP, {"a": 1.0, "b": 2.0})
-        client.insert(STEP, {"a": 1.0})
-        assert [info.size for info in client.info().values()] == [2, 1]
-
-
 @pytest.mark.parametrize(
     "priority", [math.nan, math.inf, -math.inf, -1.0, 1e300, "high", None.__class__, [1.0], True]
 )
@@ -174,18 +161,6 @@ def test_bad_input_is_refused_and_changes_nothing(call: Any, error: type[Excepti
     with pytest.raises(error):
         call(client)
     assert repr(state(client.server)) == repr(before)
-
-
-def test_a_full_column_is_refused_and_changes_nothing() -> None:
-    client = client_of(table(max_size=9), capacity=4)
-    for _ in range(4):
-        client.insert(STEP, {"t": 1.0})
-    before = state(client.server)
-    with pytest.raises(CapacityError, match="'obs' is full: of its 4 cells, 0 are free"):
-        client.insert(STEP, {"t": 1.0})
-    assert repr(state(client.server)) == repr(before)
-    client.mutate_priorities("t", deletes=[0])
-    client.insert(STEP, {"t": 1.0})
 
 
 def test_no_priority_stands_for_the_highest_seen() -> None:

@@ -214,7 +214,12 @@ def test_a_refused_message_of_several_items_changes_nothing_and_stops_nobody(wro
         "table": ("other", 1.0, {"act": writer.history["act"][-1]}),
         "full": ("t", 1.0, {"act": writer.history["act"][0]}),
     }
-    message = {"priority": "not nan", "structure": "parts", "table": "no table 'other'", "full": "free"}
+    message = {
+        "priority": "not nan",
+        "structure": "parts",
+        "table": "no table 'other'",
+        "full": "'act' is full: of its 2 cells, 2 are",
+    }
     writer.create_item(*bad[wrong])
     with pytest.raises((ValueError, KeyError, CapacityError), match=message[wrong]) as refused:
         writer.create_item("t", 1.0, {"act": writer.history["act"][1]})

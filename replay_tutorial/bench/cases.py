@@ -374,7 +374,7 @@ FAULTS = {
 def on_episodes(kind: Kind, goals: bool, size: int, steps: int = 0) -> MakeWorkload:
     """Return a function that builds a workload: `sample`, or `steps` times `add` of one step and `sample`.
 
-    The buffer is filled with whole episodes, with or without goals, and its samples are checked.
+    The buffer is filled with whole episodes, with or without goals. Samples are checked if `steps` is 0.
     """
 
     def episode(peer: Peer, number: int) -> Values:

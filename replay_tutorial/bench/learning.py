@@ -7,6 +7,7 @@ used to select the policy. On CartPole, runs of Stable-Baselines3's DQN alternat
 
 import copy
 import csv
+import importlib
 import math
 import tempfile
 from collections.abc import Callable, Sequence
@@ -132,6 +133,7 @@ def measure(task: Task, changes: dict[str, Any], with_peer: bool) -> dict[str, S
         if find_spec("stable_baselines3") is None:
             print('skipped Stable-Baselines3: not installed; pip install "replay_tutorial[peers]"')
         else:
+            importlib.import_module("stable_baselines3")  # a broken installation fails before the first run
             agents.append(lambda seed: train_peer(seed, task.target))
     scores: dict[str, list[Score]] = {}
     for seed in range(task.seeds):

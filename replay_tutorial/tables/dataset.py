@@ -197,7 +197,7 @@ class Prefetcher:
 
     def _should_cancel(self) -> bool:
         """Return whether the learner needs no more items. The timeout runs only while the learner waits."""
-        # requests are removed before sampling
+        # The request that is being served is no longer in the queue.
         learner_waits = self._requests.qsize() >= self._dataset.in_flight
         ends_at = max(self._requested_at, self._empty_since) + self._timeout
         return self._closed or (learner_waits and time.monotonic() >= ends_at)

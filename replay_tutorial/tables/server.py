@@ -7,8 +7,8 @@ queues:
     insert  ─▶ insert queue  ─▶ item inserted    more samples are admitted
     sample  ─▶ sample queue  ─▶ item sampled     more inserts are admitted
 
-All changes run in a critical section, `with self._lock, defer_sigint(), self._queues`. It defers Ctrl-C until
-the change is complete, and then wakes the first call of each queue if the limiter now admits it.
+Tables are changed in critical sections, `with self._lock, defer_sigint(), self._queues`. They defer Ctrl-C
+until the change is complete, and then wake the first call of each queue if the limiter now admits it.
 """
 
 # pyright: reportPrivateUsage=false
@@ -175,8 +175,9 @@ class Server(ExplainsReverbNames):
     ) -> list[int]:
         """Store the values of a message, then insert its items in order, each as soon as its table admits it.
 
-        Items inserted before a TimeoutError or Ctrl-C stay in their tables. Passing the same message again
-        continues with the remaining items; passing a finished message returns its keys again.
+        The message is the next one of its writer, or its last one again. Items inserted before a TimeoutError
+        or Ctrl-C stay in their tables. Passing the same message again continues with the remaining items;
+        passing a finished message returns its keys again.
 
         `check` is called before the message is accepted. It raises an error if the message is invalid;
         otherwise it returns the message, or the writer's last message if this one repeats it.
@@ -207,7 +208,7 @@ class Server(ExplainsReverbNames):
             position = self._insert_items(writer, message)
         while position < len(message.accepted):
             table, *_ = message.accepted[position]
-            with self._lock, self._queues:  # if the call gives up its turn, this wakes the next one
+            with self._lock, self._queues:  # wakes the next call if `_wait` raises
                 self._wait("insert", table.config.name, deadline, writer, should_cancel)
                 with defer_sigint(), self._queues:
                     position = self._insert_items(writer, message, position)
@@ -278,7 +279,7 @@ class Server(ExplainsReverbNames):
 
         while remaining and not (samples and partial):
             try:
-                with self._lock, self._queues:  # if the call gives up its turn, this wakes the next one
+                with self._lock, self._queues:  # wakes the next call if `_wait` raises
                     self._wait("sample", table, deadline, None, should_cancel)
                     with defer_sigint(), self._queues:
                         state = self._table(table)

@@ -35,10 +35,10 @@ class HelperProcess:
     """A helper process and the connection to it; `description` is its first response."""
 
     def __init__(self, name: str, start: Mapping[str, object], *, reverb: bool) -> None:
-        """Start the process of a peer with Reverb's interpreter or this one, and wait for its full buffer.
+        """Start the process of a peer, and wait until its buffer or table is full.
 
-        `start` contains the options of the buffer or table. If the process can't be started, ImportError is
-        raised.
+        `start` contains the options of the buffer or table. The process uses Reverb's interpreter if `reverb`
+        is true, else this one. Raises ImportError if the process can't be started.
         """
         self.name = name
         other = python_of("reverb") if reverb else None

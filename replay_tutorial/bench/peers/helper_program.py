@@ -40,7 +40,11 @@ class Calls:
     def __init__(
         self, one: Callable[[], object], finish: Callable[[], object] = int, *, queued: bool = False
     ) -> None:
-        """Wrap the call `one`; `finish` waits for items in flight, and `queued`: batches are prefetched."""
+        """Wrap the call `one`.
+
+        `finish` waits for items in flight, and is part of the measured time. `queued` states whether batches
+        are prefetched.
+        """
         self.one, self.finish, self.queued = one, finish, queued
 
     def seconds(self, calls: int) -> float:
@@ -140,7 +144,7 @@ class Tables:
         return Calls(self.table.updater(size, PRIORITIES))
 
     def limited(self, writers: int, seconds: float) -> dict[str, float]:
-        """Run writer threads and one sampler thread under a rate limiter; see `tables.LIMITER_HEADS`."""
+        """Run writers and a sampler under a rate limiter; `bench.tables.LIMITER_HEADS` states the results."""
         table = self.module.make("uniform", MAX_SIZE, LIMIT, self.steps[0], "")
         stop = threading.Event()
         written = [0] * writers

@@ -251,7 +251,11 @@ class Reverb(Buffer):
     """
 
     def __init__(self, name: str, example: Values, kind: Kind) -> None:
-        """Start the helper; raises ImportError if it can't start, or doesn't have such rows or so many."""
+        """Start the helper.
+
+        Raises ImportError if the helper can't start or can't store rows like `example`, and above
+        `REVERB_MAX_ROWS` rows.
+        """
         if not can_add(example):
             raise ImportError("its helper process has only rows of float32 vectors")
         if kind.capacity > REVERB_MAX_ROWS:

@@ -98,7 +98,7 @@ class Peer:
 
 
 class Lineup:
-    """The peers `names`, with ours first and the ceiling last, and what they all note; see `Peer`."""
+    """The peers `names`, with ours first and the ceiling last, and their common `skipped` and `faults`."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.skipped: dict[str, str] = {}

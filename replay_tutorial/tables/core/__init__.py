@@ -1,1 +1,1 @@
-"""The parts of a table: cells, items, selectors, rate limiters, hooks, and its state."""
+"""The parts of a table: its cells, items, selectors, rate limiter, hooks, state and saved form."""

@@ -42,7 +42,7 @@ AllocatorTuple = Annotated[tuple[Any, ...], AllocatorState]
 
 @kernel
 def allocate_cells(cells: CellList, allocator_tuple: AllocatorTuple) -> int:
-    """Replace each ~column in `cells` with the number of a free cell of that column, and retain it.
+    """Allocate the cells requested by `cells`: replace each ~column with a free cell, whose count becomes 1.
 
     Returns -1 on success. Otherwise returns a column with too few free cells, and nothing has changed.
     """
@@ -141,7 +141,7 @@ class Cells:
             )
 
     def recount(self, references: CellList, high_water: Integers) -> None:
-        """Rebuild all counts and free lists from `references`, the list of all references."""
+        """Rebuild all counts and free lists from `references`, which lists the cell of each reference."""
         columns = len(self.fields)
         self.allocator.high_water[:] = high_water
         self.allocator.references[:] = 0

@@ -78,8 +78,9 @@ class WaitQueue:
         """Wait until the call is first in the queue and may proceed; return False if the deadline passes.
 
         The lock is released while waiting. After each wake-up, `check` raises an error if the call has become
-        pointless, and `should_cancel` returns True to raise CallerGone. `on_slow` is called once if the call
-        waits longer than `patience` seconds. `writer` is the writer on whose behalf the call waits.
+        pointless. `should_cancel` is also called every `POLL_INTERVAL` seconds; it returns True to raise
+        CallerGone. `on_slow` is called once if the call waits longer than `patience` seconds. `writer` is the
+        writer on whose behalf the call waits.
         """
         if time.monotonic() >= deadline:
             return False
@@ -108,7 +109,7 @@ class WaitQueue:
 
 
 class WaitQueues(dict[tuple[str, str], WaitQueue]):
-    """The queues of all tables; a context manager that finally wakes the first call of each."""
+    """The queues of all tables; a context manager that wakes the first call of each on exit."""
 
     def __enter__(self) -> None: ...
 

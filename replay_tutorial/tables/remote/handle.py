@@ -39,7 +39,7 @@ class ServerLost(ConnectionError):
 
 
 class RemoteWriter:
-    """A writer of a handle, with its last message; sending an equal message again keeps its number."""
+    """A writer of a handle, with its last message; sending the same message again keeps its number."""
 
     sequence = 0  # number of the last message; 0 before the first message and after closing
 
@@ -192,6 +192,7 @@ class RemoteServer:
         for new in message.items:  # the server could not decode others
             check_names((new.table, *(part.name for part in new.layout)))
         sequence = writer.sequence + (message is not writer.message)
+        timeout = None if timeout is None else float(timeout)  # the server could not decode other types
         values = (writer.number, sequence, message.slices, message.items, message.keep_from, timeout)
         frame = pack("insert", values)  # first: if this fails, the message does not use up a number
         writer.sequence, writer.message = sequence, message

@@ -120,7 +120,7 @@ class Pattern(NamedTuple):
         trajectory: The parts of the trajectory, keyed by name.
         when: Conditions that must all hold.
         priority: Priority of the items, or a function that computes it from an item's parts, such as
-            `td_error("errors")`.
+            `td_error("errors")`. None stands for the table's highest priority so far.
     """
 
     table: str

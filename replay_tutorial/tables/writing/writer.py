@@ -91,10 +91,10 @@ class TrajectoryWriter(ExplainsReverbNames):
         self._unfinished: Message | None = None  # contains everything pending
         self._closed = False
         self._writer: Any = None  # the server's state of this writer, created by the first message
-        self._restart()
+        self._start()
 
-    def _restart(self) -> None:
-        """Start with an empty history, and with a new writer on the server."""
+    def _start(self) -> None:
+        """Start, or start again, with an empty history and a new writer on the server."""
         if self._writer is not None:
             self._server._close_writer(self._writer)
         self._process, self._writer = os.getpid(), None
@@ -205,7 +205,7 @@ class TrajectoryWriter(ExplainsReverbNames):
         self.flush(timeout)
         self.episode_steps, self.step_is_open = 0, False
         if clear_buffers:
-            self._restart()
+            self._start()
 
     def close(self) -> None:
         """Close the writer and release its steps on the server; pending items are dropped."""
@@ -302,7 +302,7 @@ class TrajectoryWriter(ExplainsReverbNames):
                 error.add_note(f"None of the {len(self._pending)} items of the message was inserted.")
             self._finish(rejected=True)
             if isinstance(error, UnknownWriter):
-                self._restart()
+                self._start()
             raise
         self._finish(rejected=False)
         return keys

@@ -75,6 +75,7 @@ class _Cpprb(Library):
         stored = {"obs": {"shape": 3}, "act": {}, "next_obs": {"shape": 3}}
         options: Any = {"strategy": strategy, "prioritized": False}
         buffer = cpprb.HindsightReplayBuffer(capacity, stored, max(LENGTHS), reward, **options)
+        # A discount of 0 means a reached goal, whose reward is 0; other values are not checked.
         return _Goals(buffer, fields, lambda batch: batch["rew"])
 
     def restored(self, buffer: Buffer, folder: str) -> Buffer:

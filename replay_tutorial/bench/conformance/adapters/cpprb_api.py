@@ -10,9 +10,10 @@ from replay_tutorial.bench.conformance.world import Step
 
 
 class Rows(Buffer):
-    """A buffer with one row per step, and further arguments of its `sample`.
+    """A buffer with one row per step.
 
-    `discount` returns the factor of the next observation's value for each row of a batch.
+    `fields` returns the fields of a step, and `discount` the factor of the next observation's value for each
+    row of a batch. `parts` are further arguments of the buffer's `sample`.
     """
 
     def __init__(

@@ -288,6 +288,15 @@ def test_a_first_item_that_is_refused_leaves_its_writer_usable(there: SimpleName
             writer.create_item("queue", 1.0, {"act": act})
 
 
+@pytest.mark.parametrize("timeout", [True, np.float32(60), np.int64(60)])
+def test_a_first_item_may_have_a_timeout_of_any_number_type(there: SimpleNamespace, timeout: Any) -> None:
+    for server in (there.server, there.served):
+        with Client(server).writer(1) as writer:
+            writer.append({"act": 1})
+            writer.create_item("queue", 1.0, {"act": writer.history["act"][-1:]}, timeout=timeout)
+            writer.create_item("queue", 1.0, {"act": writer.history["act"][-1:]})
+
+
 def test_a_batch_s_priority_of_the_wrong_shape_is_the_same_error_as_here(there: SimpleNamespace) -> None:
     for server in (there.server, there.served):
         with pytest.raises(ValueError, match=r"must have the shape \(1,\), one per item, not \(\)"):

@@ -68,8 +68,12 @@ def main(argv: Sequence[str]) -> int:
     lines = table(HEADS, [cells for group in groups for cells in cells_of(group)], words=2)
     body = {"outcomes": [outcome for group in groups for outcome in group]}
     provenance = Provenance.of_command(["python", SCRIPT, *argv])
-    about = f"Medians of {arguments.runs} runs; the counts do not depend on the machine."
-    return write_results(arguments, "cliffwalk", provenance, body, lines, about)
+    return write_results(arguments, "cliffwalk", provenance, body, lines, how_measured(arguments.runs))
+
+
+def how_measured(runs: int) -> str:
+    """Return the caption of the table."""
+    return f"Medians of {runs} runs; the counts do not depend on the machine."
 
 
 if __name__ == "__main__":

@@ -64,10 +64,9 @@ def main(argv: Sequence[str]) -> int:
         "evaluations": dict(zip(("steps", "means"), curve, strict=True)),
         "final": final,
     }
-    trained = f"{len(commands)} part{'s' * (len(commands) > 1)}, the first with `{commands[0]}`"
     about = (
-        f"One run, trained in {trained}. A step repeats an action for four frames. The greedy episodes were "
-        "not used to select the policy."
+        f"One run, trained in {parts_of(len(commands))}, the first with `{commands[0]}`. A step repeats an "
+        "action for four frames. The greedy episodes were not used to select the policy."
     )
     options = [option for option in argv if option != str(run)]
     provenance = Provenance.of_command(
@@ -75,6 +74,11 @@ def main(argv: Sequence[str]) -> int:
     )
     lines = table(("", settings["config"]["environment"]), cells, words=1)
     return write_results(arguments, "pong", provenance, body, lines, about)
+
+
+def parts_of(count: int) -> str:
+    """Return "1 part" or "2 parts"."""
+    return f"{count} part" + "s" * (count > 1)
 
 
 def draw(run: Path, output: Path) -> Path:

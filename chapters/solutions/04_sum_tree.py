@@ -2,10 +2,49 @@
 
 import math
 
-from replay_tutorial.steps.prioritized import PlainSumTree
+import numpy as np
 
-# The tree, with `set` and then with `find`: the class that the chapter shows.
-MyTree = MySumTree = PlainSumTree
+
+class MyTree:
+    """`set`: the leaf, then each node above it from its two children."""
+
+    def __init__(self, capacity):
+        self.leaf_count = 1
+        while self.leaf_count < capacity:
+            self.leaf_count *= 2
+        self.nodes = [0.0] * (2 * self.leaf_count)
+
+    @property
+    def total(self):
+        return self.nodes[1]
+
+    def set(self, slots, masses):
+        for slot, mass in zip(slots, masses, strict=True):
+            node = self.leaf_count + slot
+            self.nodes[node] = mass
+            while node > 1:
+                node //= 2
+                self.nodes[node] = self.nodes[2 * node] + self.nodes[2 * node + 1]
+
+
+class MySumTree(MyTree):
+    """`find_one`: left only if the query is less than the left sum; never a leaf of mass 0."""
+
+    def find(self, queries):
+        leaves = [self.find_one(query) for query in queries]
+        return np.array(leaves) - self.leaf_count, np.array([self.nodes[leaf] for leaf in leaves])
+
+    def find_one(self, query):
+        node = 1
+        while node < self.leaf_count:
+            node *= 2
+            if query >= self.nodes[node]:
+                query -= self.nodes[node]
+                node += 1
+        while self.nodes[node] == 0 and node > self.leaf_count:
+            node -= 1
+        return node
+
 
 # 1. 10 ≥ 9: right, with 10 - 9 = 1. 1 < 2.5: left. 1 ≥ 0.5: right, to node 13, which is slot 5.
 my_path = [1, 3, 6, 13]

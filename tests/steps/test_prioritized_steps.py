@@ -72,6 +72,17 @@ class FirstStays(PlainSumTree):
         super().set(slots[::-1], masses[::-1])
 
 
+class LessOrEqual(PlainSumTree):
+    def find_one(self, query):
+        node = 1
+        while node < self.leaf_count:
+            node *= 2
+            if not query <= self.nodes[node]:
+                query -= self.nodes[node]
+                node += 1
+        return node
+
+
 class PastTheEnd(PlainSumTree):
     """Without the last loop: a query of the total runs off to the last leaf."""
 
@@ -79,18 +90,10 @@ class PastTheEnd(PlainSumTree):
         node = 1
         while node < self.leaf_count:
             node *= 2
-            if self.goes_right(query, self.nodes[node]):
+            if query >= self.nodes[node]:
                 query -= self.nodes[node]
                 node += 1
         return node
-
-    def goes_right(self, query, left):
-        return query >= left
-
-
-class LessOrEqual(PastTheEnd):
-    def goes_right(self, query, left):
-        return query > left
 
 
 class AnyCapacity(PlainSumTree):

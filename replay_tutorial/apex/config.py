@@ -188,5 +188,5 @@ POSITIVE = (
 
 
 def preset(environment: str) -> Config:
-    """Return the settings for a gymnasium environment: its preset if there is one, else the defaults."""
+    """Return the settings for the gymnasium environment with this ID: its preset, or else the defaults."""
     return replace(Config(environment=environment), **overrides_for(environment))

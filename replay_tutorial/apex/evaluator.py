@@ -24,11 +24,17 @@ from replay_tutorial.apex.seeds import RunSeeds
 
 
 class Candidate(NamedTuple):
-    """A snapshot of a policy with its evaluation."""
+    """A snapshot of a policy with its evaluation.
 
-    parameters: NDArray[np.float32]  # float32[parameter_count]
-    step: int  # environment steps when the parameters were pulled
-    confirmation: Evaluation  # the second round of episodes, or the first if there is no second
+    Attributes:
+        parameters: float32[parameter_count].
+        step: Environment steps when the parameters were pulled.
+        confirmation: The second round of episodes, or the first if there is no second.
+    """
+
+    parameters: NDArray[np.float32]
+    step: int
+    confirmation: Evaluation
 
     def solves(self, target: float | None) -> bool:
         """Return whether the lower bound of the mean return reaches the target, if there is one."""

@@ -7,18 +7,25 @@ from replay_tutorial.apex.config import Config
 
 
 class RunSeeds:
-    """The seed of each part of a run."""
+    """The seed of each part of a run.
+
+    Attributes:
+        network: Seed of torch's global generator, for the initial parameters.
+        replay: Seed of the sampler.
+        evaluation: Seeds of the episodes of each evaluation.
+        confirmation: Seeds of the episodes that confirm the best policies.
+        final: Seeds of the final evaluation, which are not used to select the policy.
+    """
 
     def __init__(self, config: Config) -> None:
         self._entropy = config.seed
-        # `replay` is the seed of the sampler.
         network, self.replay, episodes = np.random.SeedSequence(config.seed).spawn(3)
-        self.network = int(network.generate_state(1)[0])  # of torch's global generator
+        self.network = int(network.generate_state(1)[0])
         first, second = config.evaluation_episodes, config.confirmation_episodes
         seeds = draw_seeds(episodes, first + second + config.final_episodes)
-        self.evaluation = seeds[:first]  # of the episodes of each evaluation
-        self.confirmation = seeds[first : first + second]  # of the episodes that confirm the best policies
-        self.final = seeds[first + second :]  # of the final evaluation, not used to select the policy
+        self.evaluation = seeds[:first]
+        self.confirmation = seeds[first : first + second]
+        self.final = seeds[first + second :]
 
     def actor(self, number: int, first_update: int, restart_count: int) -> np.random.SeedSequence:
         """Return the seed of an actor.

@@ -240,9 +240,11 @@ def main(argv: Sequence[str]) -> int:
         measured += here
         skipped[grid.capacity] = lineup.skipped
         sections.append(section_of(here, lineup.skipped, output))
-        if output is not None:
-            draw(here, output / f"article-{grid.capacity}.svg")
     provenance = Provenance.of("article", argv, packages)
     provenance.versions.update(elsewhere)
     body = {"rounds": rounds, "skipped": skipped, "points": measured}
-    return write_results(options, "article", provenance, body, sections, about_of(measured, rounds))
+    status = write_results(options, "article", provenance, body, sections, about_of(measured, rounds))
+    if output is not None:
+        for capacity in skipped:
+            draw([each for each in measured if each.capacity == capacity], output / f"article-{capacity}.svg")
+    return status

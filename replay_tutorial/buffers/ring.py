@@ -41,7 +41,7 @@ class Ring:
     def __init__(self, capacity: int, dtype: np.dtype[np.void], next_index: int = 0, stored: int = 0) -> None:
         """Reserve memory for the rows; pages are allocated when they are first written.
 
-        The caller must write `stored` rows to `segments()`, the last of which is that before `next_index`.
+        The caller must write `stored` rows to `segments()`; the last one has the index `next_index - 1`.
         """
         self.capacity = capacity
         self.next_index = next_index

@@ -14,6 +14,7 @@ from replay_tutorial.bench.peers import lineup
 from replay_tutorial.measuring import markdown, output, timing
 from replay_tutorial.measuring.timing import Spread
 
+CASES = {"rows": 17, "inputs": 8, "pictures": 19, "sequences": 2, "hindsight": 3, "schemes": 7, "kernels": 3}
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 
 
@@ -67,7 +68,9 @@ def test_bare_kernels_find_leaves_all_over_the_tree_each_time():
 def test_every_case_runs_on_ours_and_on_the_ceiling(name):
     small = {"pictures": 264}.get(name, cases.LEARNER_BATCH)  # the least capacity of the command
     peers = [lineup.Peer("ours", {}), lineup.Peer("ceiling", {})]
-    for prepare in buffers.SETS[name].cases(small).values():
+    prepared = buffers.SETS[name].cases(small)
+    assert len(prepared) == CASES[name]  # an operation that has the name of another one replaces it
+    for prepare in prepared.values():
         for peer in peers:
             prepare(peer)()
 

@@ -7,11 +7,14 @@ import zipfile
 
 import numpy as np
 import pytest
+import shared_rows
 from forger import forgeries, packed, trial
 from histories import configured, example_transitions
 from shared_rows import row_fields, rows_of
 
 from replay_tutorial import MPPrioritizedReplayBuffer, MPReplayBuffer
+
+impatience = shared_rows.impatience
 
 
 def use(buffer, rows_from):

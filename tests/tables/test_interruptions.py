@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -123,6 +124,53 @@ class Life:
         self.writer.close()
         assert self.server._cells.free_count(0) == 12
         assert not self.server._cells.allocator.references.any()
+
+
+def insert_after_waiting(stop_at: int = -1) -> int:
+    """Insert an item that waits until a thread empties the queue; press Ctrl-C before the line `stop_at`."""
+    server = Server([Table.queue("q", 1)], COLUMNS, capacity=3)
+    writer = TrajectoryWriter(server, 1)
+    ended = threading.Event()
+
+    def empty_the_queue() -> None:
+        while not (waits := bool(server._queues["insert", "q"]._waiters)) and not ended.is_set():
+            time.sleep(0.0005)
+        if waits:
+            server.sample("q", 1)
+
+    def insert(obs: int) -> None:
+        writer.append({"obs": obs})
+        writer.create_item("q", 1.0, {"obs": writer.history["obs"][-1:]})
+
+    insert(0)
+    thread = threading.Thread(target=empty_the_queue)
+    thread.start()
+    try:
+        return lines_of(partial(insert, 1), stop_at)
+    finally:
+        ended.set()
+        thread.join()
+        info, items = server.info()["q"], server.items("q")
+        assert info.size == info.inserts - info.deletes == len(items.info.keys)
+        assert [item.data["obs"].tolist() for item in items] in ([[0]], [], [[1]])
+        server.reset("q")
+        writer.close()
+        assert server._cells.free_count(0) == 3
+        assert not server._cells.allocator.references.any()
+
+
+def test_ctrl_c_at_any_line_of_an_insert_that_waits_leaves_whole_tables() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        insert_after_waiting()  # compiles
+        count = insert_after_waiting()
+        assert count > 50
+        for line in range(1, count + 1):
+            with contextlib.suppress(KeyboardInterrupt):
+                insert_after_waiting(line)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize("does", ["create_item", "end_episode", "sample", "mutate", "reset", "close", "load"])

@@ -593,7 +593,7 @@ def test_a_timeout_is_over_when_it_is_in_this_process(there: SimpleNamespace) ->
         begin = time.monotonic()
         with pytest.raises(TimeoutError, match="waits for more inserts"):
             server.sample("queue", 1, timeout=timeout)
-        assert timeout <= time.monotonic() - begin < 60.0
+        assert timeout <= time.monotonic() - begin < 10.0
     with pytest.raises(ValueError, match="at least 0"):
         server.sample("queue", 1, timeout=-1)
     send(server, message(1, 0, "queue", 4))

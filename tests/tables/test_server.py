@@ -205,7 +205,9 @@ def test_hooks_hear_of_everything_in_order() -> None:
     heard: list[tuple[Any, ...]] = []
 
     def listen(event: str, tables: Any, table: str, *keys: int) -> None:
-        heard.append((event, *[(key, tables[table].item(key).priority) for key in keys]))
+        assert table == "t"
+        sampled = [tables[table].times_sampled(key) for key in keys if event == "on_sample"]
+        heard.append((event, *[(key, tables[table].item(key).priority) for key in keys], *sampled))
 
     hook = Hook()
     for event in EVENTS:
@@ -220,8 +222,8 @@ def test_hooks_hear_of_everything_in_order() -> None:
         ("on_insert", (b, 2.0)),
         ("on_delete", (a, 1.0)),
         ("on_update", (b, 6.0)),
-        ("on_sample", (b, 6.0)),
-        ("on_sample", (b, 6.0)),
+        ("on_sample", (b, 6.0), 1),
+        ("on_sample", (b, 6.0), 2),
         ("on_delete", (b, 6.0)),
         ("on_reset",),
     ]
@@ -357,6 +359,18 @@ def test_a_copy_whose_parts_or_priority_do_not_fit_is_dropped(target: dict[str, 
     client.insert({"rew": 1.0}, {"t": -1.0})
     assert client.sample("t", 1).data["rew"].tolist() == [1.0]
     assert (hook.copied, hook.dropped, client.info()["seen"].size) == (0, 1, 0)
+
+
+@pytest.mark.parametrize("priority", [2, np.float32(2), np.int64(2), 2.0])
+def test_a_hook_may_insert_a_copy_with_a_priority_of_any_number_type(priority: Any) -> None:
+    class CopyOnSample(Hook):
+        def on_sample(self, tables: Any, table: str, key: int) -> None:
+            tables["seen"].try_insert(tables[table].item(key)._replace(priority=priority))
+
+    client = client_of(table(hooks=[CopyOnSample()]), table("seen"))
+    client.insert({"rew": 1.0}, {"t": 1.0})
+    client.sample("t", 1)
+    assert client.items("seen").info.priorities.tolist() == [2.0]
 
 
 def test_batches_equal_single_samples() -> None:

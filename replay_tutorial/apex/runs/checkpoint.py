@@ -46,18 +46,31 @@ class DamagedCheckpoint(DamagedFile):
 
 
 class Checkpoint(NamedTuple):
-    """A checkpoint that has been read, without the replay's rows."""
+    """A checkpoint that has been read, without the replay's rows.
 
-    path: Path  # its folder
+    Attributes:
+        path: Folder of the checkpoint.
+        has_replay: Whether it contains the replay.
+        step: Rows inserted so far.
+        samples: Rows sampled so far.
+        update: Updates made so far.
+        serial: With `actors=0`, the state of actor, evaluator and recorder; else None.
+        agent: State of the agent.
+        published: The parameters published last.
+        random: State of torch's global generator.
+        damaged: Messages about newer checkpoints that can't be read.
+    """
+
+    path: Path
     has_replay: bool
-    step: int  # rows inserted so far
-    samples: int  # rows sampled so far
-    update: int  # updates made so far
-    serial: dict[str, Any] | None  # with `actors=0`, the state of actor, evaluator and recorder
-    agent: dict[str, Any]  # state of the agent
-    published: Published  # the parameters published last
-    random: torch.Tensor  # state of torch's global generator
-    damaged: tuple[str, ...] = ()  # messages about newer checkpoints that can't be read
+    step: int
+    samples: int
+    update: int
+    serial: dict[str, Any] | None
+    agent: dict[str, Any]
+    published: Published
+    random: torch.Tensor
+    damaged: tuple[str, ...] = ()
 
 
 def save_checkpoint(
@@ -226,7 +239,7 @@ def newest_checkpoint(folder: Path) -> Checkpoint:
 
 
 def restore_learner(checkpoint: Checkpoint, agent: Agent, replay: Replay) -> Published:
-    """Load a checkpoint into the agent and the replay, and return the parameters published last.
+    """Load a checkpoint into the agent and, if it has rows, the replay; return the last published parameters.
 
     Raises:
         DamagedCheckpoint: If a part doesn't match this run, or a checksum is wrong.

@@ -42,8 +42,8 @@ class EventFile:
 
     def add(self, step: int, values: Mapping[str, float | None]) -> None:
         """Write a step's values, keyed by name; None values are omitted."""
-        told = {name: value for name, value in values.items() if value is not None}
-        scalars = [summary_pb2.Summary.Value(tag=name, simple_value=value) for name, value in told.items()]
+        known = {name: value for name, value in values.items() if value is not None}
+        scalars = [summary_pb2.Summary.Value(tag=name, simple_value=value) for name, value in known.items()]
         self._write(step=step, summary=summary_pb2.Summary(value=scalars))
 
     def set_chart(self, title: str, names: Sequence[str]) -> None:

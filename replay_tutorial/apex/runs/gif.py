@@ -35,9 +35,10 @@ def play(
     max_steps: int = 1_000,
     width: int | None = None,
 ) -> PlayedEpisode:
-    """Play a greedy episode of at most `max_steps` and write it as a GIF.
+    """Play a greedy episode of at most `max_steps`, write it as a GIF, and return its return and length.
 
-    With `width`, the frames of the environment are scaled to this number of pixels.
+    `environment` is an ID, and `output` must end in .gif. With `width`, the frames of the environment are
+    scaled to this number of pixels.
 
     Raises:
         OSError: If the file can't be written.

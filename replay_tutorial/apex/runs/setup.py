@@ -33,18 +33,29 @@ class NothingToDo(ValueError):
 
 @dataclass(frozen=True)
 class RunSetup:
-    """Everything that an engine needs to start a run."""
+    """Everything that an engine needs to start a run.
+
+    Attributes:
+        folder: The run's folder.
+        context: Context of the run.
+        initial_counters: The counters at the start: zeros, or those of the checkpoint.
+        seeds: The seed of each part.
+        policy: The policy for the final evaluation.
+        solved_at: The target for the mean return, if there is one.
+        checkpoint: The checkpoint to resume from, if any.
+        best: The best policy before the run was resumed, if any.
+        evaluated_update: The last update whose parameters were evaluated before the run was resumed.
+    """
 
     folder: RunFolder
     context: Context
-    initial_counters: InitialCounters  # zeros, or those of the checkpoint
+    initial_counters: InitialCounters
     seeds: RunSeeds
-    policy: Policy  # for the final evaluation
-    solved_at: float | None  # the target for the mean return, if there is one
-    # Of a run that is resumed:
+    policy: Policy
+    solved_at: float | None
     checkpoint: Checkpoint | None = None
-    best: Candidate | None = None  # the best policy so far
-    evaluated_update: int = 0  # the last update whose parameters were evaluated
+    best: Candidate | None = None
+    evaluated_update: int = 0
 
 
 def new_setup(config: Config, make_context: MakeContext) -> RunSetup:

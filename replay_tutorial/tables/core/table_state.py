@@ -237,7 +237,7 @@ class TableState(HookedTable):
         parts = self.parts or inferred_parts(item.layout)
         try:
             lengths = self.check_layout(item.layout, parts)
-            self.check_priorities(np.array([item.priority]))
+            self.check_priorities(np.array([item.priority], np.float64))
         except ValueError:
             return None
         if not self.parts:

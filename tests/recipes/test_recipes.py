@@ -71,7 +71,8 @@ def test_program_runs_as_it_stands(name: str) -> None:
     skip_without(name)
     finished = subprocess.run(
         [sys.executable, HERE / f"{name}.py"],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        # Minari recommends to name an author.
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore::UserWarning:minari.utils"},
         check=False,
         capture_output=True,
         text=True,

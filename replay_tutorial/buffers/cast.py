@@ -64,7 +64,10 @@ def check_finite(name: str, value: Any) -> None:
 
 
 def cast(name: str, array: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Convert an array to a field's dtype; raise if it can't represent a value. No copy if it is the same."""
+    """Convert an array to a field's dtype; an array that already has this dtype is not copied.
+
+    Raise TypeError if the array is not numeric, or ValueError if a value can't be represented in the dtype.
+    """
     given = array.dtype
     if given == dtype:
         return array  # callers compare with `is`; the dtype of an unpickled array is equal, but not identical

@@ -144,7 +144,10 @@ class Fields:
     """
 
     def __init__(self, env_dict: EnvDict, default_dtype: npt.DTypeLike = np.float32) -> None:
-        """Create the fields that an `env_dict` declares; the dict is not referenced afterwards."""
+        """Create the fields that an `env_dict` declares; the dict is not referenced afterwards.
+
+        It maps each name to a dict with `shape` (an int or a tuple, default 1) and `dtype`.
+        """
         if not isinstance(env_dict, Mapping):
             raise TypeError(
                 f'env_dict must be a dict such as {{"obs": {{"shape": 4}}, "act": {{}}}}, not {env_dict!r}.'

@@ -56,7 +56,10 @@ class FrameLog:
         return self.memory, self._ends, self._searched, *self._index
 
     def number(self, observations: Sequence[npt.NDArray[Any]], kept: RowsKept) -> Integers:
-        """Store the frames of observations, one array (n, *shape) per field: int64[n, frames per row]."""
+        """Store the frames of observations, one array (n, *shape) per field.
+
+        Return the number of each frame, int64[n, frames per row].
+        """
         stacks = [self.layout.split(each) for each in observations]
         ids, done = np.empty((len(stacks[0]), self.layout.frames_per_row), np.int64), 0
         while (done := number_in_log(self._plain(), stacks[0], stacks[-1], done, ids)) < ids.size:

@@ -154,7 +154,7 @@ def copy_in_threads(copy: Callable[[slice], None], count: int, threads: int) -> 
 
 
 def check_out(out: Out, batch_size: int, expected: Mapping[str, ArraySpec]) -> Out:
-    """Return `out`; raise unless its arrays have the names, shapes and dtypes of a sample."""
+    """Check that the arrays in `out` are writable and have the names, shapes and dtypes of a sample."""
     if not isinstance(out, Mapping):
         raise TypeError(f"out must be a dict of arrays, not {out!r:.60}.")
     for name, array in out.items():

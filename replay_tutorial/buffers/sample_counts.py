@@ -36,7 +36,10 @@ class SampleCounts:
     """
 
     def __init__(self, counted: Integers, counts: Integers) -> None:
-        """Use arrays, int64[capacity]: index + 1 of the row to which each count belongs, or 0; the counts."""
+        """Use existing arrays, int64[capacity], which may be in shared memory.
+
+        `counts` is the number of times each row was sampled, and `counted` the index + 1 of that row, or 0.
+        """
         self._counted, self._counts = counted, counts
 
     @classmethod

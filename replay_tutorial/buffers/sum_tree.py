@@ -225,7 +225,7 @@ class SumTree:
     """
 
     def __init__(self, capacity: int) -> None:
-        """Build a tree of zero masses; raise ValueError if the capacity is below 1."""
+        """Build a tree of `capacity` zero masses; raise ValueError if `capacity` is below 1."""
         if capacity < 1:
             raise ValueError(f"capacity must be at least 1, not {capacity}.")
         # All leaves are on one level and so in the order of their slots. Leaves beyond the capacity cost no

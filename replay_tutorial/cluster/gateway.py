@@ -1,9 +1,9 @@
 """The gateway: inserts rows from other hosts into the shared memory of the learner's host.
 
-Each reply tells the actor whether its rows were inserted, when to send the next ones, whether the run is
-over, and newer parameters if there are any. A gateway never blocks: if the limiter doesn't admit rows, the
-actor waits on its own host. The replay is a lock-free ring, so a gateway can be killed at any instruction; a
-new one opens the same memory.
+Each reply states whether the actor's rows were inserted, when to send the next ones, and whether the run is
+over. It contains newer parameters if there are any. A gateway never blocks: if the limiter doesn't admit
+rows, the actor waits on its own host. The replay is a lock-free ring, so a gateway can be killed at any
+instruction; a new one opens the same memory.
 
 The transport is in `workers` and `remote_gateway`; a gateway itself is a plain object.
 """

@@ -75,7 +75,7 @@ def run_serial(setup: RunSetup, recorder: Recorder, stop: StopRequest) -> End:
 
 
 def finish_turn(learner: Learner, evaluator: Evaluator) -> None:
-    """Make all updates and evaluations that are due; if an evaluation is stopped, the next call goes on."""
+    """Make all updates and evaluations that are due; the next call repeats an evaluation that was stopped."""
     context, config = learner.context, learner.context.config
     evaluator.evaluate_if_due()
     while context.counters.is_update_due(config.batch_size):

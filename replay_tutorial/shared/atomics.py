@@ -27,7 +27,7 @@ def pointer(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
 
 
 def read_modify_write(operation: str) -> Any:
-    """Return what generates the code of an operation of LLVM's `atomicrmw` (acquire-release)."""
+    """Return a function that generates the code of an operation of LLVM's `atomicrmw` (acquire-release)."""
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         address = pointer(context, builder, signature, arguments)
@@ -37,7 +37,7 @@ def read_modify_write(operation: str) -> Any:
 
 
 def fence(order: str) -> Any:
-    """Return what generates the code of a fence."""
+    """Return a function that generates the code of a fence."""
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         builder.fence(order)

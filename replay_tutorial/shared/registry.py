@@ -58,7 +58,10 @@ class ProcessRegistration:
         weakref.finalize(self, clear_word, words, place, pid_and_forks()).atexit = False
 
     def become_sampler(self, counters: Integers) -> int:
-        """Make this process the sampler; return the number of the claim, or raise if another one is alive."""
+        """Make this process the sampler of a ring; return the number of the claim.
+
+        Raise RuntimeError if another living process is the sampler.
+        """
         me, sampler = own_identity(), int(counters[SAMPLER_PROCESS])
         is_free = sampler in (0, me) or not is_alive(sampler)
         if is_free and not self._has_sampled:
@@ -123,7 +126,10 @@ class WriterRegistry:
         self._registration = NOT_REGISTERED
 
     def writer_number(self) -> int:
-        """Return this process's number; register the process on the first call, and again after a fork."""
+        """Return this process's number; register the process on the first call, and again after a fork.
+
+        Raise RuntimeError if there are too many living writers.
+        """
         registration = self._registration
         if not registration.is_mine:
             registration = registration_at(self._block)

@@ -80,7 +80,10 @@ class SamplerLease:
         self.registration = NOT_REGISTERED
 
     def hold(self, work: Callable[P, R], *arguments: P.args, **named: P.kwargs) -> R:
-        """Call `work` as the sampler, while other threads of this process wait; raise if there is another."""
+        """Call `work` as the sampler, while other threads of this process wait.
+
+        Raise RuntimeError if another living process is the sampler.
+        """
         if not self.registration.is_mine:  # on the first call, and again in a forked child
             self.registration, self.number = registration_at(self._block), -1
         # A `with` statement could leave the lock held: an interrupt can come between `__enter__` and the

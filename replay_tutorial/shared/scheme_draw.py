@@ -37,7 +37,11 @@ class SchemeDraw:
         synced_tree: Callable[[], SumTree] | None = None,
         alpha: float = 1.0,
     ) -> None:
-        """Draw a batch; with priorities, `synced_tree` returns the masses of the rows stored now."""
+        """Draw a batch; with priorities, `synced_tree` returns the masses of the rows stored now.
+
+        Raise RuntimeError if rows are overwritten faster than they can be read, or ValueError if the ring is
+        empty or the scheme can't draw from it.
+        """
         self._ring, self._scheme, self._rng = ring, scheme, rng
         self._synced_tree, self._alpha = synced_tree, alpha
         ring.check_not_empty(batch_size)

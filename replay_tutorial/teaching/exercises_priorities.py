@@ -161,4 +161,4 @@ def check_mended_memory(kind: Callable[..., Any]) -> None:
                     f"alpha {alpha}, eps {eps}: after {how} with priority {priorities[slot]:g}, slot {slot} "
                     f"has the probability {given[slot]:.3f}, not {expected[slot]:.3f}"
                 )
-    print("right: add and update give the same mass for the same priority")
+    print("right: add and update compute the same mass for the same priority")

@@ -56,7 +56,7 @@ def add_forever(buffer: Any, orders: Connection) -> None:
 
 
 def survive(buffer: Any, orders: Connection, sampled: Connection) -> None:
-    """Sample until a "stop" command, wait for "go on", then add and sample, and send both durations."""
+    """Sample until a "stop" command, wait for "continue", then add and sample, and send both durations."""
 
     def add() -> None:
         start = time.perf_counter()
@@ -104,7 +104,7 @@ def kill_a_writer(kind: Callable[..., Any], patience: float = PATIENCE) -> After
         time.sleep(ALONE)
         victim.kill()
         victim.join()
-        orders.send("go on")
+        orders.send("continue")
         end = time.monotonic() + patience
         added = answer(orders, end - time.monotonic())
         return Aftermath(added, answer(sampled, end - time.monotonic()), patience)

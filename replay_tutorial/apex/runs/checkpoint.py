@@ -161,7 +161,8 @@ def remove_old(folder: Path) -> None:
 def load_checkpoint(path: Path, rows: bool = True) -> Checkpoint:
     """Read a checkpoint, without the rows of the replay.
 
-    Without `rows`, their checksum isn't verified: the learner skips it, because the parent has just done it.
+    If `rows` is false, the checksum of the rows isn't verified; the learner relies on the parent, which has
+    just verified it.
 
     Raises:
         DamagedCheckpoint: If a file is missing or can't be read.

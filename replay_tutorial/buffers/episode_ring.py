@@ -26,7 +26,6 @@ import numpy.typing as npt
 from replay_tutorial.buffers.fields import Fields, Rows, as_bytes
 from replay_tutorial.buffers.jit import Bytes, Flags, Floats, Integers, int64, jitable, kernel, types
 from replay_tutorial.buffers.n_step import Spans
-from replay_tutorial.buffers.n_step_windows import any_true
 from replay_tutorial.buffers.rows import bytes_differ, copy_row
 from replay_tutorial.buffers.sum_tree import SumTree, first_leaf, recompute_above
 
@@ -437,4 +436,4 @@ class StagedSteps:
             self.ends[0] = any(map(np.ndarray.item, self._flags))
         else:
             self.environments[...], self.masses[...] = environments, masses
-            self.ends[...] = any_true(self.rows[0], self._arguments[4])
+            np.logical_or.reduce(self._flags, out=self.ends)

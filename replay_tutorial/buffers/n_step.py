@@ -25,7 +25,8 @@ FloatRows = Annotated[npt.NDArray[np.float64], types.float64[:, ::1]]  # [steps 
 Spans = Annotated[npt.NDArray[np.int64], types.int64[:, ::1]]  # [k, 2], byte offsets in a record: start, stop
 
 
-END_FIELDS = ("terminated", "truncated", "done")  # if one of these is true, the step is the episode's last
+# If one of these is true, the step is the episode's last. The first that is declared says that it terminates.
+END_FIELDS = ("terminated", "done", "truncated")
 
 
 class NStepSettings(NamedTuple):

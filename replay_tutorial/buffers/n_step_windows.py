@@ -6,6 +6,7 @@ kernels are in `n_step`.
 """
 
 import copy
+import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
@@ -68,7 +69,6 @@ class Windows:
         self.environments = environments
         self._ends = [name for name in END_FIELDS if name in fields.fields]
         self._argument_fields = argument_fields or fields
-        self._terminates = [name for name in ("terminated", "done") if name in fields.fields][:1]
         rewards = [fields.fields[name] for name in self.settings.rewards]
         shape = (1,) if not rewards or rewards[0].shape else ()
         self._discount = np.dtype((rewards[0].dtype if rewards else np.float32, shape))
@@ -187,7 +187,8 @@ class Windows:
         windows are unchanged until the assignment is made.
         """
         size, gamma = self.settings.size, self.settings.gamma
-        ends, terminates = any_true(rows, self._ends), any_true(rows, self._terminates)
+        terminates, *others = (rows[name].reshape(len(rows)).astype(np.bool_) for name in self._ends)
+        ends = functools.reduce(np.logical_or, others, terminates)
         pending = self._pending[0]
         count, most = count_completed(pending[3], environments, ends, size)
         if most * self.environments > len(pending[0]):
@@ -453,11 +454,3 @@ def byte_spans(fields: Fields, names: Iterable[str]) -> Spans:
     places: Any = fields.dtype.fields  # name → dtype and offset
     spans = [(places[name][1], places[name][1] + places[name][0].itemsize) for name in names]
     return np.array(spans, np.int64).reshape(len(spans), 2)
-
-
-def any_true(steps: Rows, names: Sequence[str]) -> npt.NDArray[np.bool_]:
-    """Return whether any of the fields `names` is true, for each step: bool[n]."""
-    flags = np.zeros(len(steps), np.bool_)
-    for name in names:
-        flags |= steps[name].reshape(len(steps)) != 0
-    return flags

@@ -112,13 +112,16 @@ def random_below(limit: int, count: int, rng: np.random.Generator) -> Integers:
     This takes a third of the time of `rng.integers`. The relative bias is at most limit / 2^53. Every
     result is below the limit, because the limit times the largest double below 1 is.
     """
-    return (rng.random(count) * limit).astype(np.int64)
+    uniforms = rng.random(count)
+    uniforms *= limit
+    return uniforms.astype(np.int64)
 
 
 def check_batch_size(batch_size: int, threads: int = 1) -> None:
     """Raise ValueError if batch_size or threads is out of range."""
-    # The limit is the address space of a process, in bytes.
-    if not 1 <= checked_integer("batch_size", batch_size) < 1 << 48:
+    if type(batch_size) is not int:
+        checked_integer("batch_size", batch_size)
+    if not 1 <= batch_size < 1 << 48:  # the address space of a process, in bytes
         raise ValueError(f"batch_size must be at least 1 and below 2**48, not {batch_size}.")
     if threads != 1:
         checked_at_least("threads", threads, 1, limit=math.inf)

@@ -86,12 +86,21 @@ class MappedBuffer:
             self.sampler = PrioritizedSampler(self.ring, self.lease, self.priorities, block)
 
 
+class Closed:
+    """Class attribute in place of an attribute that a closed buffer has deleted; raises ValueError."""
+
+    def __get__(self, buffer: object, owner: type) -> Self:
+        if buffer is None:  # read from the class, as by `inspect`
+            return self
+        raise ValueError(f"This {owner.__name__} is closed.")
+
+
 class Handle(BaseBuffer):
     """Methods of a shared buffer that concern its block: attaching, pickling, closing and sizes."""
 
-    _block: SharedArrays
+    _block: SharedArrays = Closed()  # pyright: ignore[reportAssignmentType]
     # Not pickled: each process builds its own.
-    _mapped: MappedBuffer
+    _mapped: MappedBuffer = Closed()  # pyright: ignore[reportAssignmentType]
     _rng: np.random.Generator
 
     @property
@@ -165,11 +174,6 @@ class Handle(BaseBuffer):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def __getattr__(self, name: str) -> Any:
-        if name in ("_block", "_mapped"):
-            raise ValueError(f"This {type(self).__name__} is closed.")
-        return object.__getattribute__(self, name)  # raises the usual AttributeError
 
     def __repr__(self) -> str:
         return super().__repr__() if "_mapped" in self.__dict__ else f"<{type(self).__name__}: closed>"

@@ -14,7 +14,7 @@ Source: Horgan et al. 2018, "Distributed Prioritized Experience Replay", section
 
 import time
 from collections.abc import Callable, Hashable
-from typing import Annotated, Any, NamedTuple, ParamSpec, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar, TypeVarTuple
 
 import numpy as np
 
@@ -57,8 +57,8 @@ from replay_tutorial.shared.registry import NOT_REGISTERED, registration_at
 from replay_tutorial.shared.shared_frames import frames_lost
 from replay_tutorial.shared.shared_ring import MAX_DRAWS, SharedRing
 
-P = ParamSpec("P")
-R = TypeVar("R")
+Arguments = TypeVarTuple("Arguments")
+Result = TypeVar("Result")
 
 # Positions in `progress`: the index up to which slots have been checked, and the number of slots to check
 # again.
@@ -79,7 +79,7 @@ class SamplerLease:
         self._counters, self._block = counters, block
         self.registration = NOT_REGISTERED
 
-    def hold(self, work: Callable[P, R], *arguments: P.args, **named: P.kwargs) -> R:
+    def hold(self, work: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
         """Call `work` as the sampler, while other threads of this process wait.
 
         Raise RuntimeError if another living process is the sampler.
@@ -93,7 +93,7 @@ class SamplerLease:
             self.registration.lock.acquire()
             if self._counters[CLAIMS] != self.number:
                 self.number = self.registration.become_sampler(self._counters)
-            result = work(*arguments, **named)
+            result = work(*arguments)
             release()
             return result
         except BaseException:
@@ -359,9 +359,10 @@ class PrioritizedSampler:
 
     def _call(self, kernel_that_syncs: Callable[..., Any], *arguments: Any) -> Any:
         """Call a kernel that updates the tree; for rank-based sampling, mark the slots it may change."""
-        ranking, progress = self.tree.ranking, self.arrays.progress
+        ranking = self.tree.ranking
         if ranking is None:
             return kernel_that_syncs(self._plain, *arguments)
+        progress = self.arrays.progress
         ranking.mark(self.arrays.pending[: progress[PENDING]].copy())
         result = kernel_that_syncs(self._plain, *arguments)
         synced_to, capacity = int(progress[SYNCED_TO]), self._ring.capacity

@@ -95,16 +95,17 @@ class StagingBuffer:
     """Rows assembled in private memory, to be copied to their slots as whole records.
 
     Attributes:
-        words: uint64[count, words], the rows in the ring's format.
+        rows: The rows as records.
+        words: The same memory in the ring's format, uint64[count, words].
         masses: float64[count].
         columns: Views of the rows, one per field.
     """
 
     def __init__(self, count: int, dtype: np.dtype[np.void]) -> None:
-        rows = np.zeros(count, dtype)
-        self.words = rows.view(np.uint64).reshape(count, -1)
+        self.rows: Rows = np.zeros(count, dtype)
+        self.words = self.rows.view(np.uint64).reshape(count, -1)
         self.masses = np.zeros(count)
-        self.columns = [rows[name] for name in dtype.names or ()]
+        self.columns = [self.rows[name] for name in dtype.names or ()]
 
 
 class SharedRing:
@@ -199,8 +200,11 @@ class SharedRing:
             staged = None
         if staged is None or len(staged.masses) != count:
             staged = StagingBuffer(count, self.dtype)
-        for place, column in zip(staged.columns, columns, strict=True):
-            place[...] = column
+        if count == 1:  # the same as below, but faster
+            staged.rows[0] = tuple(columns)
+        else:
+            for place, column in zip(staged.columns, columns, strict=True):
+                place[...] = column
         if masses is not None:
             staged.masses[...] = masses
         return staged
@@ -263,9 +267,12 @@ class SharedRing:
 
     def _draw_slots(self, count: int, rng: np.random.Generator) -> Integers:
         """Draw slots for which an index has been reserved."""
-        newest = self.next_index
-        span = max(1, min(newest - self.cleared_before, self.capacity))
-        return (newest - 1 - random_below(span, count, rng)) % self.capacity
+        end = self.next_index
+        span = max(1, min(end - self.cleared_before, self.capacity))
+        drawn = random_below(span, count, rng)
+        drawn += end - span
+        drawn %= self.capacity
+        return drawn
 
     def read(self, slots: Integers, copies: Words) -> Integers:
         """Copy the rows in `slots`; return the positions, int64[m], of the slots without a complete row."""
@@ -274,15 +281,16 @@ class SharedRing:
 
     def check_not_empty(self, batch_size: int) -> None:
         """Raise ValueError if no row has been added."""
+        if self.stored:
+            return
         if self.next_index == self.cleared_before:
             raise ValueError(
                 f"sample({batch_size}) requires at least 1 stored transition; the buffer is empty. "
                 "Call wait_for."
             )
-        if self.stored == 0:
-            stamps = self.stamps.copy()  # read once: all rows of a tiny ring may be held for a moment
-            if not (is_held(stamps) | (index_of(stamps) >= self.cleared_before)).any():
-                raise self.no_row_error(batch_size)
+        stamps = self.stamps.copy()  # read once: all rows of a tiny ring may be held for a moment
+        if not (is_held(stamps) | (index_of(stamps) >= self.cleared_before)).any():
+            raise self.no_row_error(batch_size)
 
     def no_row_error(self, batch_size: int) -> Exception:
         """Return the exception that explains why no row could be drawn."""

@@ -4,14 +4,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.tables.core.arguments import (
     ByColumn,
-    ExplainsReverbNames,
+    ReverbName,
     as_priorities,
     explain_reverb_arguments,
     flat_columns,
@@ -25,18 +25,16 @@ from replay_tutorial.tables.writing.patterns import Pattern, StructuredWriter
 from replay_tutorial.tables.writing.writer import TrajectoryWriter
 
 
-class Client(ExplainsReverbNames):
+class Client:
     """Inserts items into the tables of a server and samples them; thread-safe.
 
     Attributes:
         server: The server.
     """
 
-    _reverb_names: ClassVar = {
-        "trajectory_writer": "use client.writer(num_keep_alive_refs).",
-        "server_info": "use client.info().",
-        "checkpoint": "use client.save(path) and client.load(path).",
-    }
+    trajectory_writer = ReverbName("use client.writer(num_keep_alive_refs).")
+    server_info = ReverbName("use client.info().")
+    checkpoint = ReverbName("use client.save(path) and client.load(path).")
 
     def __init__(self, server: Server | RemoteServer | str) -> None:
         """Create a client of a server; an address is shorthand for `RemoteServer(address)`."""

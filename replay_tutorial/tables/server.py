@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from threading import RLock
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 from weakref import WeakSet
 
 import numpy as np
@@ -33,7 +33,7 @@ from replay_tutorial.buffers.rows import check_batch_size, checked_integer
 from replay_tutorial.tables.core import checkpoint
 from replay_tutorial.tables.core.arguments import (
     ByTable,
-    ExplainsReverbNames,
+    ReverbName,
     as_keys,
     as_updates,
     explain_reverb_arguments,
@@ -73,7 +73,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=disown_servers)
 
 
-class Server(ExplainsReverbNames):
+class Server:
     """A thread-safe set of named tables in this process.
 
     An unknown table or column raises KeyError. After `close`, methods that change a table raise `Closed`. All
@@ -91,10 +91,10 @@ class Server(ExplainsReverbNames):
         fields: The columns, keyed by name.
     """
 
-    _reverb_names: ClassVar = {
-        "port": "use Client(server) in this process, and Endpoint(server, address) for other processes.",
-        "localhost_client": "use Client(server).",
-    }
+    port = ReverbName(
+        "use Client(server) in this process, and Endpoint(server, address) for other processes."
+    )
+    localhost_client = ReverbName("use Client(server).")
 
     @explain_reverb_arguments(
         port="Endpoint(server, address) accepts calls from other processes.",

@@ -5,7 +5,7 @@ Names and arguments of Reverb raise an error that names the equivalent here.
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import wraps
-from typing import Any, ClassVar, NoReturn, ParamSpec, TypeVar
+from typing import Any, NoReturn, ParamSpec, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -104,13 +104,18 @@ def explain_reverb_arguments(**remedies: str) -> Callable[[Callable[P, T]], Call
     return decorate
 
 
-class ExplainsReverbNames:
-    """Base class that raises AttributeError with a hint for attributes of Reverb's class."""
+class ReverbName:
+    """Class attribute for a name of Reverb's class; reading it raises AttributeError with a hint.
 
-    _reverb_names: ClassVar[Mapping[str, str]]  # Reverb's name → hint
+    With `__getattr__`, all attributes would be read more slowly, and type checkers would accept any name.
+    """
 
-    def __getattr__(self, name: str) -> NoReturn:
-        remedy = self._reverb_names.get(name)
-        raise AttributeError(
-            f"A {type(self).__name__} has no {name!r}{f': {remedy}' if remedy else '.'}", name=name, obj=self
-        )
+    def __init__(self, hint: str) -> None:
+        """`hint` says what to use instead."""
+        self._hint = hint
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: object, owner: type) -> NoReturn:
+        raise AttributeError(f"A {owner.__name__} has no {self._name!r}: {self._hint}")

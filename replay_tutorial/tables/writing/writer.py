@@ -17,12 +17,12 @@ import math
 import os
 from collections.abc import Mapping
 from itertools import groupby
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from replay_tutorial.buffers.rows import checked_at_least
-from replay_tutorial.tables.core.arguments import ExplainsReverbNames, check_mapping, explain_reverb_arguments
+from replay_tutorial.tables.core.arguments import ReverbName, explain_reverb_arguments
 from replay_tutorial.tables.core.cells import CapacityError
 from replay_tutorial.tables.core.message import Layout, Message, NewItems, Part
 from replay_tutorial.tables.core.waiting import deadline_of
@@ -44,7 +44,7 @@ class PendingItem(NamedTuple):
     steps: list[int]
 
 
-class TrajectoryWriter(ExplainsReverbNames):
+class TrajectoryWriter:
     """Appends the steps of one environment and creates items that reference them; not thread-safe.
 
     Example:
@@ -63,10 +63,8 @@ class TrajectoryWriter(ExplainsReverbNames):
         step_is_open: Whether the next `append` adds columns to the newest step.
     """
 
-    _reverb_names: ClassVar = {
-        "append_sequence": "append the steps one by one, or use client.insert_batch.",
-        "configure": "omit it; every column keeps its newest num_keep_alive_refs steps.",
-    }
+    append_sequence = ReverbName("append the steps one by one, or use client.insert_batch.")
+    configure = ReverbName("omit it; every column keeps its newest num_keep_alive_refs steps.")
 
     def __init__(
         self, server: Server | RemoteServer, num_keep_alive_refs: int, max_in_flight_items: int = 0
@@ -117,7 +115,6 @@ class TrajectoryWriter(ExplainsReverbNames):
                 the column, or if the writer is closed. In all cases the history is unchanged.
         """
         self._check_open()
-        check_mapping(data, self.history)
         self.history.append(data, self.step_is_open)
         self.step_is_open = partial_step
         self.episode_steps += not partial_step

@@ -386,9 +386,11 @@ class Server:
             self._check_idle()
             loaded = checkpoint.load(path, self.fields, self._cells.capacity, self._tables)
             with defer_sigint(), self._queues:
+                # These calls drop all references to the old content, and break the cycle between the tables,
+                # so that it is freed at once; an unfinished message keeps it until the writer's next call.
                 for writer in self._writers:
-                    writer.is_open = False
-                # breaks the reference cycle between tables, so that the old content is freed at once
+                    writer.discard()
+                self._writers.clear()
                 self._tables.clear()
                 self._cells, self._rng, self._tables = loaded
                 self._dropped = deque[CellsByStep]()

@@ -212,6 +212,23 @@ def test_a_load_that_fails_keeps_nothing_in_memory(tmp_path: Path, monkeypatch: 
         gc.enable()
 
 
+def test_a_load_frees_the_old_content_though_writers_remain(tmp_path: Path) -> None:
+    client = built()
+    client.save(tmp_path / "file")
+    with client.writer(2) as writer:
+        writer.append({"b": 1})
+        writer.create_item("p", 1.0, {"b": writer.history["b"][-1]})
+        old = [weakref.ref(client.server._cells), weakref.ref(client.server._tables["p"])]
+        gc.disable()
+        try:
+            client.load(tmp_path / "file")
+            assert [ref() for ref in old] == [None, None]
+        finally:
+            gc.enable()
+        assert client.info()["p"].size == 0
+        client.reset("p")  # asks all writers whether they have items for it
+
+
 class Second(Fifo):
     """A selector of a user's own: the second oldest."""
 

@@ -151,6 +151,11 @@ class WriterState:
             self.release_before(MAX_STEPS)
             self.is_open = False
 
+    def discard(self) -> None:
+        """Close the writer and forget its cells without releasing them, because the server replaces them."""
+        self.is_open, self.message = False, None
+        del self.cells_by_step, self._cells
+
     def has_items_for(self, table: TableState) -> bool:
         """Return whether items of the last message are waiting for this table."""
         if self.message is None or not self.is_open:

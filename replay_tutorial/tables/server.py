@@ -158,7 +158,7 @@ class Server:
         return state.may_insert() if side == "insert" else state.may_sample()
 
     def _open_writer(self) -> WriterState:
-        """Start a new writer, whose steps are numbered from 0; garbage collection closes it."""
+        """Start a new writer. Its steps may start at any number; garbage collection closes it."""
         with self._lock:
             writer = WriterState(self._cells, self._dropped)
             self._writers.add(writer)
@@ -399,7 +399,7 @@ class Server:
     def close(self) -> None:
         """Close the server; waiting calls and later calls raise `Closed`.
 
-        Inserts that were waiting have not been carried out.
+        Items that a waiting call has already inserted stay in their tables.
         """
         with self._lock:
             self._closed = True

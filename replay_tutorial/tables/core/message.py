@@ -1,6 +1,6 @@
 """Messages: the values and items that a writer passes to the server in one call.
 
-A writer numbers its steps from 0 and never reuses a number. A message contains values of some steps, and
+A writer numbers its steps and never reuses a number. A message contains values of some steps, and
 items that reference steps of this message or of an earlier one by number:
 
     values      obs   3 4 5      an item   obs     4 5      3 cells,

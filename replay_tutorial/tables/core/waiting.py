@@ -15,11 +15,18 @@ POLL_INTERVAL = 0.25  # seconds between calls of should_cancel
 
 
 class Closed(RuntimeError):
-    """The server or the handle was closed; a waiting call was not carried out."""
+    """The server or the handle was closed.
+
+    Items that a waiting call inserted before stay. If a handle was closed, its calls may still have been
+    carried out.
+    """
 
 
 class CallerGone(Exception):
-    """The caller cancelled the call while it was waiting; it was not carried out."""
+    """The caller cancelled the call while it was waiting.
+
+    Items that the call inserted before stay. A call of a `RemoteServer` may still have been carried out.
+    """
 
 
 def deadline_of(timeout: float | None) -> float:

@@ -144,7 +144,10 @@ class Endpoint:
     def _session(self, connection: Connection, instance: str, session: str) -> Generator[Session]:
         """Start a session, or join an existing one; close its writers once the session has ended."""
         if instance not in ("", self._instance):
-            raise Closed("The server was restarted, and its previous content is lost.")
+            raise Closed(
+                "Another endpoint listens there now, so the writers of this handle were closed. If the "
+                "server was restarted, its content is lost."
+            )
         is_first = not session
         if is_first:
             self._sessions[session := secrets.token_hex(8)] = Session(self._server)

@@ -1,9 +1,10 @@
 """A handle to a server in another process on this machine, with the same methods as the server.
 
 A call uses an idle connection or opens a new one, so threads wait for the server but not for each other. If a
-connection ends during a call, the server has exited, because nothing else on one machine closes it. After an
-interrupted call a result may still arrive, so its connection is closed. The first connection makes no calls;
-it lives as long as the handle, and when it ends the server closes the handle's writers.
+connection ends during a call, the server has exited or closed its endpoint, because nothing else on one
+machine closes it. After an interrupted call a result may still arrive, so its connection is closed. The first
+connection makes no calls; it lives as long as the handle, and when it ends the server closes the handle's
+writers.
 
 No call is carried out twice. A writer may send its last message again (`flush`), which the server recognises
 by its number.
@@ -35,7 +36,7 @@ RETRY_INTERVAL = 0.02  # seconds between attempts to connect
 
 
 class ServerLost(ConnectionError):
-    """No server is reachable at this address, or the server was restarted and has lost its content."""
+    """No server is reachable at this address, or another endpoint listens there now."""
 
 
 class RemoteWriter:
@@ -85,7 +86,7 @@ class RemoteServer:
         self.address = os.path.abspath(address) if is_path else address  # the process may change its folder
         self._timeout = timeout
         self._key = b""
-        self._instance = ""  # ID of the server instance, used to detect a restart
+        self._instance = ""  # ID of the endpoint, used to detect that another one listens there
         self._closed = False
         self._dropped = deque[int]()  # numbers of writers that were garbage-collected before `close`
         self._connections = set[weakref.ref[Connection]]()  # weak, so that dropped connections are closed
@@ -171,8 +172,8 @@ class RemoteServer:
                 raise
             self._check_open()
             raise ServerLost(
-                f"The server at {self.address} has exited ({error!r}); the call may or may not have been "
-                "carried out. Restart the server, and create a new handle and new writers."
+                f"The server at {self.address} has exited or closed its endpoint ({error!r}); the call may "
+                "or may not have been carried out. Restart it, and create a new handle and new writers."
             ) from None
         idle.append(connection)
         if outcome == "error":

@@ -117,7 +117,7 @@ def check_slice(column_slice: ColumnSlice, cells: Cells) -> None:
             f"{', '.join(map(str, field.shape))}) with at least one step, not {values.dtype} of shape "
             f"{values.shape}."
         )
-    if len(values) > cells.capacity:  # the frame's size is no limit: values of shape (0,) take no bytes
+    if len(values) > cells.capacity:  # before the server builds sets and lists of up to 2 ** 28 steps
         raise CapacityError(
             f"{len(values):,} values of the column {name!r} exceed its {cells.capacity:,} cells. Create the "
             "server with a higher capacity."

@@ -214,7 +214,7 @@ class History(ByColumn[ColumnHistory]):
             self.oldest += 1
 
     def clear_steps(self) -> None:
-        """Drop all steps and keep the columns; the next step gets index 0."""
+        """Drop all steps and keep the columns; the next step gets index 0, but step numbers continue."""
         self.first = self.oldest = self.end
         for column in self.values():
             column.values.clear()

@@ -39,7 +39,7 @@ from replay_tutorial.tables import (
 )
 from replay_tutorial.tables.core.message import ColumnSlice, NewItems, Part
 from replay_tutorial.tables.remote import handle
-from replay_tutorial.tables.remote.codec import HELLO, pack
+from replay_tutorial.tables.remote.codec import HELLO, RESULT_TYPES, pack
 from replay_tutorial.tables.remote.local_socket import Connection, connect
 
 ERRORS = (LookupError, TypeError, ValueError, OSError, RuntimeError, MemoryError)  # that a call may raise
@@ -585,6 +585,17 @@ def test_another_server_at_the_same_address_is_not_taken_for_the_old_one(key: by
                 with pytest.raises(ServerLost, match=fault):
                     send(server, message(3, 0))
             assert endpoint._server.info()["replay"].inserts == 0
+
+
+def test_a_server_of_another_version_is_reported_at_once(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As an error after which no further attempt is made, for none would help."""
+    monkeypatch.setattr(handle, "HELLO", "hello 5")
+    monkeypatch.setitem(RESULT_TYPES, "hello 5", RESULT_TYPES[HELLO])
+    with pytest.raises(ConnectionError, match="another version of this package") as error:
+        RemoteServer(endpoint.address, timeout=0.0)
+    assert not isinstance(error.value, ServerLost)
 
 
 def test_a_timeout_is_over_when_it_is_in_this_process(there: SimpleNamespace) -> None:

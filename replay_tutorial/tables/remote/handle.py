@@ -29,7 +29,7 @@ from replay_tutorial.tables.core.message import Message
 from replay_tutorial.tables.core.rate_limiters import RateLimiter
 from replay_tutorial.tables.core.results import Sample, TableInfo
 from replay_tutorial.tables.core.waiting import POLL_INTERVAL, CallerGone, Closed
-from replay_tutorial.tables.remote.codec import ERRORS, HELLO, RESULT_TYPES, pack, unpack
+from replay_tutorial.tables.remote.codec import ERRORS, HELLO, RESULT_TYPES, BadFrame, pack, unpack
 from replay_tutorial.tables.remote.local_socket import Connection, connect, parse_address, read_key
 
 RETRY_INTERVAL = 0.02  # seconds between attempts to connect
@@ -78,6 +78,7 @@ class RemoteServer:
 
         Raises:
             AuthenticationError: If the server has another key.
+            ConnectionError: If the server runs another version of this package.
             OSError: If there is no key.
             ServerLost: If no server is reachable.
             ValueError: If the address does not belong to this machine, or other users can read the key.
@@ -130,6 +131,11 @@ class RemoteServer:
                 f"There is no server at {self.address} ({error!r}). Start it and create a new handle."
             ) from None
         self._check_open()  # `close` may have run before the connection was registered
+        if outcome == "error" and values[0] == BadFrame.__name__:
+            raise ConnectionError(
+                f"The server at {self.address} runs another version of this package. Use the "
+                "same version in all processes."
+            )
         if outcome == "error":
             raise ServerLost(f"{values[1]} Create a new handle to {self.address}, and new writers.")
         ((self._instance, session, columns),) = values

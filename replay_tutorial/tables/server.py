@@ -418,8 +418,7 @@ class Server:
     def _table(self, name: str) -> TableState:
         self._check_open()
         table = self._tables[name]
-        if table.calls_hooks:
-            table.check_idle()  # raises
+        table.check_idle()
         return table
 
     def _check_idle(self) -> None:
@@ -449,7 +448,7 @@ class Server:
         def reason() -> str:
             return f"{side}({name!r}) waits for {self._tables[name].info().wait_reason(side)}"
 
-        if any(table.calls_hooks for table in self._tables.values()):
+        if any(table.in_hook for table in self._tables.values()):
             # waiting would release the lock in the middle of a change
             raise TimeoutError(f"A hook can't wait; {reason()}")
 

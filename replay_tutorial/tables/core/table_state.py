@@ -99,7 +99,7 @@ class TableState(HookedTable):
         self._cells = cells
         self._rng = rng
         self._tables = tables
-        self.calls_hooks = False  # whether the table is calling its hooks, in the middle of a change
+        self.in_hook = False  # whether the table is calling its hooks, in the middle of a change
         self.items = Items(config.max_size + 1)  # a new item is inserted before one is evicted
         self.set_parts(config.parts)
         self._clear()
@@ -145,7 +145,7 @@ class TableState(HookedTable):
 
     def check_idle(self) -> None:
         """Raise RuntimeError if a hook of this table made the call."""
-        if self.calls_hooks:
+        if self.in_hook:
             raise RuntimeError(
                 f"A hook of the table {self.config.name!r} can't change this table, save or load, because "
                 "the table is being changed."
@@ -232,7 +232,7 @@ class TableState(HookedTable):
         return key
 
     def try_insert(self, item: Item) -> int | None:
-        if self.calls_hooks or not self.may_insert():  # a hook is called while the table is being changed
+        if self.in_hook or not self.may_insert():  # a hook is called while the table is being changed
             return None
         parts = self.parts or inferred_parts(item.layout)
         try:
@@ -383,7 +383,7 @@ class TableState(HookedTable):
 
     def _call_hooks(self, event: str, *keys: int) -> None:
         """Call all hooks; exceptions are logged, because they must not interrupt the operation."""
-        self.calls_hooks = True
+        self.in_hook = True
         try:
             for hook in self.config.hooks:
                 try:
@@ -391,7 +391,7 @@ class TableState(HookedTable):
                 except Exception:
                     log.exception("The hook %r of the table %r failed in %s", hook, self.config.name, event)
         finally:
-            self.calls_hooks = False
+            self.in_hook = False
 
     def _delete(self, slot: int) -> None:
         self._remove_from_selectors(slot)

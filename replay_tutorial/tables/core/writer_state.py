@@ -65,8 +65,7 @@ class WriterState:
         checked: list[tuple[TableState, tuple[int, ...], list[float] | list[None]]] = []
         for name, priorities, layout, steps in message.items:
             table = tables[name]
-            if table.calls_hooks:
-                table.check_idle()  # raises
+            table.check_idle()
             parts = table.parts or inferred.setdefault(name, inferred_parts(layout))
             lengths = table.check_layout(layout, parts)
             if priorities is None:

@@ -55,6 +55,8 @@ cgutils: Any = code_generation
 
 # Contiguous array types for the annotations of kernels, with Numba's type.
 Integers = Annotated[npt.NDArray[np.int64], numba.int64[::1]]
+Int32s = Annotated[npt.NDArray[np.int32], numba.int32[::1]]  # half the memory
+Int32Matrix = Annotated[npt.NDArray[np.int32], numba.int32[:, ::1]]
 Floats = Annotated[npt.NDArray[np.float64], numba.float64[::1]]
 Flags = Annotated[npt.NDArray[np.bool_], numba.boolean[::1]]
 Bytes = Annotated[npt.NDArray[np.uint8], numba.uint8[:, ::1]]  # usually [rows, bytes]

@@ -12,15 +12,12 @@ of free slots. A referenced cell is never written to.
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from replay_tutorial.buffers.fields import Field, Fields
-from replay_tutorial.buffers.jit import Integers, int64, kernel, types
+from replay_tutorial.buffers.jit import Int32Matrix, Int32s, Integers, int64, kernel
 from replay_tutorial.tables.core.arguments import ByColumn
 
-# Cell numbers are int32, because lists of them account for most of an item's memory.
-CellList = Annotated[npt.NDArray[np.int32], types.int32[::1]]
-CellMatrix = Annotated[npt.NDArray[np.int32], types.int32[:, ::1]]
+CellList = Int32s  # of cell numbers; int32, because these lists account for most of an item's memory
 MAX_CELLS = 2**31 - 1
 
 
@@ -31,8 +28,8 @@ class CapacityError(MemoryError):
 class AllocatorState(NamedTuple):
     """Reference counts and free lists, as arrays for the kernels."""
 
-    references: CellList  # int32[capacity * columns]; reference count of each cell, 0 if it is free
-    free: CellMatrix  # int32[columns, capacity]; for each column, a stack of free slots
+    references: Int32s  # int32[capacity * columns]; reference count of each cell, 0 if it is free
+    free: Int32Matrix  # int32[columns, capacity]; for each column, a stack of free slots
     free_counts: Integers  # int64[columns]; height of each stack
     high_water: Integers  # int64[columns]; number of slots that have ever been used, the lowest ones
 
@@ -68,7 +65,7 @@ def allocate_cells(cells: CellList, allocator_tuple: AllocatorTuple) -> int:
 
 
 @kernel
-def retain_cells(cells: CellList, references: CellList) -> None:
+def retain_cells(cells: CellList, references: Int32s) -> None:
     """Increment the reference counts of the given cells."""
     for i in range(len(cells)):
         references[cells[i]] += 1

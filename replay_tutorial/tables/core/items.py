@@ -14,9 +14,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from replay_tutorial.buffers.jit import Flags, Floats, Integers
+from replay_tutorial.buffers.jit import Flags, Floats, Int32Matrix, Int32s, Integers
 from replay_tutorial.tables.core.cells import CellList
-from replay_tutorial.tables.core.selectors import Slots
 
 Lengths = tuple[int, ...]  # number of cells in each part of a trajectory
 
@@ -30,10 +29,10 @@ class Items:
         self.size = 0  # number of items
         self.keys: Integers = ~np.arange(num_slots)  # ~(next key) < 0 if the slot is empty
         self.priorities: Floats = np.zeros(num_slots)
-        self.times_sampled: Slots = np.zeros(num_slots, np.int32)
+        self.times_sampled: Int32s = np.zeros(num_slots, np.int32)
         self.starts: Integers = np.zeros(num_slots, np.int64)  # where the item's list starts in `cells`
         # a stack of free slots, of height num_slots - size
-        self.free_slots: Slots = np.arange(num_slots, dtype=np.int32)[::-1].copy()
+        self.free_slots: Int32s = np.arange(num_slots, dtype=np.int32)[::-1].copy()
         self._clear_cell_lists()
 
     def _clear_cell_lists(self) -> None:
@@ -45,7 +44,7 @@ class Items:
         self._lengths: Lengths = ()  # lengths of all items, while they are equal
         self._total_length = 0  # sum of `_lengths`
         # int32[slots, parts]; lengths of each item, once they differ
-        self._lengths_by_slot: Slots | None = None
+        self._lengths_by_slot: Int32Matrix | None = None
 
     def insert(self, cells: CellList, lengths: Lengths, priority: float) -> int:
         """Store an item in a free slot and return the slot."""

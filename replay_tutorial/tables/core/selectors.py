@@ -10,18 +10,14 @@ import math
 import sys
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
 
-from replay_tutorial.buffers.jit import Floats, Integers, kernel, types
+from replay_tutorial.buffers.jit import Floats, Int32s, Integers, kernel
 from replay_tutorial.buffers.priorities import power
 from replay_tutorial.buffers.rows import random_below
 from replay_tutorial.buffers.sum_tree import ROOT, SumTree, set_leaves
-
-# Slots are stored as int32, which takes half the memory of int64.
-Slots = Annotated[npt.NDArray[np.int32], types.int32[::1]]
 
 
 class Selected(NamedTuple):
@@ -105,8 +101,8 @@ class Uniform(Selector):
 
     def allocate(self, num_slots: int) -> None:
         self._size = 0
-        self._slots: Slots = np.zeros(num_slots, np.int32)  # the first `_size` elements are valid
-        self._positions: Slots = np.zeros(num_slots, np.int32)  # position of each slot in `_slots`
+        self._slots: Int32s = np.zeros(num_slots, np.int32)  # the first `_size` elements are valid
+        self._positions: Int32s = np.zeros(num_slots, np.int32)  # position of each slot in `_slots`
 
     def insert(self, slot: int, priority: float) -> None:
         self._slots[self._size] = slot
@@ -141,8 +137,8 @@ class Fifo(DeterministicSelector):
 
     def allocate(self, num_slots: int) -> None:
         self._sentinel = num_slots
-        self._next: Slots = np.full(num_slots + 1, num_slots, np.int32)
-        self._previous: Slots = np.full(num_slots + 1, num_slots, np.int32)
+        self._next: Int32s = np.full(num_slots + 1, num_slots, np.int32)
+        self._previous: Int32s = np.full(num_slots + 1, num_slots, np.int32)
 
     def insert(self, slot: int, priority: float) -> None:
         newest = self._previous[self._sentinel]
@@ -176,7 +172,7 @@ class Lifo(Fifo):
 
 
 @kernel
-def set_rank(winners: Slots, ranks: Floats, stamps: Integers, slot: int, rank: float, stamp: int) -> None:
+def set_rank(winners: Int32s, ranks: Floats, stamps: Integers, slot: int, rank: float, stamp: int) -> None:
     """Set the rank and the stamp of a slot, and replay its matches; infinity removes the slot."""
     ranks[slot] = rank
     stamps[slot] = stamp
@@ -193,7 +189,7 @@ def set_rank(winners: Slots, ranks: Floats, stamps: Integers, slot: int, rank: f
 
 @kernel
 def set_ranks(
-    winners: Slots, ranks: Floats, stamps: Integers, slots: Integers, values: Floats, first_stamp: int
+    winners: Int32s, ranks: Floats, stamps: Integers, slots: Integers, values: Floats, first_stamp: int
 ) -> None:
     """Set the ranks of slots to the given values, one after the other."""
     for i in range(len(slots)):

@@ -17,7 +17,7 @@ import math
 import numpy as np
 
 from replay_tutorial.buffers.fields import Batch
-from replay_tutorial.buffers.jit import Bytes, Floats, Integers, kernel
+from replay_tutorial.buffers.jit import Bytes, Floats, Int32s, Integers, kernel
 from replay_tutorial.buffers.priorities import FIRST_PRIORITY
 from replay_tutorial.buffers.rows import copy_row
 from replay_tutorial.tables.core.cells import CellList, Cells, release_cells, retain_cells
@@ -25,7 +25,6 @@ from replay_tutorial.tables.core.hooks import HookedTable, Item, Tables
 from replay_tutorial.tables.core.items import Items, Lengths
 from replay_tutorial.tables.core.message import Layout
 from replay_tutorial.tables.core.results import Sample, SampleInfo, TableInfo
-from replay_tutorial.tables.core.selectors import Slots
 from replay_tutorial.tables.core.table import Parts, Table, inferred_parts, item_layout
 
 log = logging.getLogger("replay_tutorial")
@@ -42,7 +41,7 @@ def first_outside(values: Floats, low: float, high: float) -> int:
 
 
 @kernel
-def count_samples(slots: Integers, times_sampled: Slots, counts: Integers) -> int:
+def count_samples(slots: Integers, times_sampled: Int32s, counts: Integers) -> int:
     """Increment `times_sampled` for each slot in turn and store the new values in `counts`.
 
     Returns the number of slots that were sampled for the first time.

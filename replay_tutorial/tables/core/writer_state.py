@@ -14,8 +14,9 @@ from operator import getitem
 
 import numpy as np
 
+from replay_tutorial.buffers.jit import Int32Matrix
 from replay_tutorial.tables.core.arguments import ByTable, as_priorities
-from replay_tutorial.tables.core.cells import CellList, CellMatrix, Cells, release_cells
+from replay_tutorial.tables.core.cells import CellList, Cells, release_cells
 from replay_tutorial.tables.core.message import Layout, Message, Steps
 from replay_tutorial.tables.core.table import Parts, inferred_parts
 from replay_tutorial.tables.core.table_state import TableState
@@ -114,7 +115,7 @@ class WriterState:
             begin = end
         return allocated
 
-    def _find_cells(self, layout: Layout, steps: Steps) -> CellMatrix:
+    def _find_cells(self, layout: Layout, steps: Steps) -> Int32Matrix:
         """Return the cells of steps: int64[items, cells] → int32[items, cells]."""
         numbers = self._cells.numbers
         cells_by_part = [

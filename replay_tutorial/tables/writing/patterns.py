@@ -38,8 +38,8 @@ class ColumnReference(NamedTuple):
 
 
 @dataclass
-class ReferenceColumn:
-    """A column whose future steps can be referenced by negative indices."""
+class PatternColumn:
+    """A column of a pattern; negative indices reference steps relative to the newest one."""
 
     name: str
 
@@ -56,7 +56,7 @@ class ReferenceColumn:
         return ColumnReference(self.name, offsets, squeezed=not isinstance(index, SEVERAL))
 
 
-def reference(env_dict: EnvDict) -> ByColumn[ReferenceColumn]:
+def reference(env_dict: EnvDict) -> ByColumn[PatternColumn]:
     """Return an object that references future steps of the columns in `env_dict`, for use in patterns.
 
     Example:
@@ -64,7 +64,7 @@ def reference(env_dict: EnvDict) -> ByColumn[ReferenceColumn]:
         >>> step["obs"][-3:]
         ColumnReference(column='obs', offsets=range(-3, 0), squeezed=False)
     """
-    return ByColumn((name, ReferenceColumn(name)) for name in env_dict)
+    return ByColumn((name, PatternColumn(name)) for name in env_dict)
 
 
 class StepState(NamedTuple):
@@ -138,7 +138,7 @@ class PatternState:
             raise ValueError(f"The pattern for {pattern.table!r} has no parts; it must have at least one.")
         self.pattern = pattern
         self._history = history
-        self._parts = [(name, history[past.column], past) for name, past in pattern.trajectory.items()]
+        self._parts = [(name, history[cells.column], cells) for name, cells in pattern.trajectory.items()]
         self._applied = -1  # newest step of the last item
 
     def trajectory(self, step_index: int, is_end_episode: bool) -> dict[str, TrajectoryColumn] | None:
@@ -191,7 +191,7 @@ class StructuredWriter(TrajectoryWriter):
             raise ValueError(
                 "A StructuredWriter requires at least one pattern; without patterns it creates no items."
             )
-        reach = [-min(past.offsets) for pattern in patterns for past in pattern.trajectory.values()]
+        reach = [-min(cells.offsets) for pattern in patterns for cells in pattern.trajectory.values()]
         super().__init__(server, max(reach, default=1), max_in_flight_items)
         self._patterns = [PatternState(pattern, self.history) for pattern in patterns]
 

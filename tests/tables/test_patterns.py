@@ -216,6 +216,18 @@ def test_a_pattern_that_fails_costs_those_before_it_nothing_and_those_after_it_n
     assert [(table, parts["a"]) for table, _, parts in server.items] == [("first", a) for a in range(3)]
 
 
+def test_an_item_whose_priority_fails_is_lost_so_that_the_episode_can_end():
+    server = RecordingServer(COLUMNS)
+    writer = StructuredWriter(
+        server, [Pattern("t", NEWEST, priority=lambda parts: 1 / int(parts["a"].numpy()))]
+    )
+    with pytest.raises(ZeroDivisionError):
+        writer.append({"a": 0})
+    writer.end_episode()
+    writer.append({"a": 2})
+    assert [priority for _, priority, _ in server.items] == [0.5]
+
+
 def test_the_end_of_an_episode_closes_an_open_step():
     server = RecordingServer(COLUMNS)
     writer = StructuredWriter(server, [Pattern("t", NEWEST, when=[lambda state: state.is_end_episode])])

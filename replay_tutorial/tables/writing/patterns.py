@@ -141,8 +141,12 @@ class PatternState:
         self._parts = [(name, history[cells.column], cells) for name, cells in pattern.trajectory.items()]
         self._applied = -1  # newest step of the last item
 
-    def trajectory(self, step_index: int, is_end_episode: bool) -> dict[str, TrajectoryColumn] | None:
-        """Return the trajectory of the item to create now, or None."""
+    def apply(self, step_index: int, is_end_episode: bool) -> dict[str, TrajectoryColumn] | None:
+        """Return the trajectory of the item to create now, or None; a step is returned only once.
+
+        If the item can't be created, because its priority function fails, it is lost. Otherwise the failure
+        would recur in `end_episode`, and the episode could not be ended.
+        """
         history, newest = self._history, self._history.end - 1
         if self._applied == newest:
             return None
@@ -154,14 +158,14 @@ class PatternState:
             state = StepState(step_index, newest - self._applied, is_end_episode, data)
             if not all(holds(state) for holds in self.pattern.when):
                 return None
-        named: dict[str, TrajectoryColumn] = {}
+        trajectory: dict[str, TrajectoryColumn] = {}
         for name, column, (_, offsets, squeezed) in self._parts:
             steps = [newest + 1 + offset for offset in offsets]
             if not all(map(column.values.__contains__, steps)):
                 return None  # too few steps, or a value was omitted
-            named[name] = TrajectoryColumn(column, steps, squeezed)
+            trajectory[name] = TrajectoryColumn(column, steps, squeezed)
         self._applied = newest
-        return named
+        return trajectory
 
 
 class StructuredWriter(TrajectoryWriter):
@@ -225,10 +229,10 @@ class StructuredWriter(TrajectoryWriter):
 
     def _apply(self, is_end_episode: bool, timeout: float | None) -> None:
         step_index = self.episode_steps - (not self.step_is_open)
-        for applied in self._patterns:
-            named = applied.trajectory(step_index, is_end_episode)
-            if named is not None:
-                table, _, _, priority = applied.pattern
-                self._add_item(table, priority(named) if callable(priority) else priority, named)
+        for state in self._patterns:
+            trajectory = state.apply(step_index, is_end_episode)
+            if trajectory is not None:
+                table, _, _, priority = state.pattern
+                self._add_item(table, priority(trajectory) if callable(priority) else priority, trajectory)
         if len(self._pending) >= self._items_per_message:
             self._send(timeout)

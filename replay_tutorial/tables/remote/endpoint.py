@@ -126,9 +126,9 @@ class Endpoint:
         try:
             connection.authenticate(self._key, is_server=True)
             _, greeting = unpack(*connection.receive(MAX_CALL_BYTES), GREETING)
-            with self._session(connection, *greeting) as joined:
+            with self._session(connection, *greeting) as session:
                 while True:
-                    self._handle_call(*connection.receive(MAX_CALL_BYTES), joined, connection)
+                    self._handle_call(*connection.receive(MAX_CALL_BYTES), session, connection)
         except (BadFrame, Closed) as error:
             with suppress(OSError):
                 connection.send(error_frame(error))
@@ -141,29 +141,29 @@ class Endpoint:
             connection.close()
 
     @contextmanager
-    def _session(self, connection: Connection, instance: str, session: str) -> Generator[Session]:
+    def _session(self, connection: Connection, instance: str, session_id: str) -> Generator[Session]:
         """Start a session, or join an existing one; close its writers once the session has ended."""
         if instance not in ("", self._instance):
             raise Closed(
                 "Another endpoint listens there now, so the writers of this handle were closed. If the "
                 "server was restarted, its content is lost."
             )
-        is_first = not session
+        is_first = not session_id
         if is_first:
-            self._sessions[session := secrets.token_hex(8)] = Session(self._server)
-        joined = self._sessions.get(session)
-        if joined is None:
+            self._sessions[session_id := secrets.token_hex(8)] = Session(self._server)
+        session = self._sessions.get(session_id)
+        if session is None:
             raise Closed("The first connection of this handle has ended, so its writers were closed.")
         columns = self._server.fields.fields.values()
         empty = {column.name: np.zeros((0, *column.shape), column.dtype) for column in columns}
         try:
-            connection.send(pack("answer", [(self._instance, session, empty)]))
-            yield joined
+            connection.send(pack("answer", [(self._instance, session_id, empty)]))
+            yield session
         finally:
             if is_first:
-                del self._sessions[session]
-            if session not in self._sessions:  # the session has ended, perhaps before one of its calls
-                joined.close()
+                del self._sessions[session_id]
+            if session_id not in self._sessions:  # the session has ended, perhaps before one of its calls
+                session.close()
 
     def _handle_call(self, length: int, body: memoryview, session: Session, connection: Connection) -> None:
         """Carry out a call and send the result."""

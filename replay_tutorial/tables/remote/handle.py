@@ -112,13 +112,13 @@ class RemoteServer:
         """Open the first connection of a session."""
         return *self._connect(""), []
 
-    def _connect(self, session: str) -> tuple[Connection, str]:
+    def _connect(self, session_id: str) -> tuple[Connection, str]:
         """Open a connection for a session, or for a new session; return it and the session's ID."""
         try:
             connection = connect(self.address)
             self._connections.add(weakref.ref(connection, self._connections.discard))
             connection.authenticate(self._key, is_server=False)
-            connection.send(pack(HELLO, (self._instance, session)))
+            connection.send(pack(HELLO, (self._instance, session_id)))
             outcome, values = unpack(*connection.receive(), RESULT_TYPES[HELLO])
         except AuthenticationError as error:
             raise AuthenticationError(
@@ -138,22 +138,22 @@ class RemoteServer:
             )
         if outcome == "error":
             raise ServerLost(f"{values[1]} Create a new handle to {self.address}, and new writers.")
-        ((self._instance, session, columns),) = values
+        ((self._instance, session_id, columns),) = values
         self.fields = Fields({name: {"dtype": c.dtype, "shape": c.shape[1:]} for name, c in columns.items()})
-        return connection, session
+        return connection, session_id
 
     def _acquire(self) -> tuple[Connection, list[Connection]]:
         """Return an idle connection or a new one, and the list to which to return it."""
         self._check_open()
         process = os.getpid()
         # if two threads of a forked process start a session at the same time, one of the two is unused
-        _, session, idle = self._sessions.get(process) or self._sessions.setdefault(
+        _, session_id, idle = self._sessions.get(process) or self._sessions.setdefault(
             process, self._start_session()
         )
         try:
             return idle.pop(), idle
         except IndexError:
-            return self._connect(session)[0], idle
+            return self._connect(session_id)[0], idle
 
     def _check_open(self) -> None:
         if self._closed:

@@ -56,7 +56,7 @@ class Session:
                     )
                 self._writers[writer] = self._server._open_writer()
             state = self._writers[writer]
-        message = Message(slices, items, keep_from, number=sequence)
+        message = Message(slices, items, keep_from, sequence=sequence)
         return self._server._insert(
             state, message, timeout, check=checked_message, should_cancel=should_cancel
         )
@@ -79,12 +79,12 @@ def checked_message(message: Message, writer: WriterState, cells: Cells) -> Mess
 
     Returns the message, or the writer's last accepted message if this one repeats it.
     """
-    if (last := writer.message) is not None and message.number == last.number:
+    if (last := writer.message) is not None and message.sequence == last.sequence:
         return last
-    if message.number < 1 or (last is not None and message.number < last.number):
-        raise ValueError(f"Message {message.number} of a writer arrived out of order.")
+    if message.sequence < 1 or (last is not None and message.sequence < last.sequence):
+        raise ValueError(f"Message {message.sequence} of a writer arrived out of order.")
     if last is not None and not last.is_finished:
-        raise ValueError(f"Message {last.number} is not finished. Send it again until it is.")
+        raise ValueError(f"Message {last.sequence} is not finished. Send it again until it is.")
     if not 0 <= message.keep_from <= MAX_STEPS:
         raise ValueError(f"keep_from must be a step number, not {message.keep_from}.")
     sent: dict[str, set[int]] = {}

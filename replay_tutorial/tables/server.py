@@ -128,7 +128,7 @@ class Server:
         """
         self.fields = Fields(env_dict, default_dtype)
         if capacity is None:
-            full = sum(table.max_size * table.cells_of_an_item for table in tables)
+            full = sum(table.max_size * table.most_cells_per_column for table in tables)
             capacity = min(2 * full + 1000, MAX_CELLS // len(self.fields.fields))
         self._cells = Cells(self.fields, checked_integer("capacity", capacity))
         self._rng = np.random.default_rng(seed)

@@ -24,13 +24,13 @@ from replay_tutorial.buffers.jit import Floats, Integers
 from replay_tutorial.tables.core.arguments import ByTable
 from replay_tutorial.tables.core.cells import CellList, Cells
 from replay_tutorial.tables.core.message import Layout
-from replay_tutorial.tables.core.table import Parts, item_layout
+from replay_tutorial.tables.core.table import PartTypes, item_layout
 from replay_tutorial.tables.core.table_state import TableState
 
 COUNTS = ("inserts", "samples", "deletes", "unique_samples", "stale")
 
 
-def layout_of(fields: Fields, tables: Mapping[str, TableState]) -> dict[str, Any]:
+def file_layout(fields: Fields, tables: Mapping[str, TableState]) -> dict[str, Any]:
     """Return the properties that must match for a file to be loaded."""
     configs = [table.config for table in tables.values()]
     return {
@@ -73,14 +73,14 @@ def save(
         }
         arrays |= {f"table_{number}_{name}": [array] for name, array in state.items()}
     counters = {"random_state": rng.bit_generator.state, "tables": table_counters}
-    archive.save(path, layout_of(fields, tables), counters, arrays)
+    archive.save(path, file_layout(fields, tables), counters, arrays)
 
 
 def load(
     path: str | PathLike[str], fields: Fields, capacity: int, old: Mapping[str, TableState]
 ) -> tuple[Cells, np.random.Generator, ByTable[TableState]]:
     """Load a file and return its content; the server in memory is unchanged. See `Server.load`."""
-    with archive.open_archive(path, layout_of(fields, old)) as (counters, reader):
+    with archive.open_archive(path, file_layout(fields, old)) as (counters, reader):
         cells = Cells(fields, capacity)
         high_water = np.zeros(len(cells.fields), np.int64)
         reader.read_into("high_water", [high_water])
@@ -139,7 +139,7 @@ def fill(
         setattr(table, name, checked_count(counters, name))
     size = table.inserts - table.deletes
     expect(0 <= size < items.num_slots, f"a table cannot have {size} items")
-    parts: Parts = {
+    parts: PartTypes = {
         name: (column, "one" if one else "any") for name, (column, one) in counters["parts"].items()
     }
     if parts and not table.config.parts:

@@ -20,7 +20,7 @@ from replay_tutorial.tables.core.selectors import Fifo, Lifo, Selector
 
 Length = int | Literal["one", "any"]
 Signature = Mapping[str, Length | tuple[str, Length]]
-Parts = dict[str, tuple[str, Length]]  # name of each part → its column and length; ordered
+PartTypes = dict[str, tuple[str, Length]]  # name of each part → its column and length; ordered
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Table:
     max_times_sampled: int = 0
     hooks: Sequence[Hook] = ()
     signature: Signature | None = None
-    parts: Parts = field(init=False, repr=False, compare=False)
+    parts: PartTypes = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_names([self.name])
@@ -82,7 +82,7 @@ class Table:
             object.__setattr__(self, name, value)
 
     @property
-    def cells_of_an_item(self) -> int:
+    def most_cells_per_column(self) -> int:
         """Largest number of cells of one column that an item references according to the signature.
 
         A part of unknown length counts as 1.
@@ -124,7 +124,7 @@ class Table:
         return replace(queue, sampler=Lifo(), remover=Lifo(), rate_limiter=Stack(max_size))
 
 
-def parts_of(signature: Any) -> Parts:
+def parts_of(signature: Any) -> PartTypes:
     """Return the parts that a signature declares, or no parts if it is None.
 
     Raises:
@@ -137,7 +137,7 @@ def parts_of(signature: Any) -> Parts:
         raise TypeError(
             f"A signature must be a dict such as {{'obs': 4, 'rew': 'one'}}, not {signature!r:.60}."
         )
-    parts: Parts = {}
+    parts: PartTypes = {}
     for name, value in cast("Mapping[str, Any]", signature).items():
         check_names([name])
         match value:
@@ -160,13 +160,13 @@ def parts_of(signature: Any) -> Parts:
     return parts
 
 
-def inferred_parts(layout: Layout) -> Parts:
+def inferred_parts(layout: Layout) -> PartTypes:
     """Return the parts that an item determines for a table without a signature; lengths are unrestricted."""
     check_names(part.name for part in layout)
     return {part.name: (part.column, "one" if part.squeezed else "any") for part in layout}
 
 
-def item_layout(parts: Parts, lengths: Sequence[int]) -> Layout:
+def item_layout(parts: PartTypes, lengths: Sequence[int]) -> Layout:
     """Return the layout of a trajectory with these parts and lengths."""
     return tuple(
         Part(name, column, count, length == "one")

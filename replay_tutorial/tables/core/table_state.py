@@ -25,7 +25,7 @@ from replay_tutorial.tables.core.hooks import HookedTable, Item, Tables
 from replay_tutorial.tables.core.items import Items, Lengths
 from replay_tutorial.tables.core.message import Layout
 from replay_tutorial.tables.core.results import Sample, SampleInfo, TableInfo
-from replay_tutorial.tables.core.table import Parts, Table, inferred_parts, item_layout
+from replay_tutorial.tables.core.table import PartTypes, Table, inferred_parts, item_layout
 
 log = logging.getLogger("replay_tutorial")
 NO_LENGTHS: Integers = np.zeros(0, np.int64)
@@ -113,7 +113,7 @@ class TableState(HookedTable):
         self.inserts = self.samples = self.deletes = self.unique_samples = self.stale = 0
         self.max_priority = -math.inf
 
-    def set_parts(self, parts: Parts) -> None:
+    def set_parts(self, parts: PartTypes) -> None:
         """Set the parts of all items; the table must not hold items with other parts."""
         self.parts = parts
         self._last_layout: tuple[Layout, Lengths] = (), ()  # the last layout that matched, and its lengths
@@ -150,7 +150,7 @@ class TableState(HookedTable):
                 "the table is being changed."
             )
 
-    def check_layout(self, layout: Layout, parts: Parts) -> Lengths:
+    def check_layout(self, layout: Layout, parts: PartTypes) -> Lengths:
         """Return the lengths of a trajectory; raise ValueError unless it has these parts, in this order."""
         if layout == self._last_layout[0] and parts is self.parts:  # the common case
             return self._last_layout[1]

@@ -18,7 +18,7 @@ from replay_tutorial.buffers.jit import Int32Matrix
 from replay_tutorial.tables.core.arguments import ByTable, as_priorities
 from replay_tutorial.tables.core.cells import CellList, Cells, release_cells
 from replay_tutorial.tables.core.message import Layout, Message, Steps
-from replay_tutorial.tables.core.table import Parts, inferred_parts
+from replay_tutorial.tables.core.table import PartTypes, inferred_parts
 from replay_tutorial.tables.core.table_state import TableState
 
 MAX_STEPS = 1 << 62  # upper limit of step numbers
@@ -62,7 +62,7 @@ class WriterState:
 
     def accept(self, message: Message, tables: ByTable[TableState]) -> None:
         """Store the values of a message and find the cells of its items; see `Server._insert`."""
-        inferred: dict[str, Parts] = {}
+        inferred: dict[str, PartTypes] = {}
         checked: list[tuple[TableState, tuple[int, ...], list[float] | list[None]]] = []
         for name, priorities, layout, steps in message.items:
             table = tables[name]
@@ -118,12 +118,12 @@ class WriterState:
     def _find_cells(self, layout: Layout, steps: Steps) -> Int32Matrix:
         """Return the cells of steps: int64[items, cells] → int32[items, cells]."""
         numbers = self._cells.numbers
-        cells_by_part = [
+        cells_by_step = [
             self.cells_by_step[numbers[part.column]] for part in layout for _ in range(part.length)
         ]
         named: list[list[int]] = steps.tolist()
         try:
-            return np.array([list(map(getitem, cells_by_part, row)) for row in named], np.int32)
+            return np.array([list(map(getitem, cells_by_step, row)) for row in named], np.int32)
         except KeyError as error:
             raise ValueError(
                 f"An item references step {error} of a column, but the server has no value for it: the value "

@@ -19,7 +19,9 @@ CONFIG is a file that declares the tables of the server:
     kind = "queue"
     max_size = 64
 
-Each `kind` is a class, and the other keys are its arguments. Hooks other than `InsertOnSample`, and custom
+Each `kind` of a selector or limiter is a class, that of a table "table", "queue" or "stack"; the other keys
+are its arguments. `insert_on_sample` lists the tables that receive copies of sampled items. `save` is a file
+that is loaded at the start and saved at the end, and also every `save_every` seconds. Other hooks, and custom
 subclasses, require a program.
 """
 

@@ -92,7 +92,7 @@ class Sample:
             yield SampledItem(ItemInfo(*numbers), data)
 
     def pin_memory(self) -> Self:
-        """Return a sample of tensors, made by `as_torch`, with its tensors in pinned memory.
+        """Return a sample of tensors, made by `as_torch`, with the tensors of `data` in pinned memory.
 
         PyTorch calls this method for `DataLoader(as_torch(...), pin_memory=True)`.
         """

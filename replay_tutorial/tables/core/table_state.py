@@ -246,8 +246,7 @@ class TableState(HookedTable):
     def sample(self, limit: int) -> Sample:
         """Sample as many items as the limiter admits, at most `limit`; it must admit at least one.
 
-        Memory is allocated first, so a batch that does not fit into memory raises MemoryError and changes
-        nothing.
+        A batch that does not fit into memory raises MemoryError before any item is counted.
         """
         count = self.limiter.sampleable(self.inserts, self.samples, self.deletes, limit)
         if not (self.config.max_times_sampled or self.config.hooks):

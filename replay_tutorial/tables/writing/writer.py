@@ -1,9 +1,9 @@
 """The trajectory writer: appends steps one by one and creates items that reference them.
 
-A step stays in the writer until an item references it, so only referenced values are sent, each of them once.
-The server keeps a value while an item references it or the writer may still do so. Pending items are
-collected, with the values that they reference, and sent in one message. A message of twenty items takes
-little longer than a message of one.
+A value is sent only when an item references it, and only once; it remains in the history for
+`num_keep_alive_refs` steps. The server keeps it while an item references it or the writer may still do so.
+Pending items are collected, with the values that they reference, and sent in one message. A message of twenty
+items takes little longer than a message of one.
 
 If a timeout or an interruption leaves a message unfinished, the writer keeps it until `flush` has sent it
 again. No item is inserted twice.

@@ -26,6 +26,7 @@ import numpy.typing as npt
 from replay_tutorial.buffers.fields import Batch
 from replay_tutorial.buffers.rows import checked_at_least
 from replay_tutorial.tables.client import Client
+from replay_tutorial.tables.core.arguments import explain_reverb_arguments
 from replay_tutorial.tables.core.results import Sample, SampleInfo, concatenate_samples
 from replay_tutorial.tables.core.waiting import POLL_INTERVAL, CallerGone, deadline_of
 from replay_tutorial.tables.remote.handle import RemoteServer
@@ -120,6 +121,14 @@ class TrajectoryDataset:
                 "pad=True, and mask the padding by `lengths` of each sample."
             )
         return sample
+
+
+# here, because @dataclass generates the function
+TrajectoryDataset.__init__ = explain_reverb_arguments(
+    server_address="pass a client or a server as source.",
+    max_in_flight_samples_per_worker="use in_flight, the number of batches to sample in advance.",
+    rate_limiter_timeout_ms="use timeout, in seconds.",
+)(TrajectoryDataset.__init__)
 
 
 class Prefetcher:

@@ -11,7 +11,12 @@ import replay_tutorial.tables as reverb
 
 COLUMNS = {"obs": {"shape": 4}, "act": {"shape": 1}, "rew": {"shape": 1}}
 STEP = [np.zeros(4), np.ones(1), np.ones(1)]
+TrajectoryDataset: Any = reverb.TrajectoryDataset
+TimestepDataset: Any = reverb.TimestepDataset
 NAMED: Any = dict(zip(COLUMNS, STEP, strict=True))
+
+
+PATTERNS = [reverb.Pattern("replay", {"obs": reverb.reference(COLUMNS)["obs"][-1]})]
 
 
 def client_of(**options: Any) -> reverb.Client:
@@ -73,6 +78,26 @@ CALLS: dict[str, tuple[Any, type[Exception], str]] = {
         lambda client: written(client).end_episode(timeout_ms=20),
         TypeError,
         "timeout, in seconds",
+    ),
+    "timeout_ms of a structured writer": (
+        lambda client: client.structured_writer(PATTERNS).end_episode(timeout_ms=20),
+        TypeError,
+        r"StructuredWriter.end_episode\(\) has no argument 'timeout_ms': use timeout, in seconds",
+    ),
+    "rate_limiter_timeout_ms": (
+        lambda client: TrajectoryDataset(client, "replay", 1, rate_limiter_timeout_ms=20),
+        TypeError,
+        r"TrajectoryDataset\(\) has no argument 'rate_limiter_timeout_ms': use timeout, in seconds",
+    ),
+    "max_in_flight_samples_per_worker": (
+        lambda client: TimestepDataset(client, "replay", 1, max_in_flight_samples_per_worker=2),
+        TypeError,
+        "use in_flight",
+    ),
+    "server_address": (
+        lambda _: TrajectoryDataset(server_address="localhost:8000", table="replay"),
+        TypeError,
+        "pass a client or a server as source",
     ),
     "a port": (lambda _: client_of(port=8000), TypeError, r"Server\(\) has no argument 'port': Endpoint\("),
     "the port": (

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from replay_tutorial.buffers.fields import EnvDict
-from replay_tutorial.tables.core.arguments import ByColumn
+from replay_tutorial.tables.core.arguments import ByColumn, explain_reverb_arguments
 from replay_tutorial.tables.core.waiting import deadline_of, seconds_until
 from replay_tutorial.tables.remote.handle import RemoteServer
 from replay_tutorial.tables.server import Server
@@ -217,6 +217,7 @@ class StructuredWriter(TrajectoryWriter):
         super().append(data, partial_step=partial_step)
         self._apply(False, timeout)
 
+    @explain_reverb_arguments(timeout_ms="use timeout, in seconds.")
     def end_episode(self, clear_buffers: bool = True, timeout: float | None = None) -> None:
         """Check the patterns once more and start a new episode; see `TrajectoryWriter.end_episode`."""
         deadline = deadline_of(timeout)

@@ -63,8 +63,8 @@ SESSIONS: WeakKeyDictionary[Server, Session] = WeakKeyDictionary()
 def send(server: Server | RemoteServer, sent: Sent, timeout: float | None = None) -> list[int]:
     """Insert as a client in another process does, through a socket or without one."""
     if isinstance(server, RemoteServer):
-        return server._call("insert", *words_of(sent, timeout))
-    return SESSIONS.setdefault(server, Session(server)).insert(*words_of(sent, timeout))
+        return server._call("insert", *words_of(sent, timeout)).tolist()
+    return SESSIONS.setdefault(server, Session(server)).insert(*words_of(sent, timeout)).tolist()
 
 
 def words_of(sent: Sent, timeout: float | None = None) -> tuple[Any, ...]:

@@ -47,7 +47,7 @@ DTYPES = {letter: np.dtype(letter) for letter in "?bBhHiIlLqQefdgFDG"}  # bools 
 HELLO = "hello 6"  # includes the version of the protocol
 CALLS: dict[str, tuple[Any, Any]] = {  # name → types of the arguments, type of the result
     HELLO: (tuple[str, str], tuple[str, str, dict[str, Array]]),
-    "insert": (tuple[int, int, Sequence[ColumnSlice], Sequence[NewItems], int, float | None], list[int]),
+    "insert": (tuple[int, int, Sequence[ColumnSlice], Sequence[NewItems], int, float | None], Array),
     "close_writer": (tuple[int], None),
     "sample": (tuple[str, int, float | None, bool], Sample),
     "mutate_priorities": (tuple[str, tuple[Array, Array], Array], int),
@@ -157,8 +157,6 @@ def decoder_for(kind: Any) -> Callable[[Any, Iterator[Array]], Any]:
         return lambda value, _: checked_type(value, PLAIN[kind])
     if origin is np.ndarray:
         return lambda _, arrays: next(arrays)
-    if origin is list:  # of integers, sent as an array
-        return lambda _, arrays: next(arrays).tolist()
     if NoneType in parameters:
         decode = decoder_for(parameters[0])
         return lambda value, arrays: None if value is None else decode(value, arrays)

@@ -177,7 +177,7 @@ class Endpoint:
             if name in ("sample", "insert"):
                 options["should_cancel"] = lambda: not connection.is_connected()
             result = getattr(session if name == "insert" else self._server, name)(*values, **options)
-            answer = pack("answer", [np.array(result, np.int64) if name == "insert" else result])
+            answer = pack("answer", [result])
         except tuple(ERRORS.values()) as error:
             answer = error_frame(error)
         connection.send(answer)

@@ -203,7 +203,7 @@ class RemoteServer:
         values = (writer.number, sequence, message.slices, message.items, message.keep_from, timeout)
         frame = pack("insert", values)  # first: if this fails, the message does not use up a number
         writer.sequence, writer.message = sequence, message
-        return self._exchange("insert", frame)
+        return self._exchange("insert", frame).tolist()
 
     def _close_writer(self, writer: RemoteWriter) -> None:
         """Close a writer without waiting for the server."""

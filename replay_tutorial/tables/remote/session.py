@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from threading import Lock
 
 import numpy as np
+import numpy.typing as npt
 
 from replay_tutorial.buffers.jit import writable
 from replay_tutorial.tables.core.cells import CapacityError, Cells
@@ -40,7 +41,7 @@ class Session:
         keep_from: int,
         timeout: float | None = None,
         should_cancel: Callable[[], bool] | None = None,
-    ) -> list[int]:
+    ) -> npt.NDArray[np.int64]:
         """Carry out a message as `Server._insert` does, or continue an unfinished one.
 
         The numbers of writers are unique within the session. The sequence numbers of a writer's messages
@@ -57,9 +58,10 @@ class Session:
                 self._writers[writer] = self._server._open_writer()
             state = self._writers[writer]
         message = Message(slices, items, keep_from, sequence=sequence)
-        return self._server._insert(
+        keys = self._server._insert(
             state, message, timeout, check=checked_message, should_cancel=should_cancel
         )
+        return np.array(keys, np.int64)  # an array, because the text of a frame is limited
 
     def close_writer(self, writer: int) -> None:
         """Close a writer if it is known."""

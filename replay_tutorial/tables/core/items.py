@@ -41,9 +41,7 @@ class Items:
         self.longest: Lengths = ()
         self._used = 0  # high-water mark of `cells`
         self._free = defaultdict[int, list[int]](list)  # allocation size → starts of the gaps of this size
-        self._lengths: Lengths = ()  # lengths of all items, while they are equal
-        self._total_length = 0  # sum of `_lengths`
-        # int32[slots, parts]; lengths of each item, once they differ
+        # int32[slots, parts]; lengths of each item, once they differ; until then, `longest` holds for all
         self._lengths_by_slot: Int32Matrix | None = None
 
     def insert(self, cells: CellList, lengths: Lengths, priority: float) -> int:
@@ -57,7 +55,7 @@ class Items:
         self, slot: int, cells: CellList, lengths: Lengths, priority: float, times_sampled: int
     ) -> None:
         """Store an item in a slot whose key is already set."""
-        if lengths != self._lengths or self._lengths_by_slot is not None:
+        if lengths != self.longest or self._lengths_by_slot is not None:
             self._record_lengths(slot, lengths)
         self.size += 1
         self.priorities[slot] = priority
@@ -80,10 +78,10 @@ class Items:
         """Record the lengths of an item that differ from those of the other items."""
         if not self.size:
             self._clear_cell_lists()
-            self._lengths, self._total_length, self.longest = lengths, sum(lengths), lengths
+            self.longest = lengths
             return
         if self._lengths_by_slot is None:
-            self._lengths_by_slot = np.tile(np.array(self._lengths, np.int32), (self.num_slots, 1))
+            self._lengths_by_slot = np.tile(np.array(self.longest, np.int32), (self.num_slots, 1))
         self._lengths_by_slot[slot] = lengths
         self.longest = tuple(map(max, self.longest, lengths))
 
@@ -108,7 +106,7 @@ class Items:
         return self.cells[start : start + self._count_of(slot)]
 
     def _count_of(self, slot: int) -> int:
-        return self._total_length if self._lengths_by_slot is None else int(self._lengths_by_slot[slot].sum())
+        return sum(self.longest) if self._lengths_by_slot is None else int(self._lengths_by_slot[slot].sum())
 
     def lengths(self, slots: Integers) -> tuple[Lengths, Integers | None]:
         """Return the largest length of each part in the given items, and the lengths of every item.
@@ -116,7 +114,7 @@ class Items:
         The latter are int64[parts, items], or None if all are equal.
         """
         if self._lengths_by_slot is None:
-            return self._lengths, None
+            return self.longest, None
         lengths_by_item = np.ascontiguousarray(self._lengths_by_slot[slots].T, np.int64)
         max_lengths = tuple(lengths_by_item.max(axis=1).tolist())
         return max_lengths, None if (lengths_by_item == lengths_by_item[:, :1]).all() else lengths_by_item
@@ -125,7 +123,7 @@ class Items:
         """Return the lengths, int64[items, parts], and the concatenated cells of all items in slot order."""
         slots = self.used_slots()
         lengths_by_item = (
-            np.tile(self._lengths, (len(slots), 1))
+            np.tile(self.longest, (len(slots), 1))
             if self._lengths_by_slot is None
             else self._lengths_by_slot[slots]
         )

@@ -93,13 +93,10 @@ def checked_message(message: Message, writer: WriterState, cells: Cells) -> Mess
     for column_slice in message.slices:
         check_slice(column_slice, cells)
         steps = range(column_slice.first_step, column_slice.first_step + len(column_slice.values))
-        cells_by_step, seen = (
-            writer.cells_by_step[cells.numbers[column_slice.column]],
-            sent.setdefault(column_slice.column, set()),
-        )
-        if steps[0] < writer.first_kept_step or not (
-            cells_by_step.keys().isdisjoint(steps) and seen.isdisjoint(steps)
-        ):
+        stored = writer.cells_by_step[cells.numbers[column_slice.column]]
+        seen = sent.setdefault(column_slice.column, set())
+        is_new = stored.keys().isdisjoint(steps) and seen.isdisjoint(steps)
+        if steps[0] < writer.first_kept_step or not is_new:
             raise ValueError(
                 f"Steps {steps[0]} to {steps[-1]} of {column_slice.column!r} were sent, but one of them is "
                 f"already stored or precedes {writer.first_kept_step}, the first kept step."

@@ -593,7 +593,7 @@ def test_a_server_of_another_version_is_reported_at_once(
     """As an error after which no further attempt is made, for none would help."""
     monkeypatch.setattr(handle, "HELLO", "hello 5")
     monkeypatch.setitem(RESULT_TYPES, "hello 5", RESULT_TYPES[HELLO])
-    with pytest.raises(ConnectionError, match="another version of this package") as error:
+    with pytest.raises(ConnectionError, match="incompatible version of this package") as error:
         RemoteServer(endpoint.address, timeout=0.0)
     assert not isinstance(error.value, ServerLost)
 

@@ -78,7 +78,7 @@ class RemoteServer:
 
         Raises:
             AuthenticationError: If the server has another key.
-            ConnectionError: If the server runs another version of this package.
+            ConnectionError: If the server runs an incompatible version of this package.
             OSError: If there is no key.
             ServerLost: If no server is reachable.
             ValueError: If the address does not belong to this machine, or other users can read the key.
@@ -133,8 +133,8 @@ class RemoteServer:
         self._check_open()  # `close` may have run before the connection was registered
         if outcome == "error" and values[0] == BadFrame.__name__:
             raise ConnectionError(
-                f"The server at {self.address} runs another version of this package. Use the "
-                "same version in all processes."
+                f"The server at {self.address} runs an incompatible version of this package. Use "
+                "the same version in all processes."
             )
         if outcome == "error":
             raise ServerLost(f"{values[1]} Create a new handle to {self.address}, and new writers.")

@@ -31,12 +31,13 @@ def three_digits(value: float) -> str:
     """Format a number with three significant digits, at most four decimals, and no exponent.
 
     Example:
-        >>> three_digits(12345.6), three_digits(27.04), three_digits(0.0623)
-        ('12,346', '27.0', '0.0623')
+        >>> three_digits(12345.6), three_digits(9.996), three_digits(0.0623)
+        ('12,346', '10.0', '0.0623')
     """
-    if abs(value) >= 100:
+    rounded = abs(float(f"{value:.2e}"))  # 9.996 becomes 10.0, which has one decimal less
+    if rounded >= 100:
         return f"{value:,.0f}"
-    decimals = 2 - math.floor(math.log10(max(abs(value), 0.01)))
+    decimals = 2 - math.floor(math.log10(max(rounded, 0.01)))
     return f"{value:.{decimals}f}"
 
 

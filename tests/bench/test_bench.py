@@ -118,6 +118,13 @@ def test_command_prints_and_records_every_operation(tmp_path, capsys, monkeypatc
 
 
 @pytest.mark.parametrize(
+    ("value", "text"), [(9.996, "10.0"), (99.96, "100"), (0.99996, "1.00"), (-9.996, "-10.0"), (0.0, "0.0000")]
+)
+def test_figure_that_is_rounded_up_to_one_more_digit_has_one_decimal_less(value, text):
+    assert markdown.three_digits(value) == text
+
+
+@pytest.mark.parametrize(
     "text", ["no marks\n", f"{END}\n{BEGIN}\n", f"{BEGIN}\n{BEGIN}\n{END}\n", f"{BEGIN}\n"]
 )
 def test_page_without_its_marks_is_refused_and_left_as_it_was(tmp_path, text):

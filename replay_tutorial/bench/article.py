@@ -17,10 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from replay_tutorial.bench.buffers import SLOT_SECONDS, row_of, seconds_of
 from replay_tutorial.bench.cases import adding, sampling
 from replay_tutorial.bench.peers.buffer import BETA, CEILING, FIELDS, OURS, Kind
-from replay_tutorial.bench.peers.lineup import OTHERS, PEERS, Lineup
+from replay_tutorial.bench.peers.lineup import OTHERS, PEERS, SLOT_SECONDS, Lineup, row_of
 from replay_tutorial.measuring.markdown import table, three_digits
 from replay_tutorial.measuring.output import add_count, add_markdown, new_parser, write_results
 from replay_tutorial.measuring.provenance import Provenance
@@ -68,7 +67,7 @@ def points(grid: Grid, lineup: Lineup, rounds: int, slot_seconds: float) -> Iter
         for count in grid.adds if panel.startswith("add") else grid.batches:
             prepare = adding(kind, count) if panel.startswith("add") else sampling(kind, count)
             where = f"'{panel}' of {count} rows"
-            row = row_of(panel, seconds_of(prepare, lineup, rounds, slot_seconds, where))
+            row = row_of(panel, lineup.seconds_of(prepare, rounds, slot_seconds, where))
             print(f"{grid.capacity:,} rows, {count} per call: {row}", flush=True)
             yield Point(grid.capacity, panel, count, row.microseconds, row.ratios)
 

@@ -10,18 +10,15 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from replay_tutorial.bench import cases
-from replay_tutorial.bench.cases import Cases, MakeWorkload
+from replay_tutorial.bench.cases import Cases
 from replay_tutorial.bench.peers.buffer import CEILING, FIELDS, OURS
-from replay_tutorial.bench.peers.helper import HelperLost
-from replay_tutorial.bench.peers.lineup import OTHERS, PEERS, Lineup
-from replay_tutorial.measuring.markdown import spread_text, table, three_digits
+from replay_tutorial.bench.peers.lineup import OTHERS, PEERS, SLOT_SECONDS, Lineup, Row, row_of
+from replay_tutorial.measuring.markdown import spread_text, table
 from replay_tutorial.measuring.output import add_count, add_outputs, new_parser, write_results
 from replay_tutorial.measuring.provenance import Provenance
-from replay_tutorial.measuring.timing import FloatArray, Spread, measure
 
-LEARNING = ("Stable-Baselines3", "tianshou", "TorchRL")
+LEARNING_LIBRARIES = ("Stable-Baselines3", "tianshou", "TorchRL")
 WITH_GOALS = ("cpprb", "Stable-Baselines3", "TorchRL")
-SLOT_SECONDS = 0.005
 
 
 @dataclass(frozen=True)
@@ -69,8 +66,8 @@ HINDSIGHT = (
 SCHEMES = f"Rows of {FLOATS}. The ceiling is one `take` of random rows."
 SETS = {
     "rows": CaseSet(cases.rows, 2**20, 100, ("cpprb",), ROWS),
-    "inputs": CaseSet(cases.inputs, 2**17, 40, ("cpprb", *LEARNING), INPUTS),
-    "pictures": CaseSet(cases.pictures, 2000, 40, ("cpprb", *LEARNING), PICTURES),
+    "inputs": CaseSet(cases.inputs, 2**17, 40, ("cpprb", *LEARNING_LIBRARIES), INPUTS),
+    "pictures": CaseSet(cases.pictures, 2000, 40, ("cpprb", *LEARNING_LIBRARIES), PICTURES),
     "sequences": CaseSet(cases.sequences, 2**20, 40, ("TorchRL", "flashbax"), SEQUENCES),
     "hindsight": CaseSet(cases.hindsight, 2**20, 40, WITH_GOALS, HINDSIGHT),
     "schemes": CaseSet(cases.schemes, 2**20, 100, ("cpprb",), SCHEMES),
@@ -79,47 +76,12 @@ SETS = {
 }
 
 
-@dataclass(frozen=True)
-class Row:
-    """The measurements of one operation."""
-
-    operation: str
-    microseconds: dict[str, Spread]  # peer → time of one call
-    ratios: dict[str, Spread]  # peer → its time / our time, computed within each round
-
-    def __str__(self) -> str:
-        """Return the medians on one line."""
-        medians = ", ".join(f"{name} {three_digits(each.median)}" for name, each in self.microseconds.items())
-        return f"{self.operation}: {medians} µs"
-
-
-def seconds_of(
-    prepare: MakeWorkload, lineup: Lineup, rounds: int, slot_seconds: float, where: str
-) -> dict[str, FloatArray]:
-    """Return each peer's seconds per call; a peer whose process is lost is removed from the lineup."""
-    while True:
-        made = {peer.name: prepare(peer) for peer in lineup.peers}
-        workloads = {name: work for name, work in made.items() if work is not None}
-        try:
-            return measure(workloads, rounds=rounds, slot_seconds=slot_seconds)
-        except HelperLost as lost:
-            gone = next(peer for peer in lineup.peers if peer.name == lost.name)
-            gone.close()
-            lineup.peers.remove(gone)
-            lineup.skipped[lost.name] = f"from {where} on, because {lost}"
-            print(f"{lost.name}: {lost}", flush=True)
-
-
-def row_of(operation: str, seconds: dict[str, FloatArray]) -> Row:
-    """Return the spreads of the times and of the ratios; `seconds` are float64[rounds] for each peer."""
-    times = {name: Spread.of(rounds * 1e6) for name, rounds in seconds.items()}
-    ratios = {name: Spread.of(rounds / seconds[OURS]) for name, rounds in seconds.items() if name != OURS}
-    return Row(operation, times, ratios)
-
-
 def lines_of(rows: Sequence[Row], names: Sequence[str]) -> list[str]:
-    """Return a table with times and ratios, then one with the ratios to `LEARNING`; bold: ours is slower."""
-    timed = [name for name in names if name not in LEARNING]
+    """Return a table with times and ratios, then one with the ratios to `LEARNING_LIBRARIES`.
+
+    Ratios are bold where ours is slower.
+    """
+    timed = [name for name in names if name not in LEARNING_LIBRARIES]
     others = [name for name in timed if name not in (OURS, CEILING)]
     heads = ["operation", *(f"{name}, µs" for name in timed)]
     heads += [*(f"speed relative to {name}" for name in others), "of the ceiling"]
@@ -134,7 +96,7 @@ def lines_of(rows: Sequence[Row], names: Sequence[str]) -> list[str]:
         return [row.operation, *times, *ratios, f"{row.ratios[CEILING].median:.0%}"]
 
     lines = table(heads, [cells(row) for row in rows])
-    if beside := [name for name in names if name in LEARNING]:
+    if beside := [name for name in names if name in LEARNING_LIBRARIES]:
         rest = [[row.operation, *(ratio(row, name) for name in beside)] for row in rows]
         lines += ["", *table(["operation", *(f"speed relative to {name}" for name in beside)], rest)]
     return lines
@@ -158,7 +120,7 @@ def main(argv: Sequence[str]) -> int:
     rows: list[Row] = []
     with closing(Lineup(arguments.peers or chosen.peers)) as lineup:
         for operation, prepare in chosen.cases(capacity).items():
-            seconds = seconds_of(prepare, lineup, rounds, chosen.slot_seconds, f"'{operation}'")
+            seconds = lineup.seconds_of(prepare, rounds, chosen.slot_seconds, f"'{operation}'")
             rows.append(row_of(operation, seconds))
             print(rows[-1], flush=True)
         provenance = Provenance.of("buffers", argv, lineup.distributions)

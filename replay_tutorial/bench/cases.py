@@ -36,7 +36,7 @@ from replay_tutorial.bench.peers.buffer import (
     each,
     random_rows,
 )
-from replay_tutorial.bench.peers.lineup import Peer
+from replay_tutorial.bench.peers.lineup import MakeWorkload, Peer
 from replay_tutorial.buffers.fields import Fields, as_bytes
 from replay_tutorial.buffers.rank_based import RankBased
 from replay_tutorial.buffers.rows import take_rows
@@ -47,9 +47,6 @@ from replay_tutorial.measuring.timing import FloatArray, SelfTimed, Workload
 BATCH_SIZES = (32, 64, 256, 512)
 MANY = 101  # rows of a batched add: the largest batch in cpprb's own benchmark
 LEARNER_BATCH = 512  # Ape-X's batch
-
-MakeWorkload = Callable[[Peer], Workload | None]
-"""Builds a peer's workload; returns None if the library doesn't support the operation."""
 
 Cases = dict[str, MakeWorkload]
 """Operation, which is a row of the table → the function that builds its workload."""
@@ -399,7 +396,7 @@ def on_episodes(kind: Kind, goals: bool, size: int, steps: int = 0) -> MakeWorkl
         if columns := episodes.COLUMNS.get((peer.name, kind.variant)):
             broken = float(np.mean([episodes.share_of_broken(*columns(sample())) for _ in range(CHECKED)]))
             if broken:
-                peer.faults[peer.name] = f"{broken:.1%} of its {FAULTS[kind.variant]}"
+                peer.fault = f"{broken:.1%} of its {FAULTS[kind.variant]}"
         return sample
 
     return prepare

@@ -51,7 +51,7 @@ def test_slot_is_filled_with_as_many_calls_as_fit():
 
 def test_ratio_is_the_median_of_the_rounds_ratios_not_the_ratio_of_the_medians():
     ours, theirs = np.array([1.0, 10.0, 2.0]), np.array([3.0, 10.0, 8.0])
-    row = buffers.row_of("add", {"ours": ours, "cpprb": theirs})
+    row = lineup.row_of("add", {"ours": ours, "cpprb": theirs})
     assert row.ratios["cpprb"].median == 3.0
     assert np.median(theirs) / np.median(ours) == 4.0
 
@@ -67,7 +67,7 @@ def test_bare_kernels_find_leaves_all_over_the_tree_each_time():
 @pytest.mark.parametrize("name", buffers.SETS)
 def test_every_case_runs_on_ours_and_on_the_ceiling(name):
     small = {"pictures": 264}.get(name, cases.LEARNER_BATCH)  # the least capacity of the command
-    peers = [lineup.Peer("ours", {}), lineup.Peer("ceiling", {})]
+    peers = [lineup.Peer("ours"), lineup.Peer("ceiling")]
     prepared = buffers.SETS[name].cases(small)
     assert len(prepared) == CASES[name]  # an operation that has the name of another one replaces it
     for prepare in prepared.values():
@@ -78,7 +78,7 @@ def test_every_case_runs_on_ours_and_on_the_ceiling(name):
 def test_table_is_empty_where_a_library_cannot_and_bold_where_ours_is_slower():
     def row(operation, **ratios):
         spreads = {name: Spread(ratio, ratio, ratio) for name, ratio in ratios.items()}
-        return buffers.Row(operation, {}, {**spreads, "ceiling": Spread(0.5, 0.5, 0.5)})
+        return lineup.Row(operation, {}, {**spreads, "ceiling": Spread(0.5, 0.5, 0.5)})
 
     rows = [row("add", tianshou=2.0, TorchRL=0.5, cpprb=3.0), row("sample", TorchRL=4.0, cpprb=0.9)]
     assert buffers.lines_of(rows, ["ours", "cpprb", "tianshou", "TorchRL", "ceiling"]) == [
@@ -118,7 +118,8 @@ def test_command_prints_and_records_every_operation(tmp_path, capsys, monkeypatc
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(9.996, "10.0"), (99.96, "100"), (0.99996, "1.00"), (-9.996, "-10.0"), (0.0, "0.0000")]
+    ("value", "text"),
+    [(9.996, "10.0"), (99.96, "100"), (0.99996, "1.00"), (-9.996, "-10.0"), (0.0, "0.0000")],
 )
 def test_figure_that_is_rounded_up_to_one_more_digit_has_one_decimal_less(value, text):
     assert markdown.three_digits(value) == text

@@ -5,7 +5,7 @@ import json
 import pytest
 from places import ROOT
 
-from replay_tutorial.bench import buffers, cases
+from replay_tutorial.bench import cases
 from replay_tutorial.bench.peers import lineup
 from replay_tutorial.measuring import timing
 
@@ -30,7 +30,7 @@ def documented_ratios():
 @pytest.fixture(scope="module")
 def both():
     pytest.importorskip("cpprb", reason="measured beside cpprb, which is not installed")
-    return [lineup.Peer("ours", {}), lineup.Peer("cpprb", {})]
+    return [lineup.Peer("ours"), lineup.Peer("cpprb")]
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
@@ -39,6 +39,6 @@ def test_a_third_of_the_documented_ratio_is_reached(operation, both):
     workloads = {peer.name: cases.rows(CAPACITY)[operation](peer) for peer in both}
     ratios = []
     while len(ratios) < TRIES and max(ratios, default=0.0) < least:
-        row = buffers.row_of(operation, timing.measure(workloads, rounds=11))
+        row = lineup.row_of(operation, timing.measure(workloads, rounds=11))
         ratios.append(row.ratios["cpprb"].median)
     assert max(ratios) >= least, f"{ratios} times faster than cpprb; documented is {3 * least:.2f}"

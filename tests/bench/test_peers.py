@@ -24,7 +24,7 @@ def peer_of(name):
         warnings.simplefilter("ignore")
         for distribution in lineup.PEERS[name].distributions[:1]:
             pytest.importorskip(distribution.replace("-", "_"))
-    return lineup.Peer(name, {})
+    return lineup.Peer(name)
 
 
 @pytest.fixture(autouse=True)
@@ -152,7 +152,7 @@ def test_sampled_windows_and_goals_are_real_but_for_known_faults(name, variant):
     peer, goals = peer_of(name), variant == episodes.GOALS
     kind = Kind(1037, variant=variant)  # not a multiple of the episodes' length, so that their end is lost
     sample = cases.on_episodes(kind, goals, 256)(peer)
-    assert bool(peer.faults) == ((name, variant) in FAULTS), peer.faults
+    assert bool(peer.fault) == ((name, variant) in FAULTS), peer.fault
     act, rew, obs, *rest = map(np.array, episodes.COLUMNS[name, variant](sample()))
     if goals:
         assert 0.7 < (rest[0][:, 1] != episodes.NOT_ACHIEVED).mean() < 0.9
@@ -169,7 +169,7 @@ def test_flashbax_draws_by_another_key_each_time():
 
 
 def test_deque_holds_the_rows_and_drops_the_oldest():
-    buffer = lineup.Peer("deque", {}).full_of_rows(Kind(ROWS))
+    buffer = lineup.Peer("deque").full_of_rows(Kind(ROWS))
     rows = random_rows(np.random.default_rng(3), 11)
     add = buffer.extending(rows)
     add()
@@ -183,7 +183,7 @@ def test_deque_holds_the_rows_and_drops_the_oldest():
 
 @pytest.mark.parametrize("capacity", [2, 7, 64])
 def test_python_sum_tree_keeps_its_sums_and_finds_each_leaf(capacity):
-    memory = lineup.Peer("Python sum tree", {}).full_of_rows(Kind(capacity, prioritized=True, alpha=1.0))
+    memory = lineup.Peer("Python sum tree").full_of_rows(Kind(capacity, prioritized=True, alpha=1.0))
     memory.extending(random_rows(np.random.default_rng(0), 3))()
     assert memory.tree[0] == pytest.approx(memory.tree[capacity - 1 :].sum())
     assert memory.write == 3 % capacity
@@ -193,7 +193,7 @@ def test_python_sum_tree_keeps_its_sums_and_finds_each_leaf(capacity):
 
 def test_ceiling_moves_the_same_bytes_and_not_those_of_one_page(monkeypatch):
     monkeypatch.setattr(lineup, "CHUNK", 300)
-    ceiling = lineup.Peer(CEILING, {}).full_of_rows(Kind(1000))
+    ceiling = lineup.Peer(CEILING).full_of_rows(Kind(1000))
     assert ceiling.buffer["rew"].all(), "records that nobody wrote to would lie in the cache"
     assert ceiling.buffer.itemsize == 140
     assert ceiling.sampling(512)().nbytes == 512 * 140
@@ -227,12 +227,9 @@ def test_reverb_is_skipped_by_name_where_it_is_not(monkeypatch, tmp_path):
         peer.full_of_rows(Kind(ROWS))
     assert set(gathered.skipped) == set(libraries.REVERB_WAYS)
     assert all("make bench-peers" in reason for reason in gathered.skipped.values())
-    peer = lineup.Peer("Reverb client", {})
+    peer = lineup.Peer("Reverb client")
     assert peer.full_of_rows(Kind(2**20)) is None
-    assert (
-        "above 65,536 rows its server takes minutes to fill and 6 KB per row, here 6 GB"
-        in peer.skipped[peer.name]
-    )
+    assert "above 65,536 rows its server takes minutes to fill and 6 KB per row, here 6 GB" in peer.skipped
 
 
 def test_reverb_is_asked_only_for_rows_that_its_helper_has():
@@ -242,16 +239,16 @@ def test_reverb_is_asked_only_for_rows_that_its_helper_has():
     assert not libraries.can_add({**rows, "rew": rows["rew"].reshape(3)})
     pictures = {**one, "obs": np.zeros((84, 84, 4), np.uint8)}
     assert not libraries.can_add(pictures)
-    peer = lineup.Peer("Reverb client", {})
+    peer = lineup.Peer("Reverb client")
     assert peer.full(pictures, Kind(ROWS), []) is None, "it would sample its own rows"
-    assert "only rows of float32 vectors" in peer.skipped[peer.name]
+    assert "only rows of float32 vectors" in peer.skipped
 
 
 @pytest.mark.parametrize("name", libraries.REVERB_WAYS)
 def test_reverb_adds_and_samples_in_its_own_python(name):
     if fresh.python_of("reverb") is None:
         pytest.skip("there is no .venv/reverb")
-    peer = lineup.Peer(name, {})
+    peer = lineup.Peer(name)
     try:
         for prioritized in (False, True):
             buffer = peer.full_of_rows(Kind(ROWS, prioritized=prioritized))
@@ -287,3 +284,4 @@ def test_peer_whose_process_is_lost_is_dropped_and_the_others_stay(end, tmp_path
     assert "Not measured: Reverb client (from 'sample" in text
     assert "on, because its helper process ended; its last message was 'no more memory')." in text
     assert text.count("Reverb client |") == 1, "what was measured before stays"
+    assert ", dm-reverb 0." in text, "with the version that it was measured with"

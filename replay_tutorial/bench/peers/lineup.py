@@ -1,7 +1,10 @@
-"""The registry of peers, and those of a measurement. `make bench-peers` installs all libraries."""
+"""The registry of peers, and the peers of a measurement, which are timed in interleaved rounds.
+
+`make bench-peers` installs all libraries.
+"""
 
 import itertools
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -20,8 +23,12 @@ from replay_tutorial.bench.peers.buffer import (
     random_rows,
 )
 from replay_tutorial.bench.peers.episodes import VARIANTS
+from replay_tutorial.bench.peers.helper import HelperLost
+from replay_tutorial.measuring.markdown import three_digits
+from replay_tutorial.measuring.timing import FloatArray, Spread, Workload, measure
 
 FRAMES = ("next_of", "stack_compress")
+SLOT_SECONDS = 0.005
 
 
 @dataclass(frozen=True)
@@ -29,7 +36,7 @@ class Entry:
     """A library, and the options that its buffers support."""
 
     make: Callable[[Values, Kind], Buffer]  # from an example transition and options
-    distributions: tuple[str, ...] = ()  # reported with their versions; empty for the standard library
+    distributions: tuple[str, ...] = ()  # with versions; empty if none; Reverb's helper reports its own
     prioritized: tuple[bool, ...] = (False, True)
     once: Collection[str] = ()  # supported deduplication
 
@@ -56,10 +63,12 @@ class Peer:
     """A library in a measurement, with its buffers that several cases share."""
 
     name: str
-    measured = False  # whether the library is installed and supports some options
-    skipped: dict[str, str]  # peer → reason why it, or one of its buffers, can't be measured
+    skipped: str = ""  # why the peer, or one of its buffers, can't be measured
+    fault: str = ""  # what is wrong with its samples
+    measured: bool = False  # whether the library is installed and supports some options
+    lost: bool = False  # whether its process has ended; its earlier figures are kept
+    versions: dict[str, str] = field(default_factory=dict[str, str])  # of its helper process
     buffers: dict[Kind, Buffer | None] = field(default_factory=dict[Kind, Buffer | None])
-    faults: dict[str, str] = field(default_factory=dict[str, str])  # peer → what is wrong with its samples
 
     def full(self, example: Values, kind: Kind, batches: Iterable[Values]) -> Buffer | None:
         """Return a buffer filled with batches, or None if the library doesn't support its options."""
@@ -72,11 +81,13 @@ class Peer:
         try:
             buffer = make(example, kind)
         except ImportError as error:
-            if self.name not in self.skipped:
+            if not self.skipped:
                 print(f"skipped {self.name}: {error}", flush=True)
-            self.skipped[self.name] = str(error)
+            self.skipped = str(error)
             return None
         self.measured = True
+        if isinstance(buffer, libraries.Reverb):
+            self.versions["dm-reverb"] = buffer.helper.description["version"]
         for values in batches:
             buffer.fill(values)
         return buffer
@@ -97,13 +108,25 @@ class Peer:
         self.buffers.clear()
 
 
+MakeWorkload = Callable[[Peer], Workload | None]
+"""Builds a peer's workload; returns None if the library doesn't support the operation."""
+
+
 class Lineup:
-    """The peers `names`, with ours first and the ceiling last, and their common `skipped` and `faults`."""
+    """The peers `names`, with ours first and the ceiling last."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        self.skipped: dict[str, str] = {}
-        self.faults: dict[str, str] = {}
-        self.peers = [Peer(name, self.skipped, faults=self.faults) for name in (OURS, *names, CEILING)]
+        self.peers = [Peer(name) for name in (OURS, *names, CEILING)]
+
+    @property
+    def skipped(self) -> dict[str, str]:
+        """Peer → why it, or one of its buffers, can't be measured."""
+        return {peer.name: peer.skipped for peer in self.peers if peer.skipped}
+
+    @property
+    def faults(self) -> dict[str, str]:
+        """Peer → what is wrong with its samples."""
+        return {peer.name: peer.fault for peer in self.peers if peer.fault}
 
     @property
     def distributions(self) -> list[str]:
@@ -112,13 +135,47 @@ class Lineup:
         return list(dict.fromkeys(itertools.chain.from_iterable(named)))
 
     @property
-    def versions_elsewhere(self) -> Mapping[str, str]:
+    def versions_elsewhere(self) -> dict[str, str]:
         """Versions of the distributions in other interpreters."""
-        buffers = [buffer for peer in self.peers for buffer in peer.buffers.values()]
-        found = [buffer.helper.description for buffer in buffers if isinstance(buffer, libraries.Reverb)]
-        return {"dm-reverb": found[0]["version"]} if found else {}
+        return dict(itertools.chain.from_iterable(peer.versions.items() for peer in self.peers))
+
+    def seconds_of(
+        self, prepare: MakeWorkload, rounds: int, slot_seconds: float, where: str
+    ) -> dict[str, FloatArray]:
+        """Return each peer's seconds per call; if a process is lost, its peer isn't measured from `where` on."""
+        while True:
+            made = {peer.name: prepare(peer) for peer in self.peers if not peer.lost}
+            workloads = {name: work for name, work in made.items() if work is not None}
+            try:
+                return measure(workloads, rounds=rounds, slot_seconds=slot_seconds)
+            except HelperLost as lost:
+                gone = next(peer for peer in self.peers if peer.name == lost.name)
+                gone.close()
+                gone.lost, gone.skipped = True, f"from {where} on, because {lost}"
+                print(f"{lost.name}: {lost}", flush=True)
 
     def close(self) -> None:
         """Stop the processes of all peers."""
         for peer in self.peers:
             peer.close()
+
+
+@dataclass(frozen=True)
+class Row:
+    """The measurements of one operation."""
+
+    operation: str
+    microseconds: dict[str, Spread]  # peer → time of one call
+    ratios: dict[str, Spread]  # peer → its time / our time, computed within each round
+
+    def __str__(self) -> str:
+        """Return the medians on one line."""
+        medians = ", ".join(f"{name} {three_digits(each.median)}" for name, each in self.microseconds.items())
+        return f"{self.operation}: {medians} µs"
+
+
+def row_of(operation: str, seconds: dict[str, FloatArray]) -> Row:
+    """Return the spreads of the times and of the ratios; `seconds` are float64[rounds] for each peer."""
+    times = {name: Spread.of(rounds * 1e6) for name, rounds in seconds.items()}
+    ratios = {name: Spread.of(rounds / seconds[OURS]) for name, rounds in seconds.items() if name != OURS}
+    return Row(operation, times, ratios)

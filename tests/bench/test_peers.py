@@ -168,6 +168,22 @@ def test_flashbax_draws_by_another_key_each_time():
     assert sample().indices.tolist() != sample().indices.tolist()
 
 
+@pytest.mark.parametrize("name", ["deque", "Python sum tree", "flashbax"])
+def test_peer_of_rows_is_left_out_of_cases_with_others(name, capsys):
+    peer, sets = peer_of(name), {"inputs": 64, "pictures": 264, "hindsight": 300}
+    measured = set()
+    for chosen, capacity in sets.items():
+        for operation, prepare in getattr(cases, chosen)(capacity).items():
+            if work := prepare(peer):
+                work()
+                measured.add(operation)
+    assert measured == {
+        *("add 1, float32", "add 1, float64", "add 1, lists", "8 rows one by one, float64"),
+        *("add 64, float32", "add 64, float64"),
+    }
+    assert capsys.readouterr().out.count(f"skipped {name}: ") == 1
+
+
 def test_deque_holds_the_rows_and_drops_the_oldest():
     buffer = lineup.Peer("deque").full_of_rows(Kind(ROWS))
     rows = random_rows(np.random.default_rng(3), 11)
@@ -232,16 +248,17 @@ def test_reverb_is_skipped_by_name_where_it_is_not(monkeypatch, tmp_path):
     assert "above 65,536 rows its server takes minutes to fill and 6 KB per row, here 6 GB" in peer.skipped
 
 
-def test_reverb_is_asked_only_for_rows_that_its_helper_has():
+def test_peers_of_rows_are_not_asked_for_others():
     rows = random_rows(np.random.default_rng(0), 3)
     one = {name: values[0] for name, values in rows.items()}
     assert libraries.can_add(rows) and libraries.can_add(one)
     assert not libraries.can_add({**rows, "rew": rows["rew"].reshape(3)})
     pictures = {**one, "obs": np.zeros((84, 84, 4), np.uint8)}
     assert not libraries.can_add(pictures)
-    peer = lineup.Peer("Reverb client")
-    assert peer.full(pictures, Kind(ROWS), []) is None, "it would sample its own rows"
-    assert "only rows of float32 vectors" in peer.skipped
+    for name in ("Reverb client", "deque"):
+        peer = lineup.Peer(name)
+        assert peer.full(pictures, Kind(ROWS), []) is None, "Reverb would sample its own rows"
+        assert "only rows of float32 vectors" in peer.skipped
 
 
 @pytest.mark.parametrize("name", libraries.REVERB_WAYS)

@@ -7,7 +7,6 @@ documentation shows, with its default names and options.
 
 import importlib
 from collections.abc import Callable
-from functools import partial
 from operator import itemgetter
 from types import SimpleNamespace
 from typing import Any
@@ -16,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.bench.peers import libraries
-from replay_tutorial.bench.peers.buffer import CEILING, OURS, Buffer, Ceiling, CpprbLike, Kind, Values, each
+from replay_tutorial.bench.peers.buffer import OURS, Buffer, Ceiling, Kind, Values, each
 from replay_tutorial.measuring.timing import Workload
 
-WINDOWS, GOALS, REVERSE = "windows", "goals", "reverse"  # variants
+WINDOWS, GOALS, REVERSE = "windows", "goals", "reverse"  # variants of a buffer
 LENGTH, EPISODE = 80, 200  # steps of a window and of an episode
 NOT_ACHIEVED = EPISODE + 1  # in the goal of every episode
 
@@ -165,9 +164,9 @@ class FlashbaxWindows(libraries.Flashbax):
         capacity, make = self.kind.capacity, self.module.make_trajectory_buffer
         return make(1, batch_size, LENGTH, 1, LENGTH, max_length_time_axis=capacity)
 
-    def extending(self, values: Values) -> Workload:
-        """Return a workload that adds consecutive steps."""
-        return super().extending({name: value[None] for name, value in values.items()})
+    def batched(self, rows: Values) -> Values:
+        """Return the steps as a batch of one sequence."""
+        return {name: value[np.newaxis] for name, value in rows.items()}
 
 
 class CeilingWindows(Ceiling):
@@ -180,20 +179,6 @@ class CeilingWindows(Ceiling):
         return self.taking((starts + np.arange(LENGTH)).reshape(batches, -1))
 
 
-SEQUENCES = {"class_name": "SequenceReplayBuffer", "length": LENGTH, "boundary": "drop"}
-HINDSIGHT = {"class_name": "HindsightReplayBuffer", "compute_reward": reward_of}
-VARIANTS: dict[tuple[str, str], Callable[[Values, Kind], Buffer]] = {
-    (OURS, WINDOWS): partial(CpprbLike, **SEQUENCES),
-    ("TorchRL", WINDOWS): TorchRLSteps,
-    ("flashbax", WINDOWS): FlashbaxWindows,
-    (CEILING, WINDOWS): CeilingWindows,
-    (OURS, GOALS): partial(CpprbLike, **HINDSIGHT, compute_terminated=is_achieved),
-    ("cpprb", GOALS): CpprbGoals,
-    ("Stable-Baselines3", GOALS): StableBaselines3Goals,
-    ("TorchRL", GOALS): TorchRLSteps,
-    (CEILING, GOALS): Ceiling,
-    ("cpprb", REVERSE): partial(CpprbLike, package="cpprb", class_name="ReverseReplayBuffer"),
-}
 OBSERVED = itemgetter("observation", "desired_goal")
 # Actions, rewards, observations and goals of a sample.
 COLUMNS: dict[tuple[str, str], Callable[[Any], tuple[Any, ...]]] = {

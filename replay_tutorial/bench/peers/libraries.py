@@ -210,15 +210,19 @@ class Flashbax(Buffer):
 
         return self.jax.jit(sample)
 
+    def batched(self, rows: Values) -> Values:
+        """Return rows, [count, length] per field, as an argument of flashbax's `add`."""
+        return rows
+
     def adding(self, values: Values) -> Workload:
-        batch = {name: np.reshape(value, (1, -1)) for name, value in values.items()}
-        return self.extending(batch)
+        return self.extending({name: np.reshape(value, (1, -1)) for name, value in values.items()})
 
     def extending(self, values: Values) -> Workload:
-        add, wait = self.add, self.jax.block_until_ready
+        count, add, wait = len(values["rew"]), self.add, self.jax.block_until_ready
+        batch = self.batched({name: np.reshape(value, (count, -1)) for name, value in values.items()})
 
         def add_and_wait() -> None:
-            self.buffer = wait(add(self.buffer, values))
+            self.buffer = wait(add(self.buffer, batch))
 
         return add_and_wait
 
@@ -253,11 +257,8 @@ class Reverb(Buffer):
     def __init__(self, name: str, example: Values, kind: Kind) -> None:
         """Start the helper.
 
-        Raises ImportError if the helper can't start or can't store rows like `example`, and above
-        `REVERB_MAX_ROWS` rows.
+        Raises ImportError if the helper can't start, and above `REVERB_MAX_ROWS` rows.
         """
-        if not can_add(example):
-            raise ImportError("its helper process has only rows of float32 vectors")
         if kind.capacity > REVERB_MAX_ROWS:
             memory = kind.capacity * REVERB_ROW_KB / 2**20
             raise ImportError(
@@ -287,6 +288,6 @@ class Reverb(Buffer):
 
 
 def can_add(values: Values) -> bool:
-    """Return whether the helper can add these rows: it supports only `FIELDS`."""
+    """Return whether these rows have the fields `FIELDS`, the only ones that some peers support."""
     lengths = {name: np.shape(value)[-1:] for name, value in values.items()}
     return lengths == {name: (length,) for name, length in FIELDS.items()}

@@ -4,13 +4,13 @@
 """
 
 import itertools
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
 
-from replay_tutorial.bench.peers import libraries, plain_python
+from replay_tutorial.bench.peers import episodes, libraries, plain_python
 from replay_tutorial.bench.peers.buffer import (
     CEILING,
     CHUNK,
@@ -22,7 +22,7 @@ from replay_tutorial.bench.peers.buffer import (
     Values,
     random_rows,
 )
-from replay_tutorial.bench.peers.episodes import VARIANTS
+from replay_tutorial.bench.peers.episodes import GOALS, LENGTH, REVERSE, WINDOWS
 from replay_tutorial.bench.peers.helper import HelperLost
 from replay_tutorial.measuring.markdown import three_digits
 from replay_tutorial.measuring.timing import FloatArray, Spread, Workload, measure
@@ -31,29 +31,65 @@ FRAMES = ("next_of", "stack_compress")
 SLOT_SECONDS = 0.005
 
 
+Make = Callable[[Values, Kind], Buffer]
+"""Creates a buffer from an example transition and options."""
+
+
 @dataclass(frozen=True)
 class Entry:
     """A library, and the options that its buffers support."""
 
-    make: Callable[[Values, Kind], Buffer]  # from an example transition and options
+    make: Make
     distributions: tuple[str, ...] = ()  # with versions; empty if none; Reverb's helper reports its own
     prioritized: tuple[bool, ...] = (False, True)
     once: Collection[str] = ()  # supported deduplication
+    only_rows: bool = False  # whether `make` supports only rows of `FIELDS`, of one environment
+    variants: Mapping[str, Make] = field(default_factory=dict[str, Make])  # other ways to sample
 
 
 PEERS: dict[str, Entry] = {
-    OURS: Entry(CpprbLike, once=FRAMES),
-    "cpprb": Entry(partial(CpprbLike, package="cpprb"), ("cpprb",), once=FRAMES),
+    OURS: Entry(
+        CpprbLike,
+        once=FRAMES,
+        variants={
+            WINDOWS: partial(CpprbLike, class_name="SequenceReplayBuffer", length=LENGTH, boundary="drop"),
+            GOALS: partial(
+                CpprbLike,
+                class_name="HindsightReplayBuffer",
+                compute_reward=episodes.reward_of,
+                compute_terminated=episodes.is_achieved,
+            ),
+        },
+    ),
+    "cpprb": Entry(
+        partial(CpprbLike, package="cpprb"),
+        ("cpprb",),
+        once=FRAMES,
+        variants={
+            GOALS: episodes.CpprbGoals,
+            REVERSE: partial(CpprbLike, package="cpprb", class_name="ReverseReplayBuffer"),
+        },
+    ),
     "Stable-Baselines3": Entry(
-        libraries.StableBaselines3, ("stable-baselines3", "torch"), (False,), once=("next_of",)
+        libraries.StableBaselines3,
+        ("stable-baselines3", "torch"),
+        (False,),
+        once=("next_of",),
+        variants={GOALS: episodes.StableBaselines3Goals},
     ),
     "tianshou": Entry(libraries.Tianshou, ("tianshou",), once=FRAMES),
-    "TorchRL": Entry(libraries.TorchRL, ("torchrl", "tensordict", "torch")),
-    "flashbax": Entry(libraries.Flashbax, ("flashbax", "jax")),
-    "deque": Entry(plain_python.Deque, prioritized=(False,)),
-    "Python sum tree": Entry(plain_python.TreeMemory, prioritized=(True,)),
-    **{name: Entry(partial(libraries.Reverb, name)) for name in libraries.REVERB_WAYS},
-    CEILING: Entry(Ceiling, once=FRAMES),
+    "TorchRL": Entry(
+        libraries.TorchRL,
+        ("torchrl", "tensordict", "torch"),
+        variants={WINDOWS: episodes.TorchRLSteps, GOALS: episodes.TorchRLSteps},
+    ),
+    "flashbax": Entry(
+        libraries.Flashbax, ("flashbax", "jax"), only_rows=True, variants={WINDOWS: episodes.FlashbaxWindows}
+    ),
+    "deque": Entry(plain_python.Deque, prioritized=(False,), only_rows=True),
+    "Python sum tree": Entry(plain_python.TreeMemory, prioritized=(True,), only_rows=True),
+    **{name: Entry(partial(libraries.Reverb, name), only_rows=True) for name in libraries.REVERB_WAYS},
+    CEILING: Entry(Ceiling, once=FRAMES, variants={WINDOWS: episodes.CeilingWindows, GOALS: Ceiling}),
 }
 OTHERS = [name for name in PEERS if name not in (OURS, CEILING)]
 
@@ -75,16 +111,16 @@ class Peer:
         entry = PEERS[self.name]
         if kind.prioritized not in entry.prioritized or not set(kind.once) <= set(entry.once):
             return None
-        make = VARIANTS.get((self.name, kind.variant)) if kind.variant else entry.make
+        make = entry.variants.get(kind.variant) if kind.variant else entry.make
         if make is None:
             return None
+        other = kind.environments > 1 or not libraries.can_add(example)
+        if entry.only_rows and not kind.variant and other:
+            return self.skip("it is measured with only rows of float32 vectors, of one environment")
         try:
             buffer = make(example, kind)
         except ImportError as error:
-            if not self.skipped:
-                print(f"skipped {self.name}: {error}", flush=True)
-            self.skipped = str(error)
-            return None
+            return self.skip(str(error))
         self.measured = True
         if isinstance(buffer, libraries.Reverb):
             self.versions["dm-reverb"] = buffer.helper.description["version"]
@@ -99,6 +135,12 @@ class Peer:
             batches = (random_rows(rng, min(CHUNK, kind.capacity - start)) for start in starts)
             self.buffers[kind] = self.full(random_rows(rng, None), kind, batches)
         return self.buffers[kind]
+
+    def skip(self, reason: str) -> None:
+        """Note, and print once, why the peer or one of its buffers can't be measured."""
+        if not self.skipped:
+            print(f"skipped {self.name}: {reason}", flush=True)
+        self.skipped = reason
 
     def close(self) -> None:
         """Stop the processes of the peer's buffers."""
@@ -142,7 +184,7 @@ class Lineup:
     def seconds_of(
         self, prepare: MakeWorkload, rounds: int, slot_seconds: float, where: str
     ) -> dict[str, FloatArray]:
-        """Return each peer's seconds per call; if a process is lost, its peer isn't measured from `where` on."""
+        """Return the seconds per call of each peer; one that is lost isn't measured from `where` on."""
         while True:
             made = {peer.name: prepare(peer) for peer in self.peers if not peer.lost}
             workloads = {name: work for name, work in made.items() if work is not None}

@@ -272,18 +272,26 @@ def test_every_no_of_the_table_has_a_program_of_at_most_ten_lines():
         assert isinstance(module.body[-1], ast.Assert), "the last line says what correct replay is"
 
 
-def test_a_record_keeps_the_results_of_libraries_that_are_not_checked(tmp_path, monkeypatch, capsys):
+@pytest.fixture
+def available(monkeypatch):
+    """The libraries that are installed, with the verdict on every property."""
+    installed = {"flashbax": check.YES, "ours": check.YES}
+
     def checked(adapter):
-        if adapter not in available:
+        if adapter not in installed:
             return {"skipped": "not installed"}
-        verdicts = {name: {"verdict": available[adapter]} for name in PROPERTIES}
+        verdicts = {name: {"verdict": installed[adapter]} for name in PROPERTIES}
         return {"name": command.ADAPTERS[adapter], "versions": {"it": "1"}, "verdicts": verdicts}
 
     monkeypatch.setattr(command, "checked", checked)
+    return installed
+
+
+def test_a_record_keeps_the_results_of_libraries_that_are_not_checked(tmp_path, available, capsys):
     record = tmp_path / "record.json"
-    available = {"flashbax": check.YES, "ours": check.YES}
     assert command.main(["--json", str(record)]) == 0
-    available = {"cpprb": check.NOT_OFFERED}
+    del available["flashbax"]
+    available["cpprb"] = check.NOT_OFFERED
     assert command.main(["--json", str(record), "--only", "cpprb", "reverb"]) == 0
     printed = capsys.readouterr()
     assert "| property | ours | cpprb | flashbax |" in printed.out
@@ -293,4 +301,27 @@ def test_a_record_keeps_the_results_of_libraries_that_are_not_checked(tmp_path, 
     assert [library["name"] for library in found["libraries"]] == ["replay_tutorial", "cpprb", "flashbax"]
     assert command.main(["--json", str(record)]) == 0, "without --only, nothing is kept"
     found = json.loads(record.read_text(encoding="utf-8"))
-    assert [library["name"] for library in found["libraries"]] == ["cpprb"]
+    assert [library["name"] for library in found["libraries"]] == ["replay_tutorial", "cpprb"]
+
+
+def test_our_buffers_must_not_be_skipped(available, capsys):
+    del available["ours"]
+    assert command.main([]) == 1
+    assert "ours is skipped: not installed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--json", "--markdown"])
+def test_results_of_other_libraries_are_not_thrown_away(tmp_path, available, monkeypatch, capsys, option):
+    record, page = tmp_path / "record.json", tmp_path / "page.md"
+    page.write_text("<!-- conformance:begin -->\n<!-- conformance:end -->\n")
+    assert command.main(["--json", str(record), "--markdown", str(page)]) == 0
+    before = record.read_text(), page.read_text()
+    if option == "--json":
+        monkeypatch.setitem(PROPERTIES, "new", PROPERTIES["stack"])
+        given, reason = ["--json", str(record)], "has other properties: replay_tutorial differs in new;"
+    else:
+        given, reason = ["--markdown", str(page)], "--only with --markdown requires --json and a record"
+    with pytest.raises(SystemExit):
+        command.main(["--only", "ours", *given])
+    assert reason in capsys.readouterr().err
+    assert (record.read_text(), page.read_text()) == before

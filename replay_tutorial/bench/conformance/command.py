@@ -96,16 +96,25 @@ def versions_of(result: dict[str, Any]) -> str:
 
 
 def kept(path: Path | None) -> dict[str, dict[str, Any]]:
-    """Return the results of a record, by library, if they have all properties."""
+    """Return the results of a record, by library.
+
+    Raises:
+        ValueError: If the record has other properties.
+    """
     if path is None or not path.is_file():
         return {}
     record = json.loads(path.read_text(encoding="utf-8"))
-    results = [{"date": record["date"], **result} for result in record["libraries"]]
-    return {result["name"]: result for result in results if result["verdicts"].keys() == PROPERTIES.keys()}
+    for result in record["libraries"]:
+        if other := sorted(result["verdicts"].keys() ^ PROPERTIES.keys()):
+            raise ValueError(
+                f"{path} has other properties: {result['name']} differs in {', '.join(other)}; check all "
+                "libraries, without --only"
+            )
+    return {result["name"]: {"date": record["date"], **result} for result in record["libraries"]}
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command; return 1 if one of our buffers fails or the table could not be written, else 0."""
+    """Run the command; return 1 if our buffers fail or are skipped, or the table isn't written, else 0."""
     parser = argparse.ArgumentParser(
         prog="python -m replay_tutorial conformance",
         description="Check properties of correct replay in our buffers and in other libraries.",
@@ -115,17 +124,27 @@ def main(argv: Sequence[str]) -> int:
     add_outputs(parser, "conformance")
     arguments = parser.parse_args(argv)
     provenance = Provenance.of_command(["python", "-m", "replay_tutorial", "conformance", *argv])
-    found = kept(arguments.json if arguments.only else None)
+    found: dict[str, dict[str, Any]] = {}
+    if arguments.only:
+        try:
+            found = kept(arguments.json)
+        except ValueError as error:
+            parser.error(str(error))
+        if arguments.markdown and not found:
+            parser.error("--only with --markdown requires --json and a record of the other libraries")
+    failed = False
     for adapter in arguments.only or ADAPTERS:
         result = checked(adapter)
         if "skipped" in result:
             print(f"{adapter} is skipped: {result['skipped']}", file=sys.stderr)
+            failed = failed or adapter == "ours"
             continue
         found[result["name"]] = {"date": provenance.date, **result}
     results = [found[name] for name in ADAPTERS.values() if name in found]
     ours = next((result["verdicts"] for result in results if result["name"] == OURS), {})
     for name, verdict in ours.items():
         if verdict["verdict"] != YES:
+            failed = True
             print(f"{OURS} fails {name}: {verdict['reason']}", file=sys.stderr)
     properties = {name: list(found[:2]) for name, found in PROPERTIES.items()}
     body = {"properties": properties, "libraries": results}
@@ -134,4 +153,4 @@ def main(argv: Sequence[str]) -> int:
     if arguments.only:
         about += f" The following command checked {', '.join(arguments.only)} only."
     status = write_results(arguments, "conformance", provenance, body, lines_of(results), about)
-    return status or int(any(verdict["verdict"] != YES for verdict in ours.values()))
+    return status or int(failed)

@@ -33,17 +33,13 @@ def verdict(library: Library, name: str) -> dict[str, str]:
 
 
 def check(adapter: str) -> dict[str, Any]:
-    """Return a library's name, versions and verdicts, or why it is skipped."""
+    """Return a library's versions and verdicts, or why it is skipped."""
     try:
         module = importlib.import_module(f"replay_tutorial.bench.conformance.adapters.{adapter}")
     except ImportError as error:
         return {"skipped": str(error)}
     library: Library = module.library
-    return {
-        "name": library.name,
-        "versions": library.versions(),
-        "verdicts": {name: verdict(library, name) for name in PROPERTIES},
-    }
+    return {"versions": library.versions(), "verdicts": {name: verdict(library, name) for name in PROPERTIES}}
 
 
 if __name__ == "__main__":

@@ -44,14 +44,16 @@ def checked(adapter: str) -> dict[str, Any]:
         result = run_fresh("-m", CHECK, adapter, **options)
     except RuntimeError as error:
         return {"skipped": str(error)}
-    for name, verdict in result.get("verdicts", {}).items():
+    if "skipped" in result:
+        return result
+    for name, verdict in result["verdicts"].items():
         if verdict["verdict"] == NO and adapter != "ours":
             program = PROGRAMS / f"{adapter}_{name}.py"
             if program.is_file() and fails(program, options):
                 verdict["program"] = program.name
             else:
                 verdict |= {"verdict": NOT_CHECKED, "reason": f"not confirmed: {verdict['reason']}"}
-    return result
+    return {"name": ADAPTERS[adapter], **result}
 
 
 def fails(program: Path, options: Mapping[str, Any]) -> bool:
@@ -73,7 +75,8 @@ def lines_of(results: Sequence[dict[str, Any]]) -> list[str]:
         rows.append([sentence, *(CELLS[result["verdicts"][name]["verdict"]] for result in results)])
     heads = ["property", *("ours" if result["name"] == OURS else result["name"] for result in results)]
     lines = table(heads, rows, words=len(heads))
-    faults, unchecked = ["", "Each **no**, and the program that shows it:", ""], ["", "Not checked:", ""]
+    faults: list[str] = []
+    unchecked: list[str] = []
     for result in results:
         for name, verdict in result["verdicts"].items():
             where = f"- {result['name']}, *{PROPERTIES[name].sentence}*: "
@@ -85,7 +88,12 @@ def lines_of(results: Sequence[dict[str, Any]]) -> list[str]:
                 faults.append(f"{where}{shown} [{path.name}]({PROGRAMS.name}/{path.name})")
             elif verdict["verdict"] == NOT_CHECKED:
                 unchecked.append(f"{where}{verdict['reason']}")
-    return [*lines, *(faults if len(faults) > 3 else []), *(unchecked if len(unchecked) > 3 else [])]
+    for heading, items in (
+        ("Each **no**, and the program that shows it:", faults),
+        ("Not checked:", unchecked),
+    ):
+        lines += ["", heading, "", *items] if items else []
+    return lines
 
 
 def versions_of(result: dict[str, Any]) -> str:

@@ -39,7 +39,7 @@ class Buffer:
         raise NotImplementedError
 
     def sample(self, count: int) -> list[Row]:
-        """Sample at least `count` rows, in one call if the library allows it."""
+        """Sample about `count` rows, in one call if possible; none if nothing can be sampled yet."""
         raise NotImplementedError
 
     def update(self, handles: Sequence[int], priorities: Sequence[float]) -> None:
@@ -52,9 +52,11 @@ class Buffer:
 
 
 class Library:
-    """A library: a factory of buffers. Each method raises `NotOffered` unless an adapter overrides it."""
+    """A library: a factory of buffers.
 
-    name = ""
+    Each factory except `initialized` raises `NotOffered` unless an adapter overrides it.
+    """
+
     distributions: tuple[str, ...] = ()  # reported with their versions
     # Property that the library doesn't offer, although it has a buffer for it → the reason
     without: Mapping[str, str] = {}

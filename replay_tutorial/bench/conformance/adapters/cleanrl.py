@@ -46,7 +46,6 @@ class _Rows(Buffer):
 class _CleanRL(Library):
     """Single-file implementations, with one module of buffers."""
 
-    name = "CleanRL"
     distributions = ("torch",)
 
     def versions(self) -> dict[str, str]:

@@ -37,7 +37,6 @@ class _Goals(Rows):
 class _Cpprb(Library):
     """Hiroyuki Yamada's C++ library."""
 
-    name = "cpprb"
     distributions = ("cpprb",)
     both: Any = FIELDS | {"next_obs": {"shape": 3}}
 

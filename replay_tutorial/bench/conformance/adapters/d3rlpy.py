@@ -71,7 +71,6 @@ class _Environments(Buffer):
 class _D3rlpy(Library):
     """Takuma Seno's library."""
 
-    name = "d3rlpy"
     distributions = ("d3rlpy", "torch")
     without = dict.fromkeys(AT_TRUNCATIONS, NO_LAST_STEP)
 

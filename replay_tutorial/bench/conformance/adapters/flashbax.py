@@ -72,7 +72,6 @@ class _Pairs(_Rows):
 class _Flashbax(Library):
     """InstaDeep's library for JAX."""
 
-    name = "flashbax"
     distributions = ("flashbax", "jax")
 
     def uniform(self, capacity: int, environments: int = 1) -> Buffer:

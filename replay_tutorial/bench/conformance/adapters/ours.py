@@ -82,7 +82,6 @@ def achieved(after: Any, goals: Any, _rows: Any) -> Any:
 class _Ours(Library):
     """This package."""
 
-    name = "replay_tutorial"
     distributions = ("replay_tutorial", "numpy", "numba")
 
     def uniform(self, capacity: int, environments: int = 1) -> Buffer:

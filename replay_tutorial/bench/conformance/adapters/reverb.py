@@ -63,7 +63,6 @@ class _Windows(_Rows):
 class _Reverb(Library):
     """DeepMind's server of experience."""
 
-    name = "Reverb"
     distributions = ("dm-reverb",)
 
     def uniform(self, capacity: int, environments: int = 1) -> Buffer:

@@ -64,7 +64,6 @@ class _Goals(_Rows):
 class _StableBaselines3(Library):
     """SB3's replay buffers; it has no priorities."""
 
-    name = "Stable-Baselines3"
     distributions = ("stable-baselines3", "torch")
     parts: Any = (PLACE, ACTION, "cpu")
 

@@ -98,7 +98,6 @@ class _NStepRows(_Rows):
 class _Tianshou(Library):
     """Tsinghua's library."""
 
-    name = "tianshou"
     distributions = ("tianshou", "torch")
 
     def uniform(self, capacity: int, environments: int = 1) -> Buffer:

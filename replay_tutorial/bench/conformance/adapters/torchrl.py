@@ -120,7 +120,6 @@ class _Stacks(_Trajectories):
 class _TorchRL(Library):
     """PyTorch's library."""
 
-    name = "TorchRL"
     distributions = ("torchrl", "tensordict", "torch")
 
     def uniform(self, capacity: int, environments: int = 1) -> Buffer:

@@ -12,7 +12,6 @@ import contextlib
 import io
 import re
 import runpy
-import subprocess
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -26,6 +25,7 @@ import numpy as np
 import torch
 
 from replay_tutorial.bench.curves import FINAL_EPISODES, Comparison, Run, Task
+from replay_tutorial.measuring.provenance import git
 
 PLAIN, UNIFORM = "CleanRL", "CleanRL, our buffer"
 PRIORITIZED = "CleanRL, our priorities, 3-step returns"
@@ -119,9 +119,7 @@ def version_of_cleanrl() -> dict[str, str]:
     place = folder()
     if not gym.__version__.startswith("0.29."):
         raise SystemExit(f"CleanRL requires gymnasium 0.29, not {gym.__version__}: run `make bench-cleanrl`")
-    command = ["git", "-C", str(place), "log", "-1", "--format=%h"]
-    commit = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-    return {"cleanrl": commit}
+    return {"cleanrl": git(place, "log", "-1", "--format=%h")}
 
 
 def main(argv: Sequence[str]) -> int:

@@ -59,14 +59,16 @@ class Provenance(NamedTuple):
 
 def revision() -> str:
     """Return the package's last commit as " (abc1234)" or " (abc1234, changed)"; "" without git."""
-
-    def git(*arguments: str) -> str:
-        command = ["git", "-C", str(PACKAGE), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-
     try:
         # Restricted to this folder, because the package may be installed inside another repository.
-        commit, changed = git("log", "-1", "--format=%h", "--", "."), git("status", "--porcelain", "--", ".")
+        commit = git(PACKAGE, "log", "-1", "--format=%h", "--", ".")
+        changed = git(PACKAGE, "status", "--porcelain", "--", ".")
     except (OSError, subprocess.CalledProcessError):
         return ""
     return f" ({commit}{', changed' if changed else ''})" if commit else ""
+
+
+def git(folder: Path, *arguments: str) -> str:
+    """Return the output of a git command in a folder; raises CalledProcessError if it fails."""
+    command = ["git", "-C", str(folder), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from replay_tutorial.bench.conformance.world import Id, Step, VectorStep
 
 
@@ -117,7 +119,8 @@ class Library:
         raise NotOffered("no exact save")
 
     def seed(self, seed: int) -> None:
-        """Seed the global random state that the library draws from, if it does."""
+        """Seed NumPy's global random state; an adapter also seeds others that its library draws from."""
+        np.random.seed(seed)
 
 
 def ids(values: Any) -> list[Id]:

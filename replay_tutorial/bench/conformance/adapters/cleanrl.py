@@ -3,7 +3,6 @@
 The cleanrl of PyPI doesn't have this file: it is imported from a checkout, whose commit is reported.
 """
 
-import subprocess
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
@@ -14,6 +13,7 @@ import numpy as np
 
 from replay_tutorial.bench.conformance.library import Buffer, Library, NotOffered, Row, rows
 from replay_tutorial.bench.conformance.world import Step
+from replay_tutorial.measuring.provenance import git
 
 if find_spec("cleanrl_utils") is None:
     raise ImportError("clone https://github.com/vwxyzjn/cleanrl, and add the folder to PYTHONPATH")
@@ -50,9 +50,7 @@ class _CleanRL(Library):
 
     def versions(self) -> dict[str, str]:
         """Return the commit of the checkout, and the versions of distributions."""
-        checkout = Path(buffers.__file__).parent
-        command = ["git", "-C", str(checkout), "log", "-1", "--format=%h"]
-        commit = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+        commit = git(Path(buffers.__file__).parent, "log", "-1", "--format=%h")
         return {"cleanrl": commit, **super().versions()}
 
     def uniform(self, capacity: int, environments: int = 1) -> Buffer:
@@ -68,9 +66,6 @@ class _CleanRL(Library):
 
     def prioritized(self, capacity: int, alpha: float) -> Buffer:
         raise NotOffered("priorities only inside the script rainbow_atari.py")
-
-    def seed(self, seed: int) -> None:
-        np.random.seed(seed)
 
 
 library = _CleanRL()

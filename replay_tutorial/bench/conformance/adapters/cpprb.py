@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
-import numpy as np
-
 from replay_tutorial.bench.conformance.adapters.cpprb_api import Rows, Stacks
 from replay_tutorial.bench.conformance.library import Buffer, Library, NotOffered
 from replay_tutorial.bench.conformance.world import LENGTHS, Step
@@ -79,9 +77,6 @@ class _Cpprb(Library):
 
     def restored(self, buffer: Buffer, folder: str) -> Buffer:
         raise NotOffered("saves transitions only, not the whole buffer")
-
-    def seed(self, seed: int) -> None:
-        np.random.seed(seed)
 
 
 library = _Cpprb()

@@ -94,9 +94,6 @@ class _D3rlpy(Library):
             raise NotOffered("every window is padded at the beginning of an episode")
         return _Environments([_Rows(capacity, length=length) for _ in range(environments)])
 
-    def seed(self, seed: int) -> None:
-        np.random.seed(seed)
-
 
 def ignore(*_: Any, **_values: Any) -> None:
     """Log nothing."""

@@ -12,8 +12,7 @@ from replay_tutorial.bench.conformance.library import Buffer, Library, ids
 from replay_tutorial.bench.conformance.world import Id, Step, VectorStep
 
 FLAG, NUMBER, PLACE = {"shape": (), "dtype": bool}, {"shape": ()}, {"shape": 3}
-FIELDS = {"obs": PLACE, "rew": NUMBER, "terminated": FLAG, "truncated": FLAG, "next_obs": PLACE}
-ENV_DICT: Any = FIELDS
+FIELDS: Any = {"obs": PLACE, "rew": NUMBER, "terminated": FLAG, "truncated": FLAG, "next_obs": PLACE}
 GOALS: Any = FIELDS | {"at": PLACE, "next_at": PLACE, "goal": PLACE}
 
 
@@ -85,7 +84,7 @@ class _Ours(Library):
     distributions = ("replay_tutorial", "numpy", "numba")
 
     def uniform(self, capacity: int, environments: int = 1) -> Buffer:
-        return rows_of(replay_tutorial.ReplayBuffer(capacity, ENV_DICT, seed=0))
+        return rows_of(replay_tutorial.ReplayBuffer(capacity, FIELDS, seed=0))
 
     def stored_once(self, capacity: int, truncation: bool) -> Buffer:
         stored = {name: spec for name, spec in FIELDS.items() if name != "next_obs"}
@@ -94,33 +93,33 @@ class _Ours(Library):
     def n_step(self, capacity: int, n: int, gamma: float, environments: int = 1) -> Buffer:
         settings = {"size": n, "gamma": gamma, "rew": "rew", "next": "next_obs"}
         if environments == 1:
-            return rows_of(replay_tutorial.ReplayBuffer(capacity, ENV_DICT, Nstep=settings, seed=0))
-        windows = replay_tutorial.NStep(ENV_DICT, settings, environments=environments)
+            return rows_of(replay_tutorial.ReplayBuffer(capacity, FIELDS, Nstep=settings, seed=0))
+        windows = replay_tutorial.NStep(FIELDS, settings, environments=environments)
         return _ByEnvironment(windows, replay_tutorial.ReplayBuffer(capacity, windows.env_dict, seed=0))
 
     def vectorized(self, capacity: int, n: int, gamma: float, environments: int) -> Buffer:
         return self.n_step(capacity, n, gamma, environments)
 
     def stacked(self, capacity: int, frames: int) -> Buffer:
-        stored: Any = {**FIELDS, "obs": {"shape": (3, frames)}}
+        stored = {**FIELDS, "obs": {"shape": (3, frames)}}
         del stored["next_obs"]
         options: Any = {"next_of": "obs", "stack_compress": {"obs": -1}, "seed": 0}
         buffer = replay_tutorial.ReplayBuffer(capacity, stored, **options)
         return Stacks(buffer, fields, discount_of, frames=frames)
 
     def prioritized(self, capacity: int, alpha: float) -> Buffer:
-        buffer = replay_tutorial.PrioritizedReplayBuffer(capacity, ENV_DICT, alpha=alpha, seed=0)
+        buffer = replay_tutorial.PrioritizedReplayBuffer(capacity, FIELDS, alpha=alpha, seed=0)
         return rows_of(buffer, beta=1.0)
 
     def protected(self, capacity: int) -> Buffer:
         return self.prioritized(capacity, 1.0)
 
     def across_processes(self, capacity: int) -> Buffer:
-        return rows_of(replay_tutorial.MPReplayBuffer(capacity, ENV_DICT, seed=0))
+        return rows_of(replay_tutorial.MPReplayBuffer(capacity, FIELDS, seed=0))
 
     def sequences(self, capacity: int, length: int, environments: int, padded: bool) -> Buffer:
         options: Any = {"boundary": "pad" if padded else "drop", "environments": environments, "seed": 0}
-        buffer = replay_tutorial.SequenceReplayBuffer(capacity, ENV_DICT, length, **options)
+        buffer = replay_tutorial.SequenceReplayBuffer(capacity, FIELDS, length, **options)
         return _Episodes(buffer, fields, discount_of)
 
     def hindsight(self, capacity: int, strategy: str) -> Buffer:

@@ -92,8 +92,5 @@ class _StableBaselines3(Library):
         save_util.save_to_pkl(path, buffer.buffer)
         return _Rows(save_util.load_from_pkl(path))
 
-    def seed(self, seed: int) -> None:
-        np.random.seed(seed)
-
 
 library = _StableBaselines3()

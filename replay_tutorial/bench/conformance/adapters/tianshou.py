@@ -134,8 +134,5 @@ class _Tianshou(Library):
     def restored(self, buffer: Any, folder: str) -> Buffer:
         return _Rows(pickle.loads(pickle.dumps(buffer.buffer)))
 
-    def seed(self, seed: int) -> None:
-        np.random.seed(seed)
-
 
 library = _Tianshou()

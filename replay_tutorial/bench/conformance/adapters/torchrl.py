@@ -184,7 +184,7 @@ class _TorchRL(Library):
         return other
 
     def seed(self, seed: int) -> None:
-        np.random.seed(seed)
+        super().seed(seed)
         torch.manual_seed(seed)
 
 

@@ -150,15 +150,10 @@ def perform(given: argparse.Namespace, game: str, now: Provenance) -> None:
         key = {"game": game, "agent": agent, "seed": seed}
         others = [each for each in record["runs"] if not key.items() <= each.items()]
         record["settings"][game] = settings_of(game)
-        if not any(is_like(each, now) for each in record["measured"]):
+        if not any(Provenance.read(each).is_like(now) for each in record["measured"]):
             record["measured"].append(now._asdict())
         write_record(file, {**record, "runs": [*others, asdict(run)]})
         print(f"{game}, seed {seed}, {agent}: {run.greedy[-1]:.1f} in {run.seconds:.0f} s", flush=True)
-
-
-def is_like(stored: Mapping[str, Any], now: Provenance) -> bool:
-    """Return whether a stored provenance differs from another one at most in the command."""
-    return Provenance.read(stored)._replace(command="") == now._replace(command="")
 
 
 def selected(record: Mapping[str, Any], seeds: Sequence[int], frames: int) -> dict[str, dict[str, list[Run]]]:
@@ -261,7 +256,9 @@ def main(argv: Sequence[str]) -> int:
         perform(given, game, now)
     record = read(given.json)
     # One command for all runs of the same day, machine and versions, instead of those of the parts.
-    record["measured"] = [now._asdict() if is_like(each, now) else each for each in record["measured"]]
+    record["measured"] = [
+        now._asdict() if Provenance.read(each).is_like(now) else each for each in record["measured"]
+    ]
     write_record(given.json, record)
     runs = selected(record, given.seeds, given.frames)
     if given.chart is not None:

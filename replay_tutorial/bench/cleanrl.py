@@ -24,7 +24,7 @@ import gymnasium as gym
 import numpy as np
 import torch
 
-from replay_tutorial.bench.curves import FINAL_EPISODES, Comparison, Run, Task
+from replay_tutorial.bench.comparison import FINAL_EPISODES, Comparison, Run, Task
 from replay_tutorial.measuring.provenance import git
 
 PLAIN, UNIFORM = "CleanRL", "CleanRL, our buffer"

@@ -20,15 +20,15 @@ import numpy as np
 
 from replay_tutorial.apex.config import preset
 from replay_tutorial.apex.runs.run import train
-from replay_tutorial.bench import curves, sb3
+from replay_tutorial.bench import comparison, sb3
 from replay_tutorial.measuring.markdown import table, write_table
 from replay_tutorial.measuring.output import add_count, write_record
 from replay_tutorial.measuring.provenance import Provenance
 
-OURS = "replay_tutorial"
+OUR_AGENT = "replay_tutorial"
 LAST, BEST = "stable-baselines3, last policy", "stable-baselines3, best policy"
 ZOO = {**sb3.CARTPOLE.settings, "exploration_fraction": 0.16}
-PEER = replace(sb3.CARTPOLE, steps=50_000, interval=1_000, settings=ZOO)
+SB3_TASK = replace(sb3.CARTPOLE, steps=50_000, interval=1_000, settings=ZOO)
 PACKAGES = ("torch", "gymnasium", "stable-baselines3")
 HEADS = (
     *("environment", "agent", "seeds", "IQM (95% interval)", "target", "seeds at the target"),
@@ -101,10 +101,10 @@ def train_once(task: Task, seed: int, changes: dict[str, Any]) -> dict[str, Scor
         steps=result.steps,
         end=result.end,
     )
-    return {OURS: score}
+    return {OUR_AGENT: score}
 
 
-def train_peer(seed: int, target: float, steps: int = PEER.steps) -> dict[str, Score]:
+def train_peer(seed: int, target: float, steps: int = SB3_TASK.steps) -> dict[str, Score]:
     """Train Stable-Baselines3's DQN on CartPole, and score two policies, its last one and its best one.
 
     The last policy is the one that `learn` returns. The best one of all evaluations corresponds to ours. The
@@ -120,10 +120,10 @@ def train_peer(seed: int, target: float, steps: int = PEER.steps) -> dict[str, S
             best = copy.deepcopy(policy)
         evaluations.append((mean, seconds))
 
-    last = sb3.train_once(replace(PEER, steps=steps), sb3.PLAIN, seed, keep_the_best).score
+    last = sb3.train_once(replace(SB3_TASK, steps=steps), sb3.PLAIN, seed, keep_the_best).score
     reached = [seconds for mean, seconds in evaluations if mean >= target]
     score = Score(seed, last, evaluations[-1][1], reached[0] if reached else None, steps, "budget spent")
-    return {LAST: score, BEST: replace(score, mean=sb3.final_score(best, PEER.environment, seed))}
+    return {LAST: score, BEST: replace(score, mean=sb3.final_score(best, SB3_TASK.environment, seed))}
 
 
 def measure(task: Task, changes: dict[str, Any], with_peer: bool) -> dict[str, Summary]:
@@ -153,8 +153,8 @@ def summary_of(scores: list[Score], target: float) -> Summary:
     to_target = [np.inf if score.seconds_to_target is None else score.seconds_to_target for score in scores]
     median_to_target = float(np.median(to_target))
     return Summary(
-        interquartile_mean=curves.interquartile_mean(means),
-        interval=curves.interval_of(means),
+        interquartile_mean=comparison.interquartile_mean(means),
+        interval=comparison.interval_of(means),
         median_seconds=float(np.median([score.seconds for score in scores])),
         median_seconds_to_target=median_to_target if np.isfinite(median_to_target) else None,
         reached=sum(mean >= target for mean in means),
@@ -165,7 +165,7 @@ def summary_of(scores: list[Score], target: float) -> Summary:
 def misses_of(task: Task, summaries: dict[str, Summary]) -> list[str]:
     """Return a description of each requirement that our scores don't meet."""
     misses: list[str] = []
-    summary = summaries[OURS]
+    summary = summaries[OUR_AGENT]
     if summary.interquartile_mean < task.target:
         misses.append("the interquartile mean is below the target")
     if task.every_seed and summary.reached < len(summary.scores):
@@ -176,7 +176,7 @@ def misses_of(task: Task, summaries: dict[str, Summary]) -> list[str]:
     if seconds > (task.seconds_to_target or np.inf):
         misses.append(f"the median time to the target is {seconds:.0f} s")
     for name, other in summaries.items():
-        if name != OURS and seconds_to_target(other) < (task.times_faster or 0.0) * seconds:
+        if name != OUR_AGENT and seconds_to_target(other) < (task.times_faster or 0.0) * seconds:
             factor = seconds_to_target(other) / seconds
             misses.append(f"only {factor:.1f} times as fast to the target as {name}")
     return misses
@@ -195,7 +195,8 @@ def table_of(records: dict[str, dict[str, Any]]) -> str:
         for name, agent in record["agents"].items()
     ]
     caption = "Times are medians over the seeds, except the slowest seed's."
-    return "\n\n".join(["\n".join(table(HEADS, rows, words=2)), caption, *curves.sources_of(records)]) + "\n"
+    sources = comparison.sources_of({name: [record] for name, record in records.items()})
+    return "\n\n".join(["\n".join(table(HEADS, rows, words=2)), caption, *sources]) + "\n"
 
 
 def cells_of(task: dict[str, Any], name: str, summary: dict[str, Any]) -> list[str]:
@@ -235,7 +236,7 @@ def draw(records: dict[str, dict[str, Any]], output: Path) -> Path:
         axes.set_xticks([])
         axes.set_ylabel("mean return of 100 greedy episodes")
         axes.grid(alpha=0.3, axis="y")
-    curves.legend_below(figure, labels)
+    comparison.legend_below(figure, labels)
     return save(figure, output, "learning")
 
 
@@ -243,12 +244,12 @@ def main(argv: Sequence[str]) -> int:
     """Run the tasks; return 1 if our scores miss a requirement or the table could not be written, else 0."""
     about = "Train on each environment with several seeds, and score the policies."
     names = [task.environment for task in TASKS]
-    parser = curves.new_runs_parser("learning", about, names, "an existing learning.json is updated")
+    parser = comparison.new_runs_parser("learning", about, names, "an existing learning.json is updated")
     add_count(parser, "--seeds", None, "seeds per environment (default: 10, or 5 for LunarLander-v3)")
     add_count(parser, "--steps", None, "environment steps per run of ours (default: the preset's)")
     parser.add_argument("--no-peer", action="store_true", help="don't measure Stable-Baselines3")
     arguments = parser.parse_args(argv)
-    file, records = curves.open_record(arguments.output, "learning")
+    file, records = comparison.open_record(arguments.output, "learning")
     changes = {} if arguments.steps is None else {"total_steps": arguments.steps}
     written, missed = True, False
     for task in TASKS:

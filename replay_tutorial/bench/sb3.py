@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from replay_tutorial.agents.evaluation import draw_seeds, evaluate
 from replay_tutorial.apex.runs.run import torch_threads
-from replay_tutorial.bench.curves import FINAL_EPISODES, Comparison, Run, Task
+from replay_tutorial.bench.comparison import FINAL_EPISODES, Comparison, Run, Task
 
 PLAIN, UNIFORM, PRIORITIZED = "SB3", "SB3, our buffer", "SB3, our priorities, 3-step returns"
 AGENTS = (PLAIN, UNIFORM, PRIORITIZED)

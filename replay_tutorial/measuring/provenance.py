@@ -48,6 +48,10 @@ class Provenance(NamedTuple):
         """Return the provenance stored in a record."""
         return cls(*(record[name] for name in cls._fields))
 
+    def is_like(self, other: Self) -> bool:
+        """Return whether two provenances differ at most in the command."""
+        return self._replace(command="") == other._replace(command="")
+
     def __str__(self) -> str:
         """Return the provenance as a sentence of a caption."""
         versions = ", ".join(f"{package} {version}" for package, version in self.versions.items())

@@ -10,8 +10,8 @@ from scipy.stats import trim_mean
 from replay_tutorial.__main__ import main
 from replay_tutorial.apex.config import preset
 from replay_tutorial.bench import learning
-from replay_tutorial.bench.curves import interquartile_mean, interval_of
-from replay_tutorial.bench.learning import CARTPOLE, OURS, Score, Task, misses_of, summary_of
+from replay_tutorial.bench.comparison import interquartile_mean, interval_of
+from replay_tutorial.bench.learning import CARTPOLE, OUR_AGENT, Score, Task, misses_of, summary_of
 
 
 def score_of(mean, seed=0, seconds=10.0, seconds_to_target=5.0):
@@ -51,21 +51,21 @@ def test_summary_counts_the_seeds_at_the_target_and_takes_medians():
 def test_each_missed_requirement_is_named():
     task = Task("X-v0", seeds=2, target=475.0, seconds=60.0, every_seed=True)
     good, bad = score_of(480.0), score_of(10.0, seconds=61.0)
-    assert misses_of(task, {OURS: summary_of([good] * 10, 475.0)}) == []
-    faults = misses_of(task, {OURS: summary_of([good] * 9 + [bad], 475.0)})
+    assert misses_of(task, {OUR_AGENT: summary_of([good] * 10, 475.0)}) == []
+    faults = misses_of(task, {OUR_AGENT: summary_of([good] * 9 + [bad], 475.0)})
     assert faults == ["1 seeds are below the target", "a seed took 61 s"]
-    below = misses_of(task, {OURS: summary_of([bad] * 10, 475.0)})
+    below = misses_of(task, {OUR_AGENT: summary_of([bad] * 10, 475.0)})
     assert "the interquartile mean is below the target" in below
     lenient = replace(task, every_seed=False)
-    assert misses_of(lenient, {OURS: summary_of([good] * 9 + [score_of(1.0)], 475.0)}) == []
+    assert misses_of(lenient, {OUR_AGENT: summary_of([good] * 9 + [score_of(1.0)], 475.0)}) == []
     hasty = replace(task, seconds_to_target=4.0)
-    slow = misses_of(hasty, {OURS: summary_of([good], 475.0)})
+    slow = misses_of(hasty, {OUR_AGENT: summary_of([good], 475.0)})
     assert slow == ["the median time to the target is 5 s"]
     eager, never = replace(task, times_faster=2.0), score_of(9.0, seconds_to_target=None)
     factor = "only 1.8 times as fast to the target as peer"
     for seconds, expected in ((10.0, []), (9.0, [factor]), (None, [])):
         peer = never if seconds is None else score_of(500.0, seconds_to_target=seconds)
-        both = {OURS: summary_of([good], 475.0), "peer": summary_of([peer], 475.0)}
+        both = {OUR_AGENT: summary_of([good], 475.0), "peer": summary_of([peer], 475.0)}
         assert misses_of(eager, both) == expected
 
 
@@ -78,7 +78,7 @@ def test_small_table_is_learned_recorded_and_drawn(tmp_path, monkeypatch, capsys
     # Nobody learns it in 2,000 steps.
     assert main(["bench", "learning", *arguments, "--output", str(tmp_path), "--markdown", str(page)]) == 1
     record = json.loads((tmp_path / "learning.json").read_text())["CartPole-v1"]
-    (score,) = record["agents"][OURS]["scores"]
+    (score,) = record["agents"][OUR_AGENT]["scores"]
     assert score["seed"] == 0
     assert 2_000 <= score["steps"] < 3_000
     assert 8 < score["mean"] < 475
@@ -96,7 +96,7 @@ def test_other_environments_in_an_old_record_stay_and_each_new_one_is_written_at
     about = {"command": "old", "date": "2026-01-01", "machine": {"processor": "A", "cores": 1, "system": "B"}}
     agent = asdict(summary_of([score_of(-80.0)], target=-95.0))
     task = asdict(Task("Acrobot-v1", seeds=1, target=-95.0, seconds=240.0))  # not the target of today
-    old = {"task": task, **about, "versions": {}, "agents": {OURS: agent}}
+    old = {"task": task, **about, "versions": {}, "agents": {OUR_AGENT: agent}}
     (tmp_path / "learning.json").write_text(json.dumps({"Acrobot-v1": old}))
     page = tmp_path / "page.md"
     page.write_text("<!-- learning:begin -->\n<!-- learning:end -->\n")
@@ -104,7 +104,7 @@ def test_other_environments_in_an_old_record_stay_and_each_new_one_is_written_at
     def train_once(task, seed, changes):
         if task.environment == "LunarLander-v3":
             raise KeyboardInterrupt
-        return {OURS: score_of(-150.0, seed)}
+        return {OUR_AGENT: score_of(-150.0, seed)}
 
     monkeypatch.setattr(learning, "train_once", train_once)
     arguments = ["--environments", "Pendulum-v1", "LunarLander-v3", "--output", str(tmp_path)]

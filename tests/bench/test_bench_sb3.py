@@ -10,7 +10,7 @@ from scipy.stats import trim_mean
 
 from replay_tutorial.__main__ import main
 from replay_tutorial.bench import sb3
-from replay_tutorial.bench.curves import Run
+from replay_tutorial.bench.comparison import Run
 from replay_tutorial.bench.sb3 import AGENTS, PLAIN, PRIORITIZED, UNIFORM
 from replay_tutorial.measuring import provenance
 
@@ -31,7 +31,6 @@ def trained(monkeypatch):
         return Run(agent, seed, 100.0 * seed + GAIN[agent], [0.0, 50.0 * seed])
 
     monkeypatch.setattr(sb3, "train_once", train_once)
-    monkeypatch.setattr(provenance, "revision", lambda: "")  # a commit during the test makes no difference
     return made
 
 
@@ -66,28 +65,31 @@ def test_seed_that_not_all_agents_have_finished_is_in_the_record_only(tmp_path, 
     }
 
 
-@pytest.mark.parametrize(
-    ("kind", "name", "reason"),
-    [
-        ("task", "steps", "other settings"),
-        ("versions", "numpy", "other versions or on another machine (numpy 7.7, now "),
-        ("machine", "cores", "other versions or on another machine (cores 7.7, now "),
-    ],
-)
-def test_runs_of_other_settings_versions_or_machines_are_not_continued(
-    tmp_path, trained, capsys, kind, name, reason
-):
-    command = ["bench", "sb3", "--environments", "Pendulum-v1", "--output", str(tmp_path)]
-    assert main(command) == 130
+def test_runs_of_other_settings_are_not_continued(tmp_path, trained, capsys):
+    command = ["bench", "sb3", "--environments", "CartPole-v1", "Pendulum-v1", "--output", str(tmp_path)]
+    assert main([*command[:2], *command[-2:], "--environments", "Pendulum-v1"]) == 130
     records = json.loads((tmp_path / "sb3.json").read_text())
-    records["Pendulum-v1"][kind][name] = "7.7"
+    records["Pendulum-v1"]["task"]["steps"] = 7
     (tmp_path / "sb3.json").write_text(json.dumps(records))
     with pytest.raises(SystemExit):
         main(command)
-    assert reason in capsys.readouterr().err
-    assert len(trained) == 4
-    if kind != "task":
-        assert main([*command, "--seeds", "1"]) == 0, "nothing is missing"
+    assert "contains runs of Pendulum-v1 with other settings; remove it first" in capsys.readouterr().err
+    assert len(trained) == 4, "nothing is trained before, in CartPole either"
+
+
+def test_runs_are_continued_after_a_commit_and_both_are_stated(tmp_path, trained, monkeypatch, capsys):
+    command = ["bench", "sb3", "--environments", "Pendulum-v1", "--output", str(tmp_path), "--seeds"]
+    monkeypatch.setattr(provenance, "revision", lambda: " (abc1234)")
+    assert main([*command, "10"]) == 130
+    assert main([*command, "2"]) == 0
+    monkeypatch.setattr(provenance, "revision", lambda: " (def5678)")
+    assert main([*command, "3"]) == 0
+    record = json.loads((tmp_path / "sb3.json").read_text())["Pendulum-v1"]
+    printed = capsys.readouterr().out
+    for stated, revision, seeds in zip(record["measured"], ("abc1234", "def5678"), (2, 3), strict=True):
+        assert revision in stated["versions"]["replay_tutorial"]
+        assert f"--seeds {seeds}`; " in str(provenance.Provenance.read(stated)), "the last command"
+        assert str(provenance.Provenance.read(stated)) in printed
 
 
 @pytest.mark.parametrize("agent", AGENTS)

@@ -1,7 +1,8 @@
-"""Learning curves of several agents over several seeds: the runs, the statistics, the table and the chart.
+"""Comparisons of agents over several seeds: the runs, the record, the statistics, the table and the chart.
 
 In each environment, all agents are trained with the same seeds and the same settings. The first agent is the
-baseline. The record is written after each run, and a later command performs only the missing runs.
+baseline. The record is written after each run, and a later command performs only the missing runs. It lists
+every day, machine and set of versions with which runs were made.
 
 Returns vary widely between seeds and are not normally distributed. The interquartile mean drops the lowest
 and the highest quarter, so it is robust to outliers and still uses more of the scores than the median does.
@@ -11,6 +12,7 @@ Paper: Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge of the Stat
 """
 
 import argparse
+import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -96,7 +98,8 @@ class Comparison:
             f"{FINAL_EPISODES} greedy episodes after training. Mean of the curve: {self.mean_of_curve}. "
             f"Minus {self.baseline}: difference from {self.baseline} with the same seed."
         )
-        return "\n\n".join(["\n".join(table(heads, rows, words=2)), caption, *sources_of(finished)]) + "\n"
+        sources = sources_of({environment: record["measured"] for environment, record in finished.items()})
+        return "\n\n".join(["\n".join(table(heads, rows, words=2)), caption, *sources]) + "\n"
 
     def draw(self, records: Mapping[str, dict[str, Any]], output: Path) -> Path:
         """Draw a panel for each environment: the interquartile mean and its interval over the steps."""
@@ -141,36 +144,28 @@ class Comparison:
         parser = new_runs_parser(self.name, about, names, existing)
         add_count(parser, "--seeds", 10, "seeds per environment")
         arguments = parser.parse_args(argv)
-        more = more_versions()
+        today = Provenance.of(self.name, argv, self.packages)
+        today.versions.update(more_versions())
         file, records = open_record(arguments.output, self.name)
-        for task in self.tasks:
-            if task.environment not in arguments.environments:
-                continue
-            about = Provenance.of(self.name, argv, self.packages)._asdict()
-            about["versions"].update(more)
-            record = records.setdefault(task.environment, {"task": asdict(task), **about, "runs": []})
-            contents = f"{file} contains runs of {task.environment}"
+        chosen = [task for task in self.tasks if task.environment in arguments.environments]
+        for task in chosen:
+            record = records.setdefault(task.environment, {"task": asdict(task), "measured": [], "runs": []})
             if record["task"] != asdict(task):
-                parser.error(f"{contents} with other settings; remove it first")
-            made = {(run["agent"], run["seed"]) for run in record["runs"]}
-            missing = [
-                (agent, seed)
-                for seed in range(arguments.seeds)
-                for agent in self.agents
-                if (agent, seed) not in made
-            ]
-            # The record states the versions and the machine once, for all its runs.
-            stored, today = ({**each["versions"], **each["machine"]} for each in (record, about))
-            changed = {name: new for name, new in today.items() if stored.get(name) != new}
-            if missing and changed:
-                which = "; ".join(f"{name} {stored.get(name)}, now {new}" for name, new in changed.items())
                 parser.error(
-                    f"{contents} with other versions or on another machine ({which}); remove it first"
+                    f"{file} contains runs of {task.environment} with other settings; remove it first"
                 )
-            for agent, seed in missing:
+        for task in chosen:
+            record = records[task.environment]
+            made = {(run["agent"], run["seed"]) for run in record["runs"]}
+            for seed, agent in itertools.product(range(arguments.seeds), self.agents):
+                if (agent, seed) in made:
+                    continue
                 run = train_once(task, agent, seed)
                 print(f"{task.environment}, seed {seed}, {agent}: {run.score:.1f}", flush=True)
                 record["runs"].append(asdict(run))
+                # Runs of the same day, machine and versions share one entry, with the last command.
+                others = [each for each in record["measured"] if not Provenance.read(each).is_like(today)]
+                record["measured"] = [*others, today._asdict()]
                 write_record(file, records)
         text = self.table_of(records)
         print(f"\n{text}", end="")
@@ -197,11 +192,12 @@ def open_record(folder: Path, name: str) -> tuple[Path, dict[str, dict[str, Any]
     return file, json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
 
 
-def sources_of(records: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return each provenance once, after the environments that it belongs to."""
+def sources_of(measured: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
+    """Return each provenance once, after its environments; `measured` are environment → provenances."""
     sources: dict[str, list[str]] = {}
-    for environment, record in records.items():
-        sources.setdefault(str(Provenance.read(record)), []).append(environment)
+    for environment, provenances in measured.items():
+        for provenance in provenances:
+            sources.setdefault(str(Provenance.read(provenance)), []).append(environment)
     return [f"{', '.join(environments)}. {source}" for source, environments in sources.items()]
 
 

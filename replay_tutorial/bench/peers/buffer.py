@@ -7,11 +7,12 @@ NumPy call that moves the same bytes, without random numbers, a tree or checks.
 
 import importlib
 import itertools
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -42,16 +43,16 @@ class Kind:
     variant: str = ""  # another way to sample, see `episodes`
 
 
-class Buffer(Protocol):
-    """A buffer whose operations are workloads; None means that the library lacks the operation."""
+class Buffer(ABC):
+    """The base class of a buffer whose operations are workloads; None: the library lacks the operation."""
 
     buffer: Any
     kind: Kind
     takes_priorities = False  # whether the values of `adding` and `extending` may contain "priorities"
 
+    @abstractmethod
     def adding(self, values: Values) -> Workload | None:
         """Return a workload that adds one transition, or one of each environment."""
-        ...
 
     def extending(self, values: Values) -> Workload | None:
         """Return a workload that adds a batch of consecutive transitions of one environment."""
@@ -66,7 +67,11 @@ class Buffer(Protocol):
         return None
 
     def fill(self, values: Values) -> None:
-        """Add rows, in one call if the library can do so without storing more bytes."""
+        """Add rows in one call.
+
+        Add them step by step with deduplication, which some libraries apply only to single steps, and with
+        several environments.
+        """
         count, together = len(values["rew"]), self.kind.environments
         whole = None if self.kind.once or together > 1 else self.extending(values)
         if whole is not None:
@@ -79,7 +84,7 @@ class Buffer(Protocol):
             assert work is not None
             work()
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027  (most peers have no process)
         """Stop the buffer's processes, if any."""
 
 

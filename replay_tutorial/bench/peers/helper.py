@@ -44,7 +44,7 @@ class HelperProcess:
         other = python_of("reverb") if reverb else None
         if reverb and other is None:
             raise ImportError("there is no .venv/reverb; run `make bench-peers`", name=name)
-        module = f"replay_tutorial.bench.peers.helper_{'reverb' if reverb else 'ours'}"
+        module = f"replay_tutorial.bench.peers.helper_{'reverb' if reverb else 'our_tables'}"
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed by close())
         self.process = subprocess.Popen(
             [other or sys.executable, "-m", module, json.dumps(start, allow_nan=False)],

@@ -1,7 +1,7 @@
 """The program that runs in a helper process and times calls of our tables or of Reverb.
 
 It creates and fills a table, then executes the request on each line of its input. Calls are timed here, so
-the communication between the processes isn't measured. `helper_ours` and `helper_reverb` wrap the two
+the communication between the processes isn't measured. `helper_our_tables` and `helper_reverb` wrap the two
 libraries. This module must not require NumPy 2 or Numba, because Reverb's interpreter has neither.
 """
 
@@ -38,7 +38,7 @@ class Calls:
     """A call that can be timed."""
 
     def __init__(
-        self, one: Callable[[], object], finish: Callable[[], object] = int, *, queued: bool = False
+        self, one: Callable[[], object], finish: Callable[[], object] = lambda: None, *, queued: bool = False
     ) -> None:
         """Wrap the call `one`.
 

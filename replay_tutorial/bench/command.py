@@ -15,7 +15,10 @@ BENCHMARKS = (
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run a benchmark, `buffers` if the first argument is not a name, and return its exit status."""
+    """Run a benchmark and return its exit status.
+
+    The benchmark is `buffers` if there is no argument or the first is an option.
+    """
     parser = argparse.ArgumentParser(
         prog="python -m replay_tutorial bench",
         description="Measure the buffers, compare them with other libraries, and measure training runs.",

@@ -284,7 +284,7 @@ def spread_of(figures: FloatArray) -> Spread | None:
 
 
 def add_costs(capacity: int) -> dict[str, Spread]:
-    """Return the µs of an `add` of 100 rows by a single writer, to shared memory and to private memory."""
+    """Return the time of an `add` of 100 rows by one writer, in µs, and the ratios to private memory."""
     chunk = random_chunk(np.random.default_rng(0))
     rows = {name: chunk[name] for name in FIELDS}
     single = ReplayBuffer(capacity, env_dict())

@@ -1,8 +1,9 @@
 """`python -m replay_tutorial bench startup`: start-up times in new processes.
 
-Measures the import of the package, the time from the import to the first sample, and the time from starting
-a spawned worker to its first row in a shared buffer. The first sample is measured with an empty cache of
-compiled kernels (cold) and with a full one (warm). The start-up of the interpreter isn't included.
+Measures the imports of `replay_tutorial.buffers` and of NumPy and Numba, the time from the import to the
+first sample, and the time from starting a spawned worker to its first row in a shared buffer. The first
+sample is measured with an empty cache of compiled kernels (cold) and with a full one (warm). The start-up of
+the interpreter isn't included.
 """
 
 from collections.abc import Sequence
@@ -51,7 +52,7 @@ if __name__ == "__main__":
 FIRST_UNIFORM_SAMPLE = FIRST_SAMPLE.replace("PrioritizedReplayBuffer", "ReplayBuffer").replace(
     ", beta=0.4", ""
 )
-WARM = "the same, warm"
+WARM = "import to first prioritized sample, warm"
 
 
 def seconds_of(cache: str) -> dict[str, float]:

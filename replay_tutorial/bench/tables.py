@@ -33,7 +33,7 @@ TOLERANCE = 0.01  # relative deviation from the limiter's ratio
 LIMITER_HEADS = {
     "items": "items/s",
     "samples": "samples/s",
-    "ratio": "samples / (8 · items)",
+    "ratio": f"samples / ({LIMIT[0]:g} · items)",
     "least": "slowest / fastest writer",
     "writers_longest": "longest writer call, ms",
     "sampler_longest": "longest sampler call, ms",

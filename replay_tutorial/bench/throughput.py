@@ -211,7 +211,9 @@ def main(argv: Sequence[str]) -> int:
     add_count(parser, "--actors", None, actors, nargs="+")
     add_count(parser, "--rounds", 5, "number of rounds")
     add_seconds(parser, 10.0, "length of each measurement in a round")
-    add_seconds(parser, 4.0, "seconds of warm-up before each measurement", "--warm-up")
+    add_seconds(
+        parser, 4.0, "seconds of warm-up before each run; a quarter of it before each bound", "--warm-up"
+    )
     add_outputs(parser, "throughput")
     arguments = parser.parse_args(argv)
     configs = settings_of(arguments.environment, arguments.actors)

@@ -28,7 +28,7 @@ def add_outputs(parser: argparse.ArgumentParser, mark: str) -> None:
 
 
 def add_markdown(parser: argparse.ArgumentParser, mark: str) -> None:
-    """Add the option `--markdown`; `mark` is the name of the table's markers, or lists several."""
+    """Add the option `--markdown`; `mark` completes the sentence "NAME is …" on the table's markers."""
     markers = f"<!-- NAME:begin --> and <!-- NAME:end -->; NAME is {mark}"
     help_text = f"write the table into these files, between the markers {markers}"
     parser.add_argument("--markdown", type=page, nargs="+", default=[], metavar="FILE", help=help_text)

@@ -15,7 +15,7 @@ with `update_priorities`, and `add` together with the `sample` that follows.
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from operator import itemgetter
 from typing import Any
@@ -310,8 +310,8 @@ def schemes(capacity: int) -> Cases:
     }
 
 
-def bare_kernels(capacity: int) -> Mapping[str, Workload]:
-    """Return the kernels of our calls, in the order of the calls, with prepared arguments."""
+def kernels(capacity: int) -> Cases:
+    """Return the cases of `kernels`; their ceiling is the kernels, without draws, checks and weights."""
     rng = np.random.default_rng(2)
     dtype = Fields({name: {"shape": shape} for name, shape in FIELDS.items()}).dtype
     stored, tree = as_bytes(np.ones(capacity, dtype)), SumTree(capacity)
@@ -336,29 +336,21 @@ def bare_kernels(capacity: int) -> Mapping[str, Workload]:
         slots, _ = find_leaves(tree.sums, next(queries) * tree.total)
         return take(slots)
 
-    return {
-        "take_rows": lambda: take(next(drawn)),
-        "find_leaves, take_rows": find_and_take,
-        "find_leaves, take_rows, set_leaves": lambda: set_leaves(
-            tree.sums, tree.minima, find_and_take(), next(updates)
-        ),
-    }
+    def find_take_and_set() -> None:
+        set_leaves(tree.sums, tree.minima, find_and_take(), next(updates))
 
+    def beside(call: MakeWorkload, bare: Workload) -> MakeWorkload:
+        return lambda peer: bare if peer.name == CEILING else call(peer)
 
-def kernels(capacity: int) -> Cases:
-    """Return the cases of `kernels`; their ceiling is the kernels, without draws, checks and weights."""
     sample = sampling(Kind(capacity), LEARNER_BATCH)
     pair = updating(Kind(capacity, prioritized=True), LEARNER_BATCH)
-    cases: Cases = {}
-    for names, bare in bare_kernels(capacity).items():
-        alone = names == "take_rows"
-        call, operation = (
-            (sample, "sample 512, uniform") if alone else (pair, "sample 512 + update, prioritized")
-        )
-        cases[f"{operation} / {names}"] = lambda peer, bare=bare, call=call: (
-            bare if peer.name == CEILING else call(peer)
-        )
-    return cases
+    return {
+        "sample 512, uniform / take_rows": beside(sample, lambda: take(next(drawn))),
+        "sample 512 + update, prioritized / find_leaves, take_rows": beside(pair, find_and_take),
+        "sample 512 + update, prioritized / find_leaves, take_rows, set_leaves": beside(
+            pair, find_take_and_set
+        ),
+    }
 
 
 CHECKED = 64  # samples

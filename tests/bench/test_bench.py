@@ -57,10 +57,12 @@ def test_ratio_is_the_median_of_the_rounds_ratios_not_the_ratio_of_the_medians()
 
 
 def test_bare_kernels_find_leaves_all_over_the_tree_each_time():
-    bare = cases.bare_kernels(2000)
+    _, find_and_take, find_take_and_set = (
+        prepare(lineup.Peer("ceiling")) for prepare in cases.kernels(2000).values()
+    )
     for _ in range(30):  # more often than there are batches: the queries must not be used up
-        bare["find_leaves, take_rows, set_leaves"]()  # nor must they miss the tree when its total changes
-        found = bare["find_leaves, take_rows"]()
+        find_take_and_set()  # nor must they miss the tree when its total changes
+        found = find_and_take()
         assert len(np.unique(found)) > 300 and found[0] < 20 and found[-1] > 1980
 
 

@@ -9,6 +9,7 @@ Source: Hiroyuki Yamada, "Benchmark", https://ymd_h.gitlab.io/cpprb/comparison/b
 
 import importlib
 import math
+from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -224,14 +225,14 @@ def main(argv: Sequence[str]) -> int:
     if output is not None:
         importlib.import_module("matplotlib")  # fail before measuring if it is not installed
         output.mkdir(parents=True, exist_ok=True)
-    options.json = output / "article.json" if output else None
     rounds, slot_seconds = (2, 0.001) if options.quick else (options.rounds, SLOT_SECONDS)
     measured: list[Point] = []
     sections: list[str] = []
     skipped: dict[int, Mapping[str, str]] = {}
     packages: dict[str, None] = {}
     elsewhere: dict[str, str] = {}
-    for grid in QUICK if options.quick else GRIDS:
+    grids = QUICK if options.quick else GRIDS
+    for grid in grids:
         with closing(Lineup(options.peers)) as lineup:
             here = list(points(grid, lineup, rounds, slot_seconds))
             packages |= dict.fromkeys(lineup.distributions)
@@ -242,8 +243,10 @@ def main(argv: Sequence[str]) -> int:
     provenance = Provenance.of("article", argv, packages)
     provenance.versions.update(elsewhere)
     body = {"rounds": rounds, "skipped": skipped, "points": measured}
-    status = write_results(options, "article", provenance, body, sections, about_of(measured, rounds))
+    outputs = Namespace(json=output / "article.json" if output else None, markdown=options.markdown)
+    status = write_results(outputs, "article", provenance, body, sections, about_of(measured, rounds))
     if output is not None:
-        for capacity in skipped:
-            draw([each for each in measured if each.capacity == capacity], output / f"article-{capacity}.svg")
+        for grid in grids:
+            here = [point for point in measured if point.capacity == grid.capacity]
+            draw(here, output / f"article-{grid.capacity}.svg")
     return status

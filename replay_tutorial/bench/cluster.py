@@ -7,7 +7,6 @@ share the cores and the loopback network of one machine, so the figures are lowe
 """
 
 import math
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -233,11 +232,13 @@ def main(argv: Sequence[str]) -> int:
     add_outputs(parser, "cluster")
     arguments = parser.parse_args(argv)
     connect(LOCAL, preset("CartPole-v1").actors)
+    import ray
+
     try:
         with torch_threads(1):
             figures = measure(arguments.rounds, arguments.warm_up, arguments.seconds)
     finally:
-        sys.modules["ray"].shutdown()
+        ray.shutdown()
     spreads = {name: Spread.of(np.array(values)) for name, values in figures.items()}
     about = f"Medians of {arguments.rounds} rounds of {arguments.seconds:g} s, quartiles in brackets."
     provenance = Provenance.of("cluster", argv, ("torch", "gymnasium", "ray"))

@@ -7,16 +7,15 @@ write and sample under a rate limiter, and other processes that call the server.
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from tempfile import TemporaryDirectory
-from typing import TypeVar
 
 import numpy as np
 
 from replay_tutorial.bench.peers.buffer import OURS
-from replay_tutorial.bench.peers.helper import HelperLost, HelperProcess
+from replay_tutorial.bench.peers.helper import HelperProcess
 from replay_tutorial.bench.peers.helper_program import COLUMNS, ITEM_STEPS, LIMIT, LIMITED_BATCH, MAX_SIZE
 from replay_tutorial.measuring.markdown import spread_text, table, three_digits
 from replay_tutorial.measuring.output import add_count, add_outputs, add_seconds, new_parser, write_results
@@ -97,26 +96,28 @@ def table_rows(kind: str, both: Sequence[HelperProcess], rounds: int) -> list[Ro
     return [*rows, Row.of(f"memory per item without its step, {kind}", "bytes", memory)]
 
 
-def client_rows(names: Sequence[str], stack: ExitStack, slots: int, seconds: float) -> list[Row]:
+def client_rows(names: Sequence[str], slots: int, seconds: float) -> list[Row]:
     """Measure the items per second of several client processes that call one server concurrently."""
     rows: list[Row] = []
-    socket = f"{stack.enter_context(TemporaryDirectory())}/socket"
     clients: dict[str, list[HelperProcess]] = {}
-    for name in names:
-        server = stack.enter_context(closing(helper_of(name, "uniform", serve=socket)))
-        clients[name] = [
-            stack.enter_context(closing(helper_of(name, "uniform", address=server.description["address"])))
-            for _ in range(PROCESSES)
-        ]
-    for do, size in (("write", 1), ("sample", 32)):
-        rates = {name: np.empty(slots) for name in clients}
-        for slot in range(slots):
-            for name, callers in clients.items():
-                for caller in callers:
-                    caller.send("rate", do=do, size=size, seconds=seconds)
-                rates[name][slot] = size * sum(caller.receive()["rate"] for caller in callers)
-        label = do if size == 1 else f"{do} {size}"
-        rows.append(Row.of(f"{label} from {PROCESSES} processes, uniform", RATE, rates))
+    with ExitStack() as stack:
+        socket = f"{stack.enter_context(TemporaryDirectory())}/socket"
+
+        def start(name: str, **options: str) -> HelperProcess:
+            return stack.enter_context(closing(helper_of(name, "uniform", **options)))
+
+        for name in names:
+            server = start(name, serve=socket)
+            clients[name] = [start(name, address=server.description["address"]) for _ in range(PROCESSES)]
+        for do, size in (("write", 1), ("sample", 32)):
+            rates = {name: np.empty(slots) for name in clients}
+            for slot in range(slots):
+                for name, callers in clients.items():
+                    for caller in callers:
+                        caller.send("rate", do=do, size=size, seconds=seconds)
+                    rates[name][slot] = size * sum(caller.receive()["rate"] for caller in callers)
+            label = do if size == 1 else f"{do} {size}"
+            rows.append(Row.of(f"{label} from {PROCESSES} processes, uniform", RATE, rates))
     return rows
 
 
@@ -178,40 +179,26 @@ def main(argv: Sequence[str]) -> int:
         print("bench tables can't run on Windows; run it on Linux or macOS", file=sys.stderr)
         return 1
     provenance = Provenance.of("tables", argv)
-    names, skipped = [OURS, REVERB], dict[str, str]()
-
-    def full_table(stack: ExitStack, kind: str) -> tuple[list[Row], list[LimiterResult]]:
-        both = [stack.enter_context(closing(helper_of(name, kind))) for name in names]
-        for theirs in both[1:]:
+    names, skipped = [OURS], dict[str, str]()
+    try:
+        with closing(helper_of(REVERB, "uniform")) as theirs:
             provenance.versions["dm-reverb"] = theirs.description["version"]
-        rows, threads = table_rows(kind, both, arguments.rounds), kind == "uniform"
-        return rows, measure_limiter(both, arguments.slots, arguments.seconds) if threads else []
-
-    uniform, limited = with_reverb(names, skipped, lambda stack: full_table(stack, "uniform"))
-    prioritized, _ = with_reverb(names, skipped, lambda stack: full_table(stack, "prioritized"))
+        names.append(REVERB)
+    except ImportError as error:
+        skipped[REVERB] = str(error)
+        print(f"skipped {REVERB}: {error}")
+    rows: list[Row] = []
+    limited: list[LimiterResult] = []
     slots, seconds = arguments.slots, arguments.seconds
-    clients = with_reverb(names, skipped, lambda stack: client_rows(names, stack, slots, seconds))
-    rows = [*uniform, *prioritized, *clients]
+    for kind in OPERATIONS:
+        with ExitStack() as stack:
+            both = [stack.enter_context(closing(helper_of(name, kind))) for name in names]
+            rows += table_rows(kind, both, arguments.rounds)
+            limited += measure_limiter(both, slots, seconds) if kind == "uniform" else []
+    rows += client_rows(names, slots, seconds)
     body = {"rounds": arguments.rounds, "slots": slots, "skipped": skipped, "rows": rows, "limited": limited}
     about = "".join([how_measured(arguments), *(f" {REVERB} is skipped: {why}." for why in skipped.values())])
     return write_results(arguments, "tables", provenance, body, lines_of(rows, limited), about)
-
-
-Result = TypeVar("Result")
-
-
-def with_reverb(names: list[str], skipped: dict[str, str], work: Callable[[ExitStack], Result]) -> Result:
-    """Return what `work` returns; if Reverb's process fails, remove it from `names` and repeat it."""
-    while True:
-        try:
-            with ExitStack() as stack:
-                return work(stack)
-        except (ImportError, HelperLost) as error:
-            if REVERB not in names or error.name != REVERB:
-                raise
-            names.remove(REVERB)
-            skipped[REVERB] = str(error)
-            print(f"skipped {REVERB}: {error}")
 
 
 def how_measured(arguments: argparse.Namespace) -> str:

@@ -43,7 +43,7 @@ class HelperProcess:
         self.name = name
         other = python_of("reverb") if reverb else None
         if reverb and other is None:
-            raise ImportError("there is no .venv/reverb; run `make bench-peers`", name=name)
+            raise ImportError("there is no .venv/reverb; run `make bench-peers`")
         module = f"replay_tutorial.bench.peers.helper_{'reverb' if reverb else 'our_tables'}"
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed by close())
         self.process = subprocess.Popen(
@@ -58,7 +58,7 @@ class HelperProcess:
             self.description = self.receive()
         except HelperLost as error:
             self.close()
-            raise ImportError(f"{name} failed to start: {error}", name=name) from error
+            raise ImportError(f"{name} failed to start: {error}") from error
 
     def receive(self) -> dict[str, Any]:
         """Wait for the next response; raises HelperLost if there is none within `ANSWER_SECONDS`."""

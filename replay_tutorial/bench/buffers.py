@@ -1,8 +1,8 @@
 """`python -m replay_tutorial bench buffers`: compare add, sample and update with other libraries.
 
 Each round times our buffer, every other library and the ceiling, the simplest NumPy call that moves the same
-bytes. `--cases` selects the set of operations; see `cases`. A cell is empty if a library
-doesn't support the operation.
+bytes. `--cases` selects the set of operations; see `cases`. A cell is empty if a library doesn't support the
+operation.
 """
 
 from collections.abc import Callable, Sequence

@@ -5,9 +5,9 @@ cells with a unique *key* and a priority. A *table* is a set of items. Its two *
 sampled and what is evicted; its *rate limiter* decides when inserts and samples have to wait. A `Server`
 holds the tables and the cells.
 
-`core` contains the parts of a table, and `server` the tables and the queues of waiting calls. `remote` gives
-other processes access to a server, and `command` starts one. `writing`, `dataset` and `client` use a server
-in this process or in another one.
+`server` contains all operations, and `core` the parts of a server. `remote` gives other processes access to a
+server, and `command` starts one. `writing`, `dataset` and `client` use a server in this process or in another
+one.
 
 Source: Reverb (Cassirer et al. 2021).
 """

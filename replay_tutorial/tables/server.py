@@ -227,6 +227,7 @@ class Server:
             table, cells, lengths, priority = message.accepted[position]
             if position != admitted and not self._queues["insert", table.config.name].can_enter:
                 return position
+            table.check_idle()  # `accept` has checked it, but a later call may come from a hook
             keys.append(table.insert(cells, lengths, priority))
         writer.check_open()
         writer.release_before(message.keep_from)
@@ -282,7 +283,7 @@ class Server:
                 with self._lock, self._queues:  # wakes the next call if `_wait` raises
                     self._wait("sample", table, deadline, None, should_cancel)
                     with defer_sigint(), self._queues:
-                        state = self._table(table)
+                        state = self._table_to_change(table)
                         if most_bytes is not None:
                             state.check_size(batch_size, most_bytes)
                         samples.append(state.sample(remaining))
@@ -313,7 +314,7 @@ class Server:
         """
         (keys, priorities), deleted = as_updates(updates), as_keys(deletes)
         with self._lock, defer_sigint(), self._queues:
-            state = self._table(table)
+            state = self._table_to_change(table)
             state.check_priorities(priorities)
             return state.mutate(keys, priorities, deleted)
 
@@ -323,7 +324,7 @@ class Server:
         Parts that were inferred from the first item are forgotten, unless items with these parts are waiting.
         """
         with self._lock, defer_sigint(), self._queues:
-            state = self._table(table)
+            state = self._table_to_change(table)
             waiting = any(writer.has_items_for(state) for writer in self._writers)
             state.reset(keep_parts=waiting)
 
@@ -334,7 +335,7 @@ class Server:
             ValueError: If the limiter's `min_size` exceeds the `max_size` of the table.
         """
         with self._lock, defer_sigint(), self._queues:
-            state = self._table(table)
+            state = self._table_to_change(table)
             check_reachable(limiter, state.config.max_size)
             state.limiter = limiter
 
@@ -371,10 +372,10 @@ class Server:
         """Replace the content of all tables with that of a saved file, and resume exactly.
 
         The next calls return the same results as they would have on the saved server. The file must come from
-        a server with the same columns, and with tables of the same names, selectors and `max_size`. Rate
-        limiters, `max_times_sampled`, capacity and hooks remain those of this server. The next message of
-        an existing writer raises UnknownWriter. While loading, the old and the new content are both in
-        memory.
+        a server with the same columns and with tables of the same names, selectors and `max_size`, in the
+        same order. Rate limiters, `max_times_sampled`, capacity and hooks remain those of this server. The
+        next message of an existing writer raises UnknownWriter. While loading, the old and the new content
+        are both in memory.
 
         Raises:
             OSError: If the file can't be read.
@@ -397,9 +398,10 @@ class Server:
                 self._queues.wake_all()
 
     def close(self) -> None:
-        """Close the server; waiting calls and later calls raise `Closed`.
+        """Close the server: waiting calls, and later calls that sample or change a table, raise `Closed`.
 
-        Items that a waiting call has already inserted stay in their tables.
+        Items that a waiting call has already inserted stay in their tables. `items`, `info` and `save` still
+        work.
         """
         with self._lock:
             self._closed = True
@@ -415,7 +417,8 @@ class Server:
         if self._closed:
             raise Closed("The server was closed. Create a new one.")
 
-    def _table(self, name: str) -> TableState:
+    def _table_to_change(self, name: str) -> TableState:
+        """Return a table; raise Closed if the server is closed, or RuntimeError in one of its hooks."""
         self._check_open()
         table = self._tables[name]
         table.check_idle()
@@ -436,7 +439,7 @@ class Server:
         """Wait in a queue until the call is admitted; the lock is released meanwhile."""
 
         def check() -> None:
-            self._table(name)
+            self._table_to_change(name)
             if writer is not None:
                 writer.check_open()
 

@@ -103,7 +103,7 @@ class Cells:
         self.fields: list[Field] = list(fields.fields.values())  # the columns, in order
         self.capacity = capacity  # cells per column
         # column name → column number
-        self.numbers = ByColumn((field.name, number) for number, field in enumerate(self.fields))
+        self.column_numbers = ByColumn((field.name, number) for number, field in enumerate(self.fields))
         try:
             # for each column, dtype[capacity, *shape]
             self.values = [np.zeros((capacity, *field.shape), field.dtype) for field in self.fields]

@@ -35,7 +35,6 @@ def file_layout(fields: Fields, tables: Mapping[str, TableState]) -> dict[str, A
     configs = [table.config for table in tables.values()]
     return {
         "columns": {f.name: [f.dtype.str, list(f.shape)] for f in fields.fields.values()},
-        "order": list(fields.fields),
         "tables": {t.name: [repr(t.sampler), repr(t.remover), t.max_size] for t in configs},
     }
 

@@ -90,10 +90,10 @@ class TableState(HookedTable):
         self.config = config
         self.limiter = config.rate_limiter
         for column, _ in config.parts.values():
-            if column not in cells.numbers:
+            if column not in cells.column_numbers:
                 raise KeyError(
                     f"The signature of the table {config.name!r} refers to the column {column!r}; the "
-                    f"columns are {list(cells.numbers)}."
+                    f"columns are {list(cells.column_numbers)}."
                 )
         self._cells = cells
         self._rng = rng
@@ -118,7 +118,7 @@ class TableState(HookedTable):
         self.parts = parts
         self._last_layout: tuple[Layout, Lengths] = (), ()  # the last layout that matched, and its lengths
         self._squeezed = frozenset(name for name, (_, length) in parts.items() if length == "one")
-        numbers = [self._cells.numbers[column] for column, _ in parts.values()]
+        numbers = [self._cells.column_numbers[column] for column, _ in parts.values()]
         self._columns = [(self._cells.fields[number], self._cells.bytes[number]) for number in numbers]
 
     @property
@@ -273,7 +273,7 @@ class TableState(HookedTable):
         sizes, times = np.full(count, self.items.size), np.empty(count, np.int64)
         self.samples += count
         self.unique_samples += count_samples(slots, self.items.times_sampled, times)
-        return Sample(self._info(slots, probabilities, np.full(count, least), sizes, times), *copied)
+        return Sample(self._sample_info(slots, probabilities, np.full(count, least), sizes, times), *copied)
 
     def _draw_one_by_one(self, count: int, exhausted: list[int]) -> tuple[Integers, SampleInfo]:
         """Draw at most `count` items one by one, because a deleted item cannot be sampled again."""
@@ -294,9 +294,9 @@ class TableState(HookedTable):
                 exhausted.append(slot)
         chosen = np.array(slots)
         probabilities, least, sizes, times = map(np.array, zip(*rows, strict=True))
-        return chosen, self._info(chosen, probabilities, least, sizes, times)
+        return chosen, self._sample_info(chosen, probabilities, least, sizes, times)
 
-    def _info(
+    def _sample_info(
         self, slots: Integers, probabilities: Floats, least: Floats, sizes: Integers, times: Integers
     ) -> SampleInfo:
         keys, priorities = self.items.keys[slots], self.items.priorities[slots]
@@ -344,7 +344,7 @@ class TableState(HookedTable):
         nonzero = probabilities[probabilities > 0]
         least = np.full(len(slots), nonzero.min() if len(nonzero) else 0.0)
         sizes, times = np.full(len(slots), len(slots)), self.items.times_sampled[slots].astype(np.int64)
-        return Sample(self._info(slots, probabilities, least, sizes, times), *self._copy(slots))
+        return Sample(self._sample_info(slots, probabilities, least, sizes, times), *self._copy(slots))
 
     def mutate(self, keys: Integers, priorities: Floats, deletes: Integers) -> int:
         """Delete items, then update priorities of others; return the number of stale keys.

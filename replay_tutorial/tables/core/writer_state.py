@@ -85,7 +85,7 @@ class WriterState:
         except ValueError:
             for column, first_step, values in message.slices:
                 for step in range(first_step, first_step + len(values)):
-                    del self.cells_by_step[self._cells.numbers[column]][step]
+                    del self.cells_by_step[self._cells.column_numbers[column]][step]
             release_cells(new_cells, self._cells.allocator_tuple)
             raise
         for name, parts in inferred.items():
@@ -98,13 +98,13 @@ class WriterState:
         cells, columns = self._cells, len(self.cells_by_step)
         requests: list[int] = []
         for column, _, values in message.slices:
-            requests += [~cells.numbers[column]] * len(values)
+            requests += [~cells.column_numbers[column]] * len(values)
         allocated = np.array(requests, np.int32)
         cells.allocate(allocated)
         numbers: list[int] = allocated.tolist()
         begin = 0
         for name, first_step, values in message.slices:
-            column, end = cells.numbers[name], begin + len(values)
+            column, end = cells.column_numbers[name], begin + len(values)
             cells_by_step = self.cells_by_step[column]
             if len(values) == 1:  # four times faster than an index array of one element
                 cells_by_step[first_step] = numbers[begin]
@@ -117,7 +117,7 @@ class WriterState:
 
     def _find_cells(self, layout: Layout, steps: Steps) -> Int32Matrix:
         """Return the cells of steps: int64[items, cells] → int32[items, cells]."""
-        numbers = self._cells.numbers
+        numbers = self._cells.column_numbers
         cells_by_step = [
             self.cells_by_step[numbers[part.column]] for part in layout for _ in range(part.length)
         ]

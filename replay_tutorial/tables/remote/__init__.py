@@ -1,1 +1,1 @@
-"""Calls from other processes on the same machine: wire format, sockets, endpoint and handle."""
+"""Calls from other processes on the same machine: wire format, sockets, endpoint, sessions and handle."""

@@ -91,8 +91,11 @@ def pack(name: str, values: Iterable[Any]) -> bytes:
             return sorted(cast("frozenset[str]", value))
         if isinstance(value, Sample):
             return value.info, value.data, value.lengths, value.squeezed
-        if isinstance(value, RateLimiter) and type(value) in LIMITERS.values():
-            return type(value).__name__, *astuple(value)
+        if isinstance(value, RateLimiter):
+            if type(value) in LIMITERS.values():
+                return type(value).__name__, *astuple(value)
+            if name not in CALLS:  # `info` describes a limiter of the program's own class by the four numbers
+                return RateLimiter.__name__, *astuple(value)[:4]
         raise TypeError(
             f"{value!r:.80} can't be sent; only numbers, strings, arrays and {[*LIMITERS]} are supported."
         )

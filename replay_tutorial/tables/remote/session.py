@@ -93,7 +93,7 @@ def checked_message(message: Message, writer: WriterState, cells: Cells) -> Mess
     for column_slice in message.slices:
         check_slice(column_slice, cells)
         steps = range(column_slice.first_step, column_slice.first_step + len(column_slice.values))
-        stored = writer.cells_by_step[cells.numbers[column_slice.column]]
+        stored = writer.cells_by_step[cells.column_numbers[column_slice.column]]
         seen = sent.setdefault(column_slice.column, set())
         is_new = stored.keys().isdisjoint(steps) and seen.isdisjoint(steps)
         if steps[0] < writer.first_kept_step or not is_new:
@@ -109,7 +109,7 @@ def checked_message(message: Message, writer: WriterState, cells: Cells) -> Mess
 def check_slice(column_slice: ColumnSlice, cells: Cells) -> None:
     """Validate a slice of a column."""
     name, first_step, values = column_slice
-    field = cells.fields[cells.numbers[name]]
+    field = cells.fields[cells.column_numbers[name]]
     if values.dtype != field.dtype or values.shape[1:] != field.shape or not values.shape[0]:
         raise ValueError(
             f"The values of {name!r} must be {field.dtype} of shape (steps, "
@@ -142,7 +142,7 @@ def check_layout(layout: Layout, width: int, cells: Cells) -> None:
     if sum(part.length for part in layout) != width:
         raise ValueError(f"The parts {layout!r:.200} do not add up to {width:,} cells.")
     for part in layout:
-        _ = cells.numbers[part.column]  # raises KeyError if there is no such column
+        _ = cells.column_numbers[part.column]  # raises KeyError if there is no such column
         if not 1 <= part.length <= (1 if part.squeezed else cells.capacity):
             most = "1, because it is squeezed" if part.squeezed else f"{cells.capacity:,}"
             raise ValueError(f"The part {part.name!r} has {part.length} values; it must have 1 to {most}.")

@@ -9,7 +9,7 @@ transitions:
 
 The writer checks all patterns in order after every `append`, and once more when the episode ends. A pattern
 creates an item if all its conditions hold, all referenced values exist, and it has not created an item for
-this step yet. All items of a step are sent in one message.
+this step yet. All items that one call creates are sent in one message.
 
 Source: Reverb's StructuredWriter. Unlike in Reverb, conditions are Python functions.
 """
@@ -140,15 +140,16 @@ class PatternState:
         self._history = history
         self._parts = [(name, history[cells.column], cells) for name, cells in pattern.trajectory.items()]
         self._applied = -1  # newest step of the last item
+        self._failed: int = -1  # newest step when a condition failed
 
     def apply(self, step_index: int, is_end_episode: bool) -> dict[str, TrajectoryColumn] | None:
         """Return the trajectory of the item to create now, or None; a step is returned only once.
 
-        If the item can't be created, because its priority function fails, it is lost. Otherwise the failure
+        If a condition fails, or the priority function of the item, the item is lost. Otherwise the failure
         would recur in `end_episode`, and the episode could not be ended.
         """
         history, newest = self._history, self._history.end - 1
-        if self._applied == newest:
+        if newest in (self._applied, self._failed):
             return None
         if self.pattern.when:
             values = {name: held.values[newest] for name, held in history.items() if newest in held.values}
@@ -156,8 +157,12 @@ class PatternState:
                 value.setflags(write=False)  # conditions must not change the stored values
             data = {name: value[()] for name, value in values.items()}
             state = StepState(step_index, newest - self._applied, is_end_episode, data)
-            if not all(holds(state) for holds in self.pattern.when):
-                return None
+            try:
+                if not all(holds(state) for holds in self.pattern.when):
+                    return None
+            except Exception:
+                self._failed = newest
+                raise
         trajectory: dict[str, TrajectoryColumn] = {}
         for name, column, (_, offsets, squeezed) in self._parts:
             steps = [newest + 1 + offset for offset in offsets]
@@ -189,7 +194,8 @@ class StructuredWriter(TrajectoryWriter):
         Args:
             server: The server that stores the items.
             patterns: Patterns to check after every step, in this order; at least one.
-            max_in_flight_items: As for `TrajectoryWriter`. The items of one step are always sent together.
+            max_in_flight_items: As for `TrajectoryWriter`. All items that one call creates are
+                sent together.
         """
         if not patterns:
             raise ValueError(

@@ -31,7 +31,8 @@ from replay_tutorial.tables.remote.handle import RemoteServer
 from replay_tutorial.tables.server import Server
 from replay_tutorial.tables.writing.history import History, TrajectoryColumn
 
-# The errors with which the server rejects a message before it changes anything.
+# After these errors, a message is dropped: the server has rejected it and changed nothing. If the error is
+# UnknownWriter, items that were already inserted may remain.
 REJECTION_ERRORS = (LookupError, TypeError, ValueError, CapacityError)
 
 
@@ -153,8 +154,8 @@ class TrajectoryWriter:
             TimeoutError: If some items were not inserted in time. They are kept; call `flush`.
             TypeError: If a part does not consist of cells of a history, a name is not a string, or the
                 priority is not a number.
-            UnknownWriter: If the server has loaded a file in the meantime. The message is rejected, and the
-                writer starts a new episode.
+            UnknownWriter: If the server has loaded a file, or a hook has closed the writer. The items of the
+                message that were not inserted yet are dropped, and the writer starts a new episode.
             ValueError: If a part belongs to another writer. If the priority is out of range, or the parts do
                 not match those of the table, the message is rejected.
         """

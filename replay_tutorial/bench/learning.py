@@ -56,7 +56,7 @@ class Score:
 
     seed: int
     mean: float  # return of 100 greedy episodes
-    seconds: float  # learning time, including the evaluations that select the policy
+    seconds: float  # learning time; ours includes evaluations, Stable-Baselines3's doesn't
     seconds_to_target: float | None  # until the first evaluation at the target; None if none reached it
     steps: int
     end: str

@@ -21,8 +21,8 @@ from replay_tutorial.bench.peers.lineup import PEERS
 from replay_tutorial.measuring.fresh import run_fresh
 from replay_tutorial.measuring.markdown import table
 from replay_tutorial.measuring.output import add_count, add_outputs, new_parser, write_results
+from replay_tutorial.measuring.process_memory import peak_memory, resident_memory
 from replay_tutorial.measuring.provenance import Provenance
-from replay_tutorial.measuring.system_memory import peak_memory, resident_memory
 
 FILL = """
 import sys

@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from replay_tutorial.bench.peers.buffer import OURS
+from replay_tutorial.bench.peers.buffer import OURS, NotMeasurable
 from replay_tutorial.bench.peers.helper import HelperProcess
 from replay_tutorial.bench.peers.helper_program import COLUMNS, ITEM_STEPS, LIMIT, LIMITED_BATCH, MAX_SIZE
 from replay_tutorial.measuring.markdown import spread_text, table, three_digits
@@ -184,7 +184,7 @@ def main(argv: Sequence[str]) -> int:
         with closing(helper_of(REVERB, "uniform")) as theirs:
             provenance.versions["dm-reverb"] = theirs.description["version"]
         names.append(REVERB)
-    except ImportError as error:
+    except NotMeasurable as error:
         skipped[REVERB] = str(error)
         print(f"skipped {REVERB}: {error}")
     rows: list[Row] = []

@@ -58,7 +58,7 @@ def pages_with(mark: str, pages: Iterable[Path]) -> list[Path]:
     return [page for page in pages if f"<!-- {mark}:begin -->" in page.read_text(encoding="utf-8")]
 
 
-def table_of(mark: str, page: Path) -> str:
+def text_between_marks(mark: str, page: Path) -> str:
     """Return the text between a table's markers in a page."""
     text = page.read_text(encoding="utf-8")
     return text.partition(f"<!-- {mark}:begin -->\n")[2].partition(f"<!-- {mark}:end -->")[0]

@@ -1,7 +1,8 @@
-"""Command-line options and output formats common to all benchmarks.
+"""Command-line options and output formats common to the benchmarks.
 
 A benchmark ends by printing its table with a caption. It can also write them into a page, between the table's
-markers, and write all figures to a JSON file (the record).
+markers, and write all figures to a JSON file (the record). Benchmarks that draw charts have the option
+`--output FOLDER` instead of `--json FILE`.
 """
 
 import argparse

@@ -11,7 +11,7 @@ from places import ROOT
 
 from replay_tutorial.bench import command, memory, report, startup
 from replay_tutorial.bench.peers.lineup import PEERS
-from replay_tutorial.measuring import fresh, markdown, system_memory
+from replay_tutorial.measuring import fresh, markdown, process_memory
 
 
 def marks(*names):
@@ -26,7 +26,7 @@ def run(name, folder, *arguments):
     return status, json.loads(whole.read_text()), page.read_text()
 
 
-@pytest.mark.skipif(not system_memory.peak_memory(), reason="needs a system that tells a process's memory")
+@pytest.mark.skipif(not process_memory.peak_memory(), reason="needs a system that tells a process's memory")
 def test_memory_finds_the_bytes_of_a_transition(tmp_path, monkeypatch):
     monkeypatch.setattr(memory, "LAYOUTS", memory.LAYOUTS[:4])
     status, whole, _ = run("memory", tmp_path, "--rows", "1000")
@@ -95,8 +95,8 @@ def test_report_writes_every_place_of_a_table_and_tells_what_failed(tmp_path, mo
     readme.write_text("# Title\n" + marks("kernels"))
     assert report.main([]) == 1
     assert "| sample 512, uniform / take_rows |" in page.read_text()
-    assert markdown.table_of("kernels", readme) == markdown.table_of("kernels", page)
-    assert markdown.table_of("startup", page) == "old\n", "a benchmark that fails leaves its table"
+    assert markdown.text_between_marks("kernels", readme) == markdown.text_between_marks("kernels", page)
+    assert markdown.text_between_marks("startup", page) == "old\n", "a benchmark that fails leaves its table"
     assert (report.OUTPUT / "kernels.json").is_file()
     assert "startup: exit status 2" in capfd.readouterr().err
 
@@ -113,7 +113,7 @@ def test_the_readme_shows_what_the_records_say():
         for name in report.RECORDS
     ]
     text = report.short_table(records)
-    assert markdown.table_of(report.SHORT, ROOT / "README.md") == text
+    assert markdown.text_between_marks(report.SHORT, ROOT / "README.md") == text
     rows = [line.split(" | ")[0].removeprefix("| ") for line in text.splitlines() if line.startswith("| ")]
     assert rows[2:] == list(report.SHORT_ROWS), "below the head and its rule"
     for row in records[0]["rows"]:  # without cpprb its cells are empty

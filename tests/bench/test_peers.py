@@ -9,7 +9,14 @@ import pytest
 
 from replay_tutorial.bench import cases
 from replay_tutorial.bench.peers import episodes, libraries, lineup
-from replay_tutorial.bench.peers.buffer import CEILING, FIELDS, CpprbLike, Kind, random_rows
+from replay_tutorial.bench.peers.buffer import (
+    CEILING,
+    FIELDS,
+    CpprbLike,
+    Kind,
+    has_default_fields,
+    random_rows,
+)
 from replay_tutorial.measuring import fresh
 from replay_tutorial.measuring.timing import SelfTimed, seconds_for
 
@@ -251,10 +258,10 @@ def test_reverb_is_skipped_by_name_where_it_is_not(monkeypatch, tmp_path):
 def test_peers_of_rows_are_not_asked_for_others():
     rows = random_rows(np.random.default_rng(0), 3)
     one = {name: values[0] for name, values in rows.items()}
-    assert libraries.can_add(rows) and libraries.can_add(one)
-    assert not libraries.can_add({**rows, "rew": rows["rew"].reshape(3)})
+    assert has_default_fields(rows) and has_default_fields(one)
+    assert not has_default_fields({**rows, "rew": rows["rew"].reshape(3)})
     pictures = {**one, "obs": np.zeros((84, 84, 4), np.uint8)}
-    assert not libraries.can_add(pictures)
+    assert not has_default_fields(pictures)
     for name in ("Reverb client", "deque"):
         peer = lineup.Peer(name)
         assert peer.full(pictures, Kind(ROWS), []) is None, "Reverb would sample its own rows"

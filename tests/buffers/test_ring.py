@@ -11,7 +11,7 @@ from oracles import CAPACITIES, PlainBuffer, assert_rows_among, assert_same_colu
 
 from replay_tutorial import MPPrioritizedReplayBuffer, MPReplayBuffer, PrioritizedReplayBuffer, ReplayBuffer
 from replay_tutorial.buffers.rows import random_below
-from replay_tutorial.measuring.system_memory import resident_memory
+from replay_tutorial.measuring.process_memory import resident_memory
 
 ENV_DICT: dict[str, dict[str, Any]] = {
     "obs": {"shape": (3, 4)},

@@ -8,7 +8,7 @@ import ladders
 import pytest
 from places import ROOT
 
-from replay_tutorial.measuring.markdown import table_of
+from replay_tutorial.measuring.markdown import text_between_marks
 from replay_tutorial.measuring.timing import Spread
 from replay_tutorial.teaching.ladder import Ladder
 from replay_tutorial.teaching.ladder_shared import RUNGS, Race, ladder_of
@@ -23,7 +23,7 @@ MARKS = ["ladder-uniform", "ladder-prioritized", "ladder-shared", "ladder-short"
 
 def rows_of(mark: str, page: Path) -> list[list[str]]:
     """The cells of a table below its head and its rule."""
-    lines = [line for line in table_of(mark, page).splitlines() if line.startswith("| ")]
+    lines = [line for line in text_between_marks(mark, page).splitlines() if line.startswith("| ")]
     return [line.strip("| ").split(" | ") for line in lines[2:]]
 
 
@@ -63,7 +63,7 @@ def test_the_first_page_has_the_same_ladder_in_short() -> None:
     medians = [[figure.split(" (")[0] for figure in row] for row in whole[:-1]]
     assert short == [[row[0].replace("../", ""), row[1], row[3], row[5], row[4]] for row in medians]
     provenance = [
-        table_of(mark, page).partition("`python")[2]
+        text_between_marks(mark, page).partition("`python")[2]
         for mark, page in [("ladder-prioritized", PAGE), ("ladder-short", ROOT / "docs" / "index.md")]
     ]
     assert provenance[0] == provenance[1] != ""

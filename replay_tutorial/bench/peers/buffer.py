@@ -30,6 +30,16 @@ CHUNK = 2**14  # rows per call while a buffer is filled
 SMALL = 4096  # bytes; larger rows are copied into reused memory
 
 
+class NotMeasurable(Exception):
+    """A library can't be measured here, or not with these options; the message says why."""
+
+
+def has_default_fields(values: Values) -> bool:
+    """Return whether these rows have exactly the fields `FIELDS`, the only ones that some peers support."""
+    lengths = {name: np.shape(value)[-1:] for name, value in values.items()}
+    return lengths == {name: (length,) for name, length in FIELDS.items()}
+
+
 @dataclass(frozen=True)
 class Kind:
     """The options of a buffer."""

@@ -45,7 +45,10 @@ def episode_of(number: int, goals: bool) -> dict[str, Any]:
 
 
 def share_of_broken(act: Any, rew: Any, obs: Any, goal: Any = None) -> float:
-    """Return the share of sampled windows, or of rows with goals, that contradict the steps' numbers."""
+    """Return the share of sampled windows, or of rows with goals, that contradict the steps' numbers.
+
+    This checks that a buffer was timed with the right options; `conformance` checks the libraries.
+    """
     obs, act, rew = np.asarray(obs), np.asarray(act), np.asarray(rew)[..., 0]
     episode, step = obs[..., 0], obs[..., 1]
     right = (obs[..., 2:] == step[..., None]).all(-1) & (act == obs[..., :3]).all(-1)

@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Mapping
 from typing import Any
 
+from replay_tutorial.bench.peers.buffer import NotMeasurable
 from replay_tutorial.measuring.fresh import QUIET_ON_CPU, python_of, python_path
 from replay_tutorial.measuring.timing import SelfTimed
 from replay_tutorial.tables.remote.local_socket import KEY_VARIABLE
@@ -38,12 +39,12 @@ class HelperProcess:
         """Start the process of a peer, and wait until its buffer or table is full.
 
         `start` contains the options of the buffer or table. The process uses Reverb's interpreter if `reverb`
-        is true, else this one. Raises ImportError if the process can't be started.
+        is true, else this one. Raises NotMeasurable if the process can't be started.
         """
         self.name = name
         other = python_of("reverb") if reverb else None
         if reverb and other is None:
-            raise ImportError("there is no .venv/reverb; run `make bench-peers`")
+            raise NotMeasurable("there is no .venv/reverb; run `make bench-peers`")
         module = f"replay_tutorial.bench.peers.helper_{'reverb' if reverb else 'our_tables'}"
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed by close())
         self.process = subprocess.Popen(
@@ -58,7 +59,7 @@ class HelperProcess:
             self.description = self.receive()
         except HelperLost as error:
             self.close()
-            raise ImportError(f"{name} failed to start: {error}") from error
+            raise NotMeasurable(f"{name} failed to start: {error}") from error
 
     def receive(self) -> dict[str, Any]:
         """Wait for the next response; raises HelperLost if there is none within `ANSWER_SECONDS`."""

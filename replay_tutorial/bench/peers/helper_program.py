@@ -1,8 +1,15 @@
 """The program that runs in a helper process and times calls of our tables or of Reverb.
 
-It creates and fills a table, then executes the request on each line of its input. Calls are timed here, so
-the communication between the processes isn't measured. `helper_our_tables` and `helper_reverb` wrap the two
-libraries. This module must not require NumPy 2 or Numba, because Reverb's interpreter has neither.
+It creates and fills a table, or a buffer of rows, and prints its description. Then it answers each line of
+its input. All messages are JSON. Calls are timed here, so the communication between the processes isn't
+measured.
+
+    argument    {"rows": …}, or "table", "serve" and "address"    what to create, or where to connect
+    requests    "calls" of an operation, its "rate", or "limited"    answered with seconds, a rate, or rates
+
+`helper_our_tables` and `helper_reverb` wrap the two libraries: each has a `VERSION`, and functions `make` and
+`connect` that return a table; `helper_reverb` also has `Rows`. This module must not require NumPy 2 or Numba,
+because Reverb's interpreter has neither.
 """
 
 import contextlib
@@ -17,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from replay_tutorial.measuring.system_memory import resident_memory
+from replay_tutorial.measuring.process_memory import resident_memory
 
 COLUMNS = {"obs": 15, "act": 3, "rew": 1, "done": 1}  # column → length, float32
 STEP_BYTES = 4 * sum(COLUMNS.values()) + 4 * len(COLUMNS)  # values and reference counts

@@ -19,7 +19,9 @@ from replay_tutorial.bench.peers.buffer import (
     Ceiling,
     CpprbLike,
     Kind,
+    NotMeasurable,
     Values,
+    has_default_fields,
     random_rows,
 )
 from replay_tutorial.bench.peers.episodes import GOALS, LENGTH, REVERSE, WINDOWS
@@ -114,12 +116,12 @@ class Peer:
         make = entry.variants.get(kind.variant) if kind.variant else entry.make
         if make is None:
             return None
-        other = kind.environments > 1 or not libraries.can_add(example)
+        other = kind.environments > 1 or not has_default_fields(example)
         if entry.only_rows and not kind.variant and other:
             return self.skip("it is measured with only rows of float32 vectors, of one environment")
         try:
             buffer = make(example, kind)
-        except ImportError as error:
+        except (ImportError, NotMeasurable) as error:
             return self.skip(str(error))
         self.measured = True
         if isinstance(buffer, libraries.Reverb):

@@ -1,14 +1,16 @@
 """A sample that is refused leaves the random state as it was, and says what is true."""
 
 import multiprocessing
+import os
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import shared_rows
-from shared_rows import every_buffer, in_child, row_fields, rows_of
+from shared_rows import START_METHODS, every_buffer, in_child, row_fields, rows_of
 
-from replay_tutorial import MPPrioritizedReplayBuffer, MPReplayBuffer
+from replay_tutorial import MPPrioritizedReplayBuffer
+from replay_tutorial.buffers.schemes import Combined, Uniform
 from replay_tutorial.local.shared_context import SharedReplay
 from replay_tutorial.shared import SamplesPerInsert, sampler, shared_ring
 from replay_tutorial.shared.protocol import NEXT_INDEX, add_to_counter, held_stamp
@@ -17,7 +19,6 @@ impatience = shared_rows.impatience
 
 
 def refuse(buffer, error, match, *arguments, **options):
-    """Expect a refusal of a sample, and that no random number was drawn for it."""
     before = buffer._rng.bit_generator.state
     with pytest.raises(error, match=match):
         buffer.sample(*arguments, **options)
@@ -27,13 +28,17 @@ def refuse(buffer, error, match, *arguments, **options):
 @every_buffer
 def test_a_refused_sample_leaves_the_random_state(buffer_class):
     buffer = buffer_class(8, row_fields(), seed=1)
-    refuse(buffer, ValueError, "is empty", 4)
+    for scheme in (None, Uniform()):
+        refuse(buffer, ValueError, "is empty", 4, scheme=scheme)
     add_to_counter(buffer._ring.counters, NEXT_INDEX, 1)  # a writer that died before it wrote
-    refuse(buffer, ValueError, "no added row is complete", 4)
+    for scheme in (None, Uniform()):
+        refuse(buffer, ValueError, "no added row is complete", 4, scheme=scheme)
     buffer.add(**rows_of(1, 0, 4))
     refuse(buffer, ValueError, "at least 1", 0)
     refuse(buffer, TypeError, "integer", "four")
     refuse(buffer, TypeError, "integer", 1.5)
+    refuse(buffer, ValueError, "requires a batch_size above 1", 1, scheme=Combined())
+    refuse(buffer, TypeError, "must be a scheme", 4, scheme=Combined)
     buffer.clear()
     refuse(buffer, ValueError, "is empty", 4)
 
@@ -41,8 +46,8 @@ def test_a_refused_sample_leaves_the_random_state(buffer_class):
 def test_a_sample_refused_for_its_weights_or_masses_leaves_the_random_state():
     buffer = MPPrioritizedReplayBuffer(8, row_fields(), eps=0.0, seed=1)
     buffer.add(**rows_of(1, 0, 8), priorities=np.zeros(8))
-    refuse(buffer, ValueError, "Every mass is 0", 4)
-    refuse(buffer, ValueError, "Every mass is 0", 4)
+    for _ in range(2):
+        refuse(buffer, ValueError, "Every mass is 0", 4)
     buffer.add(**rows_of(1, 8, 1), priorities=[1.0])
     assert set(buffer.sample(5)["indexes"].tolist()) == {8}
     refuse(buffer, ValueError, "beta", 4, beta=2.0)
@@ -56,28 +61,30 @@ def test_a_sample_refused_for_its_weights_or_masses_leaves_the_random_state():
 
 
 def refused_beside_the_sampler(buffer, answers):
-    refuse(buffer, RuntimeError, "there can be only one", 2)
+    for _ in range(3):
+        refuse(buffer, RuntimeError, "there can be only one", 2)
+    if isinstance(buffer, MPPrioritizedReplayBuffer):
+        with pytest.raises(RuntimeError, match=f"Process {os.getppid()} is this buffer's sampler"):
+            buffer.update_priorities([3], [1.0])
     answers.put("refused")
 
 
 @every_buffer
-def test_a_sample_refused_beside_another_sampler_leaves_the_random_state(buffer_class):
+@pytest.mark.parametrize("start_method", START_METHODS[:2])
+def test_a_sample_refused_beside_another_sampler_leaves_the_random_state(buffer_class, start_method):
     buffer = buffer_class(8, row_fields(), seed=1)
     buffer.add(**rows_of(1, 0, 8))
     buffer.sample(2)
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context(start_method)
     assert in_child(context, refused_beside_the_sampler, buffer) == "refused"
 
 
 @every_buffer
 def test_a_buffer_whose_rows_lost_their_frames_says_so_each_time(buffer_class, monkeypatch):
     monkeypatch.setattr("replay_tutorial.shared.shared_frames.MAX_DRAWS", 5)
-    fields = {"obs": {"shape": (4, 5), "dtype": np.uint8}}
-    buffer = buffer_class(400, fields, next_of="obs", stack_compress="obs", frames_per_transition=1.0)
-    rng = np.random.default_rng(0)
-    buffer.add(obs=rng.integers(0, 256, (1, 4, 5)), next_obs=rng.integers(0, 256, (1, 4, 5)))
-    frames = buffer._mapped.frames.rings[0].ring
-    frames.stamps[:] = 0  # as if all of them had been replaced
+    buffer = buffer_class(400, row_fields(), next_of="obs")
+    buffer.add(**rows_of(1, 0, 1), next_obs=np.ones((1, 8)))
+    buffer._mapped.frames.rings[0].ring.stamps[:] = 0  # as if all of them had been replaced
     for _ in range(3):
         refuse(buffer, RuntimeError, "frames of the stored rows were overwritten", 4)
 
@@ -85,16 +92,16 @@ def test_a_buffer_whose_rows_lost_their_frames_says_so_each_time(buffer_class, m
 def test_rows_that_find_no_slot_do_not_count_as_inserts():
     limiter = SamplesPerInsert(8.0, min_size=1, error_buffer=800.0)
     buffer = MPPrioritizedReplayBuffer(2, row_fields())
-    replay = SharedReplay(buffer, limiter)
-    ring = buffer._ring
+    assert buffer.rows_dropped == 0
+    replay, ring = SharedReplay(buffer, limiter), buffer._ring
     first = add_to_counter(ring.counters, NEXT_INDEX, 2)
     for slot in range(2):  # two threads of this process were stopped here
         ring.stamps[slot] = held_stamp(first + slot, ring.writers.writer_number())
-    rows = rows_of(1, 0, 5)
-    assert replay.insert({name: rows[name][:1] for name in rows}, np.ones(1, np.float32), 1.0)
+    row = rows_of(1, 0, 1), np.ones(1, np.float32), 1.0
+    assert replay.insert(*row)
     assert (buffer.statistics().rows_dropped, buffer.rows_dropped, limiter.inserts) == (1, 1, 0)
     ring.stamps[1] = 0
-    assert replay.insert({name: rows[name][:1] for name in rows}, np.ones(1, np.float32), 1.0)
+    assert replay.insert(*row)
     assert limiter.inserts == 1
     assert buffer.get_current_episode_len() == 2, "however often a row was offered a slot"
 
@@ -115,7 +122,3 @@ def test_a_sample_outlasts_a_writer_that_the_system_stops_for_a_moment(buffer_cl
     for module in (shared_ring, sampler):
         monkeypatch.setattr(module, "time", SimpleNamespace(sleep=sleep))
     assert len(buffer.sample(2)["obs"]) == 2
-
-
-def test_rows_dropped_are_those_of_the_handle():
-    assert MPReplayBuffer(8, row_fields()).rows_dropped == 0

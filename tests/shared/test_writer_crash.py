@@ -13,8 +13,9 @@ import shared_rows
 import steps
 from checked_rows import CheckedRows, Faults
 from scipy import stats
-from shared_rows import POLL_SECONDS, answer, in_child
+from shared_rows import POLL_SECONDS, in_child
 from storm import WatchedBuffer, write_forever
+from victim import wait_until
 
 from replay_tutorial import MPPrioritizedReplayBuffer, MPReplayBuffer
 from replay_tutorial.shared import protocol, sampler
@@ -37,13 +38,6 @@ def killed_at_the_end(target, *arguments):
     finally:
         process.kill()
         process.join()
-
-
-def wait_until(condition):
-    deadline = time.monotonic() + POLL_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.001)
 
 
 @pytest.mark.parametrize(
@@ -83,40 +77,6 @@ def test_kills_would_show_a_sampler_that_leaves_a_mass_to_the_wrong_row(monkeypa
     assert "masses" in outcome.faults[0]
 
 
-def masses_by_index(buffer):
-    """Index → mass, of every row in the sampler's tree."""
-    ours = buffer._mapped.sampler
-    known = ours.arrays.known
-    slots = np.flatnonzero(known >= 0)
-    return dict(zip(known[slots].tolist(), ours.tree.leaves[slots].tolist(), strict=True))
-
-
-def sample_and_tell(buffer, answers):
-    rng = np.random.default_rng(1)
-    for _ in range(50):
-        batch = buffer.sample(16)
-        buffer.update_priorities(batch["indexes"], rng.exponential(size=16))
-    answers.put(masses_by_index(buffer))
-    time.sleep(POLL_SECONDS)
-
-
-@pytest.mark.parametrize("capacity", [7, 1000])
-def test_next_sampler_has_the_tree_of_the_one_that_was_killed(capacity):
-    rows = CheckedRows(row_bytes=40)
-    buffer = WatchedBuffer(capacity, rows.env_dict)
-    buffer.add(**rows.make(1, 0, capacity + 3), priorities=np.arange(capacity + 3) + 0.5)
-    answers = multiprocessing.get_context("fork").Queue()
-    with killed_at_the_end(sample_and_tell, buffer, answers) as process:
-        told = answer(answers, [process])
-        with pytest.raises(RuntimeError, match=f"Process {process.pid} is this buffer's sampler"):
-            buffer.sample(4)
-        with pytest.raises(RuntimeError, match="only one"):
-            buffer.update_priorities(np.array([3]), np.array([1.0]))
-    assert rows.check(buffer.sample(16)) == Faults(0, 0)
-    assert set(told) == set(range(3, capacity + 3))
-    assert masses_by_index(buffer) == told
-
-
 def leave_a_child_while_sampling(buffer, answers):
     buffer.sample(4)
     parent = os.getpid()
@@ -153,7 +113,7 @@ def test_writer_stopped_inside_add_harms_nobody_and_gives_its_slot_back():
             os.kill(writer.pid, signal.SIGCONT)
             return False
 
-        wait_until(stopped_inside)
+        assert wait_until(stopped_inside, POLL_SECONDS)
         (slot,) = np.flatnonzero(is_held(buffer._ring.stamps))
         stamp = int(buffer._ring.stamps[slot])
         for lap in range(5):
@@ -162,7 +122,7 @@ def test_writer_stopped_inside_add_harms_nobody_and_gives_its_slot_back():
         assert buffer.held() == 1 and buffer._ring.stamps[slot] == stamp, "nobody touched what it holds"
         assert len(set(buffer.sample(200)["indexes"] % capacity)) == capacity - 1
         os.kill(writer.pid, signal.SIGCONT)
-        wait_until(lambda: buffer._ring.stamps[slot] != stamp)
+        assert wait_until(lambda: buffer._ring.stamps[slot] != stamp, POLL_SECONDS)
         assert writer.is_alive()
         assert rows.check(buffer.sample(32)) == Faults(0, 0)
     buffer.add(**rows.make(4, 0, 2 * capacity), priorities=np.ones(2 * capacity))
@@ -188,7 +148,7 @@ def test_draws_follow_the_masses_while_writers_replace_the_rows():
     number = np.arange(2000) + 1
     buffer.add(**rows.make(1, 0, 2000), priorities=GROUP_PRIORITIES[number % 5])
     with killed_at_the_end(write_groups, buffer, rows, 2), killed_at_the_end(write_groups, buffer, rows, 3):
-        wait_until(lambda: buffer.get_next_index() > 4000)
+        assert wait_until(lambda: buffer.get_next_index() > 4000, POLL_SECONDS)
         # A batch of one is drawn from the whole total: independent draws, as the test supposes.
         batches = [buffer.sample(1) for _ in range(10_000)]
         while buffer.get_next_index() < 21 * 2000:  # the system may not have let the writers work meanwhile

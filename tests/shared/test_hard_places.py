@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from places import ROOT
+from shared_rows import running
 
 from replay_tutorial import (
     Mailbox,
@@ -117,13 +118,6 @@ def test_start_time_from_ps_is_the_same_in_every_time_zone(tmp_path, monkeypatch
     assert len(times) == 1 and None not in times
 
 
-def test_description_that_does_not_fit_is_refused_before_anything_is_made(tmp_path):
-    fields = {f"{'a long name ' * 4}{i}": {} for i in range(1_400)}
-    with pytest.raises(ValueError, match="Use fewer fields, or shorter names"):
-        MPReplayBuffer(8, fields, path=tmp_path / "rows")
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_rows_that_were_replaced_while_a_file_was_written_are_not_counted(tmp_path, monkeypatch):
     buffer = MPReplayBuffer(8, FIELDS)
     buffer.add(**ROWS)
@@ -153,12 +147,8 @@ def test_two_that_save_to_one_path_leave_a_whole_file(tmp_path):
     buffer = MPReplayBuffer(2_000, {"obs": {"shape": 500}})
     buffer.add(obs=np.ones((2_000, 500)))
     context = multiprocessing.get_context("spawn")
-    savers = [context.Process(target=save_often, args=(buffer, tmp_path / "rows.npz", 15)) for _ in range(2)]
-    for saver in savers:
-        saver.start()
-    for saver in savers:
-        saver.join()
-    assert [saver.exitcode for saver in savers] == [0, 0]
+    with running(context, save_often, 2 * [(buffer, tmp_path / "rows.npz", 15)]):
+        pass
     loaded = MPReplayBuffer(2_000, {"obs": {"shape": 500}})
     loaded.load(tmp_path / "rows.npz")
     assert len(loaded) == 2_000

@@ -93,28 +93,37 @@ def test_process_killed_at_any_line_while_it_makes_a_file_leaves_none_or_a_whole
     assert not left
 
 
-ARGUMENTS = {
-    "alpha": {"alpha": 1.5},
-    "alpha that is no number": {"alpha": "high"},
-    "eps": {"eps": -1.0},
-    "a name that is taken": {"env_dict": {"weights": {}}},
-    "the name of an n-step field": {"Nstep": {"size": 3}},
-    "seed": {"seed": -1},
-    "seed that is no number": {"seed": "seven"},
-    "size": {"size": 0},
-    "next_of": {"next_of": "picture"},
-    "stack_compress": {"stack_compress": {"obs": 3}},
-    "frames": {"next_of": "obs", "frames_per_transition": 0.5},
-    "too many frames": {"next_of": "obs", "frames_per_transition": 1e300},
-    "too large": {"size": 10**15},
-    "far too large": {"size": 10**30},
-}
+UNEQUAL = {"obs": {"shape": 4}, "next_obs": {"shape": 3}}
+LONG_NAMES = {f"{'a long name ' * 4}{i}": {} for i in range(1_400)}
+REFUSED = [
+    (ValueError, "alpha must be in", {"alpha": 1.5}),
+    (TypeError, "str", {"alpha": "high"}),
+    (ValueError, "eps must be between", {"eps": -1.0}),
+    (ValueError, "weights.*reserved", {"env_dict": {"weights": {}}}),
+    (ValueError, "Nstep.*actor", {"Nstep": {"size": 3, "rew": "checksum", "next": "obs"}}),
+    (TypeError, "keyword argument 'capacity'", {"capacity": 8}),
+    (ValueError, "non-negative", {"seed": -1}),
+    (TypeError, "int.*seven", {"seed": "seven"}),
+    (ValueError, "size must be", {"size": 0}),
+    (ValueError, "next_of: there is no field 'picture'", {"next_of": "picture"}),
+    (ValueError, "next_of: 'next_obs' must have", {"env_dict": UNEQUAL, "next_of": "obs"}),
+    (ValueError, "stack_compress: 'number'", {"stack_compress": "number"}),
+    (ValueError, "stack_compress: 'obs'.*no axis 3", {"stack_compress": {"obs": 3}}),
+    *(
+        (ValueError, "must be finite and at least 1", {"next_of": "obs", "frames_per_transition": frames})
+        for frames in (0.9, 0, -1, np.inf, np.nan)
+    ),
+    (MemoryError, "do not fit", {"next_of": "obs", "frames_per_transition": 1e300}),
+    (MemoryError, "do not fit", {"size": 10**15}),
+    (MemoryError, "do not fit", {"size": 10**30}),
+    (ValueError, "Use fewer fields, or shorter names", {"env_dict": LONG_NAMES}),
+]
 
 
-@pytest.mark.parametrize("name", ARGUMENTS)
-def test_refused_arguments_leave_no_file_behind(name, tmp_path):
-    arguments = {"size": 64, "env_dict": row_fields(), "path": tmp_path / "rows", **ARGUMENTS[name]}
-    with pytest.raises((ValueError, TypeError, MemoryError)):
+@pytest.mark.parametrize(("error", "message", "arguments"), REFUSED)
+def test_refused_arguments_are_named_and_leave_no_file_behind(error, message, arguments, tmp_path):
+    arguments = {"size": 64, "env_dict": row_fields(), "path": tmp_path / "rows", **arguments}
+    with pytest.raises(error, match=message):
         MPPrioritizedReplayBuffer(**arguments)
     assert list(tmp_path.iterdir()) == []
 

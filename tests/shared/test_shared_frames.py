@@ -6,8 +6,6 @@ must show: each follows from its writer, environment and number.
 
 import multiprocessing
 import os
-import signal
-import time
 
 import numpy as np
 import pytest
@@ -27,7 +25,6 @@ ATARI = {
     "rew": {"shape": ()},
     "terminated": {"shape": (), "dtype": bool},
 }
-FORK = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL: Linux or macOS")
 SOON = multiprocessing.get_context("fork" if hasattr(os, "fork") else "spawn")  # processes that start fast
 
 
@@ -115,6 +112,17 @@ def rows_of_steps(writer, env, first, steps, side):
     }
 
 
+def rows_apart(writer, first, count, side=6):
+    """Rows of 8 frames each, none of which another row shows."""
+    return rows_of_steps(
+        writer, np.zeros(count, np.int64), 20 * (first + np.arange(count)), np.full(count, 10), side
+    )
+
+
+def compressed(buffer_class, size, **options):
+    return buffer_class(size, fields_of(6), next_of="obs", stack_compress="obs", seed=1, **options)
+
+
 def assert_pictures(batch):
     side, writer, env, first = batch["obs"].shape[-1], batch["writer"], batch["env"], batch["first"]
     assert batch["steps"].min(initial=1) >= 1, "a row that nobody wrote"
@@ -138,14 +146,12 @@ def actor_steps(environments, episode, n=3, seed=0):
                 left[env] = rng.integers(episode // 2, episode * 3 // 2 + 1)
 
 
-def act(buffer, writer, rows, side, environments=4, episode=40, chunk=25):
-    """Adds an actor's rows, chunk by chunk; None for ever."""
-    steps = actor_steps(environments, episode, seed=writer)
-    added = 0
-    while rows is None or added < rows:
+def act(buffer, writer, rows, side=6, environments=4, episode=40, chunk=25, n=3):
+    """Adds an actor's rows, chunk by chunk."""
+    steps = actor_steps(environments, episode, n, seed=writer)
+    for _ in range(0, rows, chunk):
         env, first, count = zip(*(next(steps) for _ in range(chunk)), strict=True)
         buffer.add(**rows_of_steps(writer, env, first, count, side))
-        added += chunk
 
 
 def rows_there(buffer):
@@ -159,8 +165,8 @@ def rows_there(buffer):
 def test_an_actors_rows_outlive_no_frame_and_need_little_more_than_one_each(
     buffer_class, environments, chunk
 ):
-    buffer = buffer_class(1000, fields_of(6), next_of="obs", stack_compress="obs", seed=1)
-    act(buffer, 1, 10_000, 6, environments, episode=100, chunk=chunk)
+    buffer = compressed(buffer_class, 1000)
+    act(buffer, 1, 10_000, environments=environments, episode=100, chunk=chunk)
     assert rows_there(buffer) == 1000
     for _ in range(20):
         assert_pictures(buffer.sample(64))
@@ -174,33 +180,28 @@ def test_an_actors_rows_outlive_no_frame_and_need_little_more_than_one_each(
 @pytest.mark.parametrize(("size", "n", "chunk"), [(4000, 5, 64), (4000, 5, 16), (1000, 3, 64)])
 def test_frames_of_64_environments_are_shared_from_the_first_step_on(buffer_class, size, n, chunk):
     """Two frames a row, because none is young when it comes again, keep it so: each is older by the other."""
-    buffer = buffer_class(size, fields_of(6), next_of="obs", stack_compress="obs", seed=1)
-    steps = actor_steps(64, episode=500, n=n, seed=1)
-    for _ in range(2 * size // chunk):
-        env, first, count = zip(*(next(steps) for _ in range(chunk)), strict=True)
-        buffer.add(**rows_of_steps(1, env, first, count, 6))
+    buffer = compressed(buffer_class, size)
+    act(buffer, 1, 2 * size, environments=64, episode=500, chunk=chunk, n=n)
     assert rows_there(buffer) == len(buffer) == size
 
 
 @every_buffer
 def test_a_picture_that_is_shown_for_ever_is_written_anew_before_it_is_too_old(buffer_class):
-    buffer = buffer_class(1000, fields_of(6), next_of="obs", stack_compress="obs")
-    plain = ReplayBuffer(1000, fields_of(6))
+    buffer, plain = compressed(buffer_class, 1000), ReplayBuffer(1000, fields_of(6))
     for first in range(0, 6000, 25):
         rows = rows_of_steps(1, np.zeros(25, np.int64), first + np.arange(25), np.full(25, 1), 6)
         rows["obs"][:, 0] = 200  # a score board, say
-        buffer.add(**rows)
-        plain.add(**rows)
+        for each in (buffer, plain):
+            each.add(**rows)
     assert_same(buffer.get_all_transitions(), plain.get_all_transitions())
     assert buffer.statistics().frames_added < 1.03 * 6000
 
 
 @every_buffer
 def test_rows_that_share_nothing_outlive_their_frames_and_count_as_replaced(buffer_class):
-    buffer = buffer_class(1000, fields_of(6), next_of="obs", stack_compress="obs", seed=1)
+    buffer = compressed(buffer_class, 1000)
     for first in range(0, 5000, 50):
-        number = (first + np.arange(50)) * 20  # 8 frames a row
-        buffer.add(**rows_of_steps(1, np.zeros(50, np.int64), number, np.full(50, 10), 6))
+        buffer.add(**rows_apart(1, first, 50))
     told = buffer.statistics()
     assert told.frames_added == 8 * told.rows_added, "this tells which frames_per_transition is needed"
     there = buffer.get_all_transitions()
@@ -220,38 +221,39 @@ def test_rows_that_share_nothing_outlive_their_frames_and_count_as_replaced(buff
         for _ in range(300):
             buffer.sample(32)
         assert rejected < 3000 and buffer.statistics().rows_rejected == first, "they have left the tree"
-    enough = buffer_class(100, fields_of(6), next_of="obs", stack_compress="obs", frames_per_transition=11)
+    enough = compressed(buffer_class, 100, frames_per_transition=11)
     for first in range(0, 500, 50):
-        number = (first + np.arange(50)) * 20
-        enough.add(**rows_of_steps(1, np.zeros(50, np.int64), number, np.full(50, 10), 6))
+        enough.add(**rows_apart(1, first, 50))
     assert rows_there(enough) == 100
+
+
+def overwrite_frames(buffer):
+    """Write frames without rows, as writers do that are killed before they add their rows."""
+    (frames,) = buffer._mapped.frames.rings
+    for some in np.array_split(np.arange(frames.ring.capacity), 20):
+        frames.number([stacks(np.full(len(some), 9), np.zeros(len(some), int), 20 * some, 6)])
 
 
 @every_buffer
 def test_if_no_row_has_its_frames_the_error_names_the_remedy(buffer_class):
-    buffer = buffer_class(50, fields_of(6), next_of="obs", stack_compress="obs", seed=1)
-    act(buffer, 1, 50, 6)
-    (frames,) = buffer._mapped.frames.rings
-    number = np.arange(frames.ring.capacity)  # of writers that were killed before they added their rows
-    for some in np.array_split(number, 20):
-        frames.number([stacks(np.full(len(some), 9), np.zeros(len(some), int), 20 * some, 6)])
+    buffer = compressed(buffer_class, 50)
+    act(buffer, 1, 50)
+    overwrite_frames(buffer)
     assert rows_there(buffer) == 0
     with pytest.raises(RuntimeError, match="frames_per_transition"):
         buffer.sample(8)
-    act(buffer, 2, 25, 6)
+    act(buffer, 2, 25)
     batch = buffer.sample(8)
     assert_pictures(batch)
     assert (batch["writer"] == 2).all()
 
 
 def test_a_priority_for_a_row_without_frames_brings_nothing_back():
-    buffer = MPPrioritizedReplayBuffer(50, fields_of(6), next_of="obs", stack_compress="obs", seed=1)
-    act(buffer, 1, 50, 6)
+    buffer = compressed(MPPrioritizedReplayBuffer, 50)
+    act(buffer, 1, 50)
     indexes = buffer.sample(20)["indexes"]
-    (frames,) = buffer._mapped.frames.rings
-    for some in np.array_split(np.arange(frames.ring.capacity), 20):
-        frames.number([stacks(np.full(len(some), 9), np.zeros(len(some), int), 20 * some, 6)])
-    act(buffer, 2, 25, 6)
+    overwrite_frames(buffer)
+    act(buffer, 2, 25)
     buffer.update_priorities(indexes, np.full(20, 1000.0))
     batch = buffer.sample(200, beta=1.0)
     assert_pictures(batch)
@@ -260,26 +262,14 @@ def test_a_priority_for_a_row_without_frames_brings_nothing_back():
 
 
 @every_buffer
-def test_bad_settings_are_refused(buffer_class):
-    for frames in (0.9, 0, -1, np.inf, np.nan):
-        with pytest.raises(ValueError, match="frames_per_transition must be finite and at least 1"):
-            buffer_class(10, ATARI, next_of="obs", frames_per_transition=frames)
-    for arguments in ({"next_of": "observation"}, {"stack_compress": "rew"}, {"stack_compress": {"obs": 3}}):
-        with pytest.raises(ValueError, match=next(iter(arguments))):
-            buffer_class(10, ATARI, **arguments)
-    with pytest.raises(ValueError, match="next_obs"):
-        buffer_class(10, {**ATARI, "next_obs": {"shape": (4, 84, 83), "dtype": np.uint8}}, next_of="obs")
+def test_rows_without_their_next_observation_are_refused_before_a_frame_is_written(buffer_class):
     buffer = buffer_class(10, ATARI, next_of="obs")
     with pytest.raises(KeyError, match="next_obs"):
         buffer.add(obs=np.zeros((4, 84, 84), np.uint8), act=0, rew=0.0, terminated=False)
-    assert buffer.statistics().frames_added == 0, "nothing has changed"
+    assert buffer.statistics().frames_added == 0
 
 
 # Many processes.
-
-
-def act_in_child(buffer, writer, rows, side):
-    act(buffer, writer, rows, side)
 
 
 @pytest.mark.parametrize(
@@ -291,9 +281,9 @@ def act_in_child(buffer, writer, rows, side):
     ],
 )
 def test_rows_of_several_actors_arrive_with_their_pictures(buffer_class, context):
-    buffer = buffer_class(1500, fields_of(12), next_of="obs", stack_compress="obs", seed=1, ctx=context)
+    buffer = buffer_class(1500, fields_of(12), next_of="obs", stack_compress="obs", seed=1)
     act(buffer, 0, 50, 12)  # what this process remembers of it, a forked child remembers, too
-    with running(context, act_in_child, [(buffer, writer, 6000, 12) for writer in (1, 2, 3)]):
+    with running(context, act, [(buffer, writer, 6000, 12) for writer in (1, 2, 3)]):
         assert buffer.wait_for(500, timeout=POLL_SECONDS)
         while buffer.get_next_index() < 18_000:
             assert_pictures(buffer.sample(32))
@@ -305,79 +295,14 @@ def test_rows_of_several_actors_arrive_with_their_pictures(buffer_class, context
     assert told.frames_added / told.rows_added < 1.2
 
 
-def add_in_circles(buffer, chunks):
-    while True:
-        for chunk in chunks:
-            buffer.add(**chunk)
-
-
-def sample_beside_writers(buffer):
-    """A writer that was stopped may replace all rows of a small ring by rows whose frames are gone."""
-    try:
-        assert_pictures(buffer.sample(16))
-    except RuntimeError as error:
-        assert "frames of the stored rows were overwritten" in str(error)
-
-
-def killed_here_and_there(buffer, chunks, rng):
-    """Two writers, one of them stopped for a while, both killed."""
-    writers = [SOON.Process(target=add_in_circles, args=(buffer, each), daemon=True) for each in chunks]
-    for writer in writers:
-        writer.start()
-    try:
-        for wait, order in ((rng.uniform(0.01, 0.04), signal.SIGSTOP), (0.03, signal.SIGCONT), (0.01, None)):
-            end = time.monotonic() + wait
-            while time.monotonic() < end:
-                sample_beside_writers(buffer)
-            if order:
-                os.kill(writers[0].pid, order)
-    finally:
-        for writer in writers:
-            writer.kill()
-            writer.join()
-    buffer.add(**rows_of_steps(9, [0], [0], [3], 64))  # has its frames, whatever the others left
-    assert_pictures(buffer.sample(16))
-
-
-@FORK
-@every_buffer
-@pytest.mark.parametrize("capacity", [7, 400])
-def test_killed_and_stopped_writers_leave_no_wrong_picture(buffer_class, capacity):
-    """At random moments; `test_writer_crash` kills at each step of writing a frame."""
-    buffer = buffer_class(
-        capacity, fields_of(64), next_of="obs", stack_compress="obs", frames_per_transition=11, seed=1
-    )
-    buffer.add(**rows_of_steps(9, [0], [0], [3], 64))
-    chunks = [[], []]
-    for writer, some in enumerate(chunks):
-        steps = actor_steps(4, 40, seed=writer)
-        for k in range(8):  # rows that share frames, and rows that share none: these are written longer
-            env, first, count = zip(*(next(steps) for _ in range(25)), strict=True)
-            some.append(rows_of_steps(writer, env, first, count, 64))
-            apart = 100_000 + 1000 * k + 20 * np.arange(25)
-            some.append(rows_of_steps(writer, np.zeros(25, int), apart, np.full(25, 10), 64))
-    rng = np.random.default_rng(capacity)
-    for _ in range(12):
-        killed_here_and_there(buffer, chunks, rng)
-    frames = buffer._mapped.frames.rings[0].ring
-    for number in range(0, 2 * len(frames.stamps), 25):
-        buffer.add(**rows_of_steps(77, np.zeros(25, int), 20 * (number + np.arange(25)), np.full(25, 10), 64))
-    assert not is_held(frames.stamps).any(), "the slots of the dead are in use again"
-    batch = buffer.get_all_transitions()
-    assert_pictures(batch)
-    assert len(batch["first"]) == capacity and (batch["writer"] == 77).all()
-
-
-@FORK
 def test_a_frame_whose_slot_is_held_by_a_living_writer_gets_another():
-    buffer = MPReplayBuffer(20, fields_of(6), next_of="obs", stack_compress="obs")
-    act(buffer, 1, 25, 6)
-    (frames,) = buffer._mapped.frames.rings
-    ring = frames.ring
+    buffer = compressed(MPReplayBuffer, 20)
+    act(buffer, 1, 25)
+    ring = buffer._mapped.frames.rings[0].ring
     slot = ring.next_index % ring.capacity
     # a thread of this process, stopped in the middle
     ring.stamps[slot] = held_stamp(index_of(ring.stamps[slot]), ring.writers.writer_number())
-    act(buffer, 2, 5 * ring.capacity, 6)
+    act(buffer, 2, 5 * ring.capacity)
     assert is_held(ring.stamps[slot])
     assert rows_there(buffer) == 20
     assert (buffer.get_all_transitions()["writer"] == 2).all()
@@ -386,35 +311,21 @@ def test_a_frame_whose_slot_is_held_by_a_living_writer_gets_another():
 # Files, copies, addresses.
 
 
-def filled(buffer_class, path=None, rows=700, **arguments):
-    buffer = buffer_class(
-        300, fields_of(6), next_of="obs", stack_compress="obs", seed=1, path=path, **arguments
-    )
-    act(buffer, 1, rows, 6)
-    if buffer_class is MPPrioritizedReplayBuffer and rows:
-        buffer.update_priorities(buffer.sample(64)["indexes"], np.linspace(0.1, 5.0, 64))
-    return buffer
-
-
 @every_buffer
 def test_a_file_of_another_layout_is_refused(buffer_class, tmp_path):
-    filled(buffer_class).save(tmp_path / "buffer")
-    others = [
+    saved = compressed(buffer_class, 300)
+    act(saved, 1, 25)
+    saved.save(tmp_path / "buffer")
+    for other in (
         buffer_class(300, fields_of(6)),
         buffer_class(300, fields_of(6), next_of="obs"),
         buffer_class(300, fields_of(6), next_of="obs", stack_compress={"obs": 2}),
-        filled(buffer_class, rows=0, frames_per_transition=2.0),
-    ]
-    for other in others:
+        compressed(buffer_class, 300, frames_per_transition=2.0),
+    ):
         with pytest.raises(ValueError, match="layout"):
             other.load(tmp_path / "buffer")
-    used = filled(buffer_class, rows=25)
-    with pytest.raises(ValueError, match="25 rows have been added to this one"):
-        used.load(tmp_path / "buffer")
-    assert rows_there(used) == 25
-    orphaned = filled(buffer_class, rows=0)
-    # of a writer that was killed before it added its row
-    orphaned._mapped.frames.rings[0].number([stacks([9], [0], [0], 6)])
+    orphaned = compressed(buffer_class, 300)
+    overwrite_frames(orphaned)
     with pytest.raises(ValueError, match="load requires a new buffer"):
         orphaned.load(tmp_path / "buffer")
     assert orphaned.get_next_index() == len(orphaned) == 0, "nothing has changed"
@@ -422,12 +333,12 @@ def test_a_file_of_another_layout_is_refused(buffer_class, tmp_path):
 
 @every_buffer
 def test_a_buffer_that_others_write_to_is_saved_with_its_pictures(buffer_class, tmp_path):
-    buffer = filled(buffer_class)
-    kept = []
-    with running(SOON, act_in_child, [(buffer, 2, 20_000, 6)]):
+    buffer, kept = compressed(buffer_class, 300), []
+    act(buffer, 1, 700)
+    with running(SOON, act, [(buffer, 2, 20_000)]):
         while buffer.get_next_index() < 20_000:
             buffer.save(tmp_path / "buffer")
-            loaded = filled(buffer_class, rows=0)
+            loaded = compressed(buffer_class, 300)
             loaded.load(tmp_path / "buffer")
             kept.append(rows_there(loaded))
             if kept[-1]:

@@ -5,11 +5,12 @@ import multiprocessing
 import numpy as np
 import pytest
 import shared_rows
-from scipy import stats
-from shared_rows import SIGNIFICANCE, START_METHODS, add_rows, assert_whole, in_child, row_fields, rows_of
+from histories import as_bytes
+from shared_rows import START_METHODS, add_rows, assert_whole, in_child, row_fields, rows_of
 
 from replay_tutorial import MPPrioritizedReplayBuffer, PrioritizedReplayBuffer
 from replay_tutorial.buffers.priorities import write_weights
+from replay_tutorial.buffers.rank_based import RankBased
 from replay_tutorial.shared.protocol import (
     NEXT_INDEX,
     add_to_counter,
@@ -26,35 +27,13 @@ def add_with_priorities(buffer, first, priorities, answers):
     answers.put(buffer.add(**rows_of(1, first, len(priorities)), priorities=priorities))
 
 
-def test_prioritized_draws_follow_the_masses_of_rows_that_children_added():
-    context = multiprocessing.get_context(START_METHODS[0])
-    priorities = np.random.default_rng(2).exponential(size=40)
-    buffer = MPPrioritizedReplayBuffer(40, row_fields(), ctx=context, alpha=0.7, eps=1e-3, seed=3)
-    for first in (0, 20):
-        in_child(context, add_with_priorities, buffer, first, priorities[first : first + 20])
-    # A batch of one is drawn from the whole total: independent draws, as the test supposes.
-    drawn = np.concatenate([buffer.sample(1)["indexes"] for _ in range(20_000)])
-    masses = (priorities + 1e-3) ** 0.7
-    expected = masses / masses.sum() * len(drawn)
-    assert stats.chisquare(np.bincount(drawn, minlength=40), expected).pvalue > SIGNIFICANCE
-
-
-def weights_by_index(buffer):
-    """Index → weight of every row, at beta 1: the least mass over the row's."""
-    stored, next_index = buffer.get_stored_size(), buffer.get_next_index()
-    weights = {}
-    while len(weights) < stored:
-        batch = buffer.sample(50 * stored, beta=1.0)
-        weights.update(zip(batch["indexes"].tolist(), batch["weights"].tolist(), strict=True))
-    assert set(weights) == set(range(next_index - stored, next_index))
-    return weights
-
-
 @pytest.mark.parametrize("capacity", [1, 2, 3, 7, 8, 100])
-def test_weights_are_those_of_the_single_process_buffer(capacity):
+def test_samples_are_those_of_the_single_process_buffer(capacity):
     rng = np.random.default_rng(capacity)
-    oracle = PrioritizedReplayBuffer(capacity, row_fields(), alpha=0.5, eps=1e-2)
-    buffer = MPPrioritizedReplayBuffer(capacity, row_fields(), alpha=0.5, eps=1e-2)
+    oracle, buffer = (
+        kind(capacity, row_fields(), alpha=0.5, eps=1e-2, seed=3)
+        for kind in (PrioritizedReplayBuffer, MPPrioritizedReplayBuffer)
+    )
     first = 0
     for turn in range(12):
         count = int(rng.integers(1, 2 * capacity + 2))
@@ -66,7 +45,9 @@ def test_weights_are_those_of_the_single_process_buffer(capacity):
         first += count
         assert buffer.get_max_priority() == oracle.get_max_priority()
         assert buffer.stale_updates == oracle.stale_updates
-        assert weights_by_index(buffer) == pytest.approx(weights_by_index(oracle), rel=1e-5)
+        assert (buffer.total_mass, buffer.min_mass) == pytest.approx((oracle.total_mass, oracle.min_mass))
+        ours, oracles = (as_bytes(each.sample(5 * capacity, beta=0.7)) for each in (buffer, oracle))
+        assert ours == oracles
 
 
 def test_weights_and_indexes_have_their_dtypes_and_norms():
@@ -106,12 +87,6 @@ def test_masses_are_refused_to_all_but_the_sampler():
     assert in_child(context, refused_masses, buffer) == "refused"
 
 
-def test_draws_are_stratified():
-    buffer = MPPrioritizedReplayBuffer(64, row_fields(), seed=5)
-    buffer.add(**rows_of(1, 0, 64), priorities=np.ones(64))
-    assert buffer.sample(64)["indexes"].tolist() == list(range(64))
-
-
 def test_rows_without_priority_get_the_highest_seen_from_any_process():
     context = multiprocessing.get_context(START_METHODS[0])
     buffer = MPPrioritizedReplayBuffer(8, row_fields(), ctx=context, eps=0.0, alpha=1.0)
@@ -125,27 +100,34 @@ def test_rows_without_priority_get_the_highest_seen_from_any_process():
     assert weights == pytest.approx({0: 1, 1: 1 / 3, 2: 1 / 3})
 
 
-def test_row_that_was_reserved_and_not_begun_at_a_draw_is_drawn_when_it_is_there():
+def write_late(ring, reserved, count, mass):
+    """Write rows, copies of the first ones, under the first indexes that a writer reserved long ago."""
+    late, owner = ring.rows[:count].copy(), ring.writers.writer_number()
+    masses = np.full(count, mass)
+    assert write_rows(ring.stamps, ring.rows, ring.masses, late, masses, reserved, 0, owner) == count
+
+
+@pytest.mark.parametrize("scheme", [None, RankBased()])
+def test_row_that_was_reserved_and_not_begun_at_a_draw_is_drawn_when_it_is_there(scheme):
     """In the first lap such a slot was taken for one with a known row, and its row never drawn."""
     buffer = MPPrioritizedReplayBuffer(16, row_fields(), seed=0)
-    ring = buffer._ring
-    reserved = add_to_counter(ring.counters, NEXT_INDEX, 4)  # a writer that is held up here
+    reserved = add_to_counter(buffer._ring.counters, NEXT_INDEX, 4)  # a writer that is held up here
     assert buffer.add(**rows_of(1, 4, 8)) == 4
-    assert set(buffer.sample(200)["indexes"].tolist()) == set(range(4, 12))
-    owner = ring.writers.writer_number()
-    late = ring.rows[4:8].copy()
-    assert write_rows(ring.stamps, ring.rows, ring.masses, late, np.ones(4), reserved, 0, owner) == 4
-    assert set(buffer.sample(400)["indexes"].tolist()) == set(range(12))
+    for _ in range(3):  # the first draw ranks all rows anew, and the second marks all
+        assert set(buffer.sample(200, scheme=scheme)["indexes"].tolist()) == set(range(4, 12))
+    write_late(buffer._ring, reserved, 4, mass=9.0)
+    drawn = buffer.sample(1000, beta=1.0, scheme=scheme)
+    assert set(drawn["indexes"].tolist()) == set(range(12))
+    weights = dict(zip(drawn["indexes"].tolist(), drawn["weights"].tolist(), strict=True))
+    assert max(weights[i] for i in range(4)) < weights[4], "they have more mass"
 
 
 def test_row_that_was_reserved_at_a_draw_over_one_without_mass_is_drawn_when_it_is_there():
     buffer = MPPrioritizedReplayBuffer(4, row_fields(), eps=0.0, seed=0)
     buffer.add(**rows_of(1, 0, 4), priorities=[0, 1, 1, 1])
-    ring = buffer._ring
-    reserved = add_to_counter(ring.counters, NEXT_INDEX, 1)  # a writer that is held up here
+    reserved = add_to_counter(buffer._ring.counters, NEXT_INDEX, 1)  # a writer that is held up here
     assert set(buffer.sample(50)["indexes"].tolist()) == {1, 2, 3}
-    late, owner = ring.rows[:1].copy(), ring.writers.writer_number()
-    assert write_rows(ring.stamps, ring.rows, ring.masses, late, np.ones(1), reserved, 0, owner) == 1
+    write_late(buffer._ring, reserved, 1, mass=1.0)
     assert set(buffer.sample(50)["indexes"].tolist()) == {1, 2, 3, 4}
 
 
@@ -169,21 +151,18 @@ def test_new_sampler_looks_at_no_row_from_before_clear_twice(tmp_path):
     assert again._mapped.sampler.arrays.progress[PENDING] == 0
 
 
-BAD_UPDATES = [
-    ([0, 1, 2], [1.0, 1.0], ValueError),
-    ([0, 1], np.nan, ValueError),
-    ([0, 1], [1.0, -1.0], ValueError),
-    ([0, 1], [1.0, np.inf], ValueError),
-    ([0, 8], [1.0, 1.0], IndexError),
-    ([0, -1], [1.0, 1.0], IndexError),
-    ([0.0, 1.0], [1.0, 1.0], TypeError),
-]
-
-
 def test_bad_update_is_refused_before_anything_changes():
     buffer = MPPrioritizedReplayBuffer(16, row_fields(), eps=0.0)
     buffer.add(**rows_of(1, 0, 8), priorities=np.array([0, 0, 1, 0, 0, 0, 0, 0]))
-    for indexes, priorities, error in BAD_UPDATES:
+    for indexes, priorities, error in (
+        ([0, 1, 2], [1.0, 1.0], ValueError),
+        ([0, 1], np.nan, ValueError),
+        ([0, 1], [1.0, -1.0], ValueError),
+        ([0, 1], [1.0, np.inf], ValueError),
+        ([0, 8], [1.0, 1.0], IndexError),
+        ([0, -1], [1.0, 1.0], IndexError),
+        ([0.0, 1.0], [1.0, 1.0], TypeError),
+    ):
         with pytest.raises(error):
             buffer.update_priorities(np.array(indexes), np.array(priorities))
     assert set(buffer.sample(32)["indexes"]) == {2}
@@ -206,10 +185,8 @@ def test_rows_that_are_replaced_between_the_look_and_the_copy_are_listed_and_loo
     buffer.add(**rows_of(1, 0, 8))
     buffer.sample(8)
     ring, sampler = buffer._ring, buffer._mapped.sampler
-    ring.stamps[[2, 5]] = (
-        held_stamp(10, 1),
-        published_stamp(13),
-    )  # the tree knows nothing of it: no index was reserved
+    # the tree knows nothing of it: no index was reserved
+    ring.stamps[[2, 5]] = held_stamp(10, 1), published_stamp(13)
     indexes, masses, failed = np.empty(16, np.int64), np.empty(16), np.empty(16, np.int64)
     copies, rejected = ring.empty_words(16), buffer.statistics().rows_rejected
     failures = draw_rows(tuple(sampler.arrays), np.full(16, 0.5), indexes, masses, copies, failed)

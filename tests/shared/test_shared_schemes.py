@@ -5,9 +5,6 @@ that dies within a row by the stamp that it leaves. χ² tests with fixed seeds 
 a million.
 """
 
-import multiprocessing
-import os
-import signal
 import threading
 from typing import Any
 
@@ -19,7 +16,7 @@ from shared_rows import assert_whole, row_fields, rows_of
 from replay_tutorial import MPPrioritizedReplayBuffer, MPReplayBuffer, PrioritizedReplayBuffer, ReplayBuffer
 from replay_tutorial.buffers.rank_based import RankBased
 from replay_tutorial.buffers.schemes import Combined, Geometric, Proportional, Reverse, Uniform
-from replay_tutorial.shared.protocol import NEXT_INDEX, add_to_counter, held_stamp, write_rows
+from replay_tutorial.shared.protocol import NEXT_INDEX, add_to_counter, held_stamp
 
 LEAST = 1e-6
 ACT: dict[str, dict[str, Any]] = {"act": {"shape": (), "dtype": np.int64}}
@@ -116,23 +113,6 @@ def test_writer_that_reserved_a_whole_lap_and_died_leaves_the_rows_before_it(mak
     assert set(buffer.sample(6, scheme=scheme)["act"].tolist()) <= set(range(91, 100))
 
 
-def test_no_complete_row_is_an_error_and_draws_nothing():
-    for shared in (MPReplayBuffer, MPPrioritizedReplayBuffer):
-        buffer = shared(5, ACT)
-        with pytest.raises(ValueError, match="the buffer is empty"):
-            buffer.sample(2, scheme=Uniform())
-        add_to_counter(buffer._ring.counters, NEXT_INDEX, 2)
-        with pytest.raises(ValueError, match="no added row is complete"):
-            buffer.sample(2, scheme=Uniform())
-        fill(buffer, 4)
-        state = buffer._rng.bit_generator.state
-        with pytest.raises(ValueError, match=r"requires a batch_size above 1"):
-            buffer.sample(1, scheme=Combined())
-        with pytest.raises(TypeError, match="must be a scheme"):
-            buffer.sample(1, scheme=Combined)
-        assert buffer._rng.bit_generator.state == state and buffer.sample(3, scheme=Combined())
-
-
 def test_rows_without_their_frames_are_replaced():
     fields = {"obs": {"shape": (), "dtype": np.int64}, **ACT}
     buffer = MPReplayBuffer(2000, fields, next_of="obs", frames_per_transition=1.0, seed=0)
@@ -176,29 +156,6 @@ def test_rows_are_whole_and_the_newest_are_there_while_a_thread_overwrites_the_r
         writer.join()
 
 
-def hammer(buffer: Any) -> None:
-    while True:
-        buffer.add(**rows_of(1, 0, 50))
-
-
-@pytest.mark.skipif(os.name != "posix", reason="kills by signal")
-@pytest.mark.parametrize("shared", [MPReplayBuffer, MPPrioritizedReplayBuffer])
-def test_killed_writer_stops_no_scheme(shared):
-    buffer = shared(64, row_fields(), seed=0)
-    for _ in range(3):
-        process = multiprocessing.get_context("fork").Process(target=hammer, args=(buffer,))
-        process.start()
-        assert buffer.wait_for(60, timeout=300)
-        assert process.pid
-        os.kill(process.pid, signal.SIGKILL)
-        process.join()
-        for make in SCHEMES:
-            if shared is MPPrioritizedReplayBuffer or make not in BY_MASS:
-                scheme = make()
-                for _ in range(5):
-                    assert_whole(buffer.sample(32, scheme=scheme))
-
-
 # By rank: the ranks include every row that is published, and every update.
 
 
@@ -233,17 +190,3 @@ def test_probabilities_are_those_of_the_single_process_buffer(capacity):
         if buffers[1].total_mass > 0.0:
             shared, single = map(probabilities_by_index, buffers)
             assert shared == pytest.approx(single, rel=1e-12)
-
-
-def test_row_that_was_reserved_at_a_draw_is_ranked_when_it_is_there():
-    buffer = MPPrioritizedReplayBuffer(16, row_fields(), seed=0)
-    ring = buffer._ring
-    reserved = add_to_counter(ring.counters, NEXT_INDEX, 4)  # a writer that is held up here
-    assert buffer.add(**rows_of(1, 4, 8)) == 4
-    for _ in range(3):  # the first draw ranks all rows anew, and the second marks all
-        assert set(probabilities_by_index(buffer)) == set(range(4, 12))
-    owner = ring.writers.writer_number()
-    late = ring.rows[4:8].copy()
-    assert write_rows(ring.stamps, ring.rows, ring.masses, late, np.full(4, 9.0), reserved, 0, owner) == 4
-    ranked = probabilities_by_index(buffer)
-    assert set(ranked) == set(range(12)) and min(ranked[i] for i in range(4)) > ranked[4]

@@ -5,7 +5,7 @@ import time
 
 import numpy as np
 import pytest
-from shared_rows import answer, running
+from shared_rows import START_METHODS, answer, running
 
 from replay_tutorial.buffers.jit import Integers, kernel
 from replay_tutorial.shared.atomics import (
@@ -18,13 +18,12 @@ from replay_tutorial.shared.atomics import (
     store_release,
 )
 from replay_tutorial.shared.memory import SharedArrays
+from replay_tutorial.shared.protocol import add_to_counter
 
 PROCESSES, TURNS, ROUNDS = 4, 100_000, 500_000
 ADDED, SWAPPED, MAX, READY, FLAG, PAYLOAD = 0, 8, 16, 24, 32, 40  # each on a cache line of its own
 
-every_start_method = pytest.mark.parametrize(
-    "start_method", [name for name in ("fork", "spawn") if name in multiprocessing.get_all_start_methods()]
-)
+fork_and_spawn = pytest.mark.parametrize("start_method", START_METHODS[:2])
 
 
 @kernel
@@ -69,16 +68,10 @@ def watch(words: Integers, rounds: int, copy: Integers) -> int:
     return torn
 
 
-@kernel
-def fetch_add_one(words: Integers, place: int) -> int:
-    """Add one."""
-    return fetch_add(words, place, 1)
-
-
 def work(arrays, job, number, together, answers):
     """Do one of the jobs in a child, once all are there."""
     words = arrays["words"]
-    fetch_add_one(words, READY)
+    add_to_counter(words, READY, 1)
     while words[READY] < together:
         time.sleep(0.001)
     if job == "count":
@@ -100,7 +93,7 @@ def answers_of(start_method, jobs, count):
     return told, arrays["words"]
 
 
-@every_start_method
+@fork_and_spawn
 def test_no_count_is_lost_between_processes(start_method):
     told, words = answers_of(start_method, ["count"] * PROCESSES, PROCESSES)
     assert told == [0] * PROCESSES
@@ -108,7 +101,7 @@ def test_no_count_is_lost_between_processes(start_method):
     assert words[MAX] == (TURNS - 1) * 1000 + PROCESSES - 1
 
 
-@every_start_method
+@fork_and_spawn
 def test_a_copy_between_two_equal_looks_is_whole(start_method):
     told, _ = answers_of(start_method, ["overwrite", "watch"], 1)
     assert told == [0]

@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+from operator import itemgetter
 
 import numba
 import numpy as np
@@ -149,6 +150,9 @@ STAMPS = {
 every_stamp = pytest.mark.parametrize("stamp", STAMPS.values(), ids=STAMPS)
 
 
+slots_of = itemgetter("stamps", "rows", "masses")
+
+
 def ring_arrays(stamp):
     """Shared arrays with a stamp in slot 0, and slot 1 published."""
     dtype = np.dtype([("words", np.uint64, 2)])
@@ -160,11 +164,9 @@ def ring_arrays(stamp):
 def model_state(stamp, writer):
     """The same situation in the model."""
     model = Model(Configuration(CAPACITY, ((1,), (1,), (1,))))
-    words = (NOTHING,) * 3 * CAPACITY
-    stamps = (stamp, published_stamp(INDEX - 1))
-    return model, State(
-        INDEX, stamps, words, (writer, Writer(READ_STAMP, (), (INDEX + 1,)), Writer(DEAD)), None, 0, 0
-    )
+    words, stamps = (NOTHING,) * 3 * CAPACITY, (stamp, published_stamp(INDEX - 1))
+    writers = writer, Writer(READ_STAMP, (), (INDEX + 1,)), Writer(DEAD)
+    return model, State(INDEX, stamps, words, writers, None, 0, 0)
 
 
 def run_alone(model, state, until):
@@ -183,10 +185,8 @@ def words_in(arrays, slot):
 @every_stamp
 def test_write_rows_does_what_the_model_does(stamp):
     arrays, _ = ring_arrays(stamp)
-    new_rows, new_masses = np.full((1, 2), INDEX + 1, np.uint64), np.full(1, INDEX + 1.0)
-    written = write_rows(
-        arrays["stamps"], arrays["rows"], arrays["masses"], new_rows, new_masses, INDEX, 0, ME
-    )
+    row = np.full((1, 2), INDEX + 1, np.uint64), np.full(1, INDEX + 1.0)
+    written = write_rows(*slots_of(arrays), *row, INDEX, 0, ME)
     after = run_alone(*model_state(stamp, Writer(READ_STAMP, (), (INDEX,))), (DONE, TEST_HOLDER))
     assert written == (0 if after.writers[0].step == TEST_HOLDER else 1)
     assert tuple(arrays["stamps"]) == after.stamps
@@ -245,10 +245,8 @@ def test_every_failure_is_listed():
 
 def test_the_parts_of_a_stamp_do_not_overlap():
     assert OWNER_SHIFT + (OWNER_COUNT - 1).bit_length() == INDEX_SHIFT
-    assert (published_stamp(INDEX), held_stamp(INDEX, 3)) == (
-        (INDEX + 1) * 2048,
-        (INDEX + 1) * 2048 + 3 * 2 + 1,
-    )
+    assert published_stamp(INDEX) == (INDEX + 1) * 2048
+    assert held_stamp(INDEX, 3) == (INDEX + 1) * 2048 + 3 * 2 + 1
     stamp = held_stamp(INDEX, OWNER_COUNT - 1)
     assert is_held(stamp) and owner_of(stamp) == OWNER_COUNT - 1 and index_of(stamp) == INDEX
     assert abandoned(stamp) == held_stamp(INDEX, NOBODY) and not is_held(published_stamp(INDEX))
@@ -256,10 +254,8 @@ def test_the_parts_of_a_stamp_do_not_overlap():
     newest = 2 ** (63 - INDEX_SHIFT) - 2
     assert held_stamp(newest, OWNER_COUNT - 1) == np.iinfo(np.int64).max
     arrays, _ = ring_arrays(published_stamp(newest - CAPACITY))
-    new_rows, new_masses = np.ones((1, 2), np.uint64), np.ones(1)
-    assert write_rows(
-        arrays["stamps"], arrays["rows"], arrays["masses"], new_rows, new_masses, newest, 0, OWNER_COUNT - 1
-    )
+    row = np.ones((1, 2), np.uint64), np.ones(1)
+    assert write_rows(*slots_of(arrays), *row, newest, 0, OWNER_COUNT - 1)
     assert arrays["stamps"][newest % CAPACITY] == published_stamp(newest)
 
 
@@ -269,9 +265,8 @@ def machine_orders(function):
     compiled = numba.njit(function.signatures[0], nogil=True, error_model="numpy")(function.py_func)
     code = compiled.inspect_llvm(compiled.signatures[0])
     parts = [part.partition("\n}")[0] for part in code.split("\ndefine ")[1:]]
-    own = [part for part in parts if "@NRT_" not in part.partition("(")[0]]
-    orders = "fence release|fence acquire|load atomic|store atomic|cmpxchg"
-    return re.findall(orders, "\n".join(own))
+    own = "\n".join(part for part in parts if "@NRT_" not in part.partition("(")[0])
+    return re.findall("fence release|fence acquire|load atomic|store atomic|cmpxchg", own)
 
 
 def test_the_orders_of_the_model_are_in_the_machine_code():

@@ -146,30 +146,6 @@ def test_handles_that_take_turns_know_of_each_others_priorities():
         assert set(other.sample(20)["indexes"].tolist()) == {turn}
 
 
-def test_many_threads_with_a_handle_each_draw_and_update_without_a_fault():
-    buffer = MPPrioritizedReplayBuffer(64, row_fields())
-    buffer.add(**rows_of(1, 0, 64))
-    faults = []
-
-    def work(handle):
-        try:
-            for i in range(60):
-                batch = handle.sample(16)
-                assert_whole(batch)
-                handle.update_priorities(batch["indexes"], np.ones(16))
-                handle.add(**rows_of(2, i, 3))
-        except (AssertionError, RuntimeError, ValueError) as error:
-            faults.append(error)
-
-    threads = [threading.Thread(target=work, args=(copy.copy(buffer),)) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not faults
-    assert owners_of(buffer._ring) == 1
-
-
 def hold_slots(buffer, answers):
     """Die as the holder of slot 0, of the rows and of the frames."""
     number = buffer._ring.writers.writer_number()

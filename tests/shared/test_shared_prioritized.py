@@ -31,45 +31,24 @@ def add_with_priorities(buffer, first, priorities, answers):
 def test_samples_are_those_of_the_single_process_buffer(capacity):
     rng = np.random.default_rng(capacity)
     oracle, buffer = (
-        kind(capacity, row_fields(), alpha=0.5, eps=1e-2, seed=3)
+        kind(capacity, row_fields(), alpha=0.5, eps=0.0, seed=3)
         for kind in (PrioritizedReplayBuffer, MPPrioritizedReplayBuffer)
     )
     first = 0
     for turn in range(12):
         count = int(rng.integers(1, 2 * capacity + 2))
-        priorities = None if turn % 4 == 3 else rng.uniform(0.5, 2, count)
+        priorities = None if turn % 4 == 3 else rng.uniform(0.5, 2, count) * (rng.random(count) < 0.9)
         chosen = rng.integers(max(0, first + count - capacity - 3), first + count, 5)  # some are replaced
         for each in (buffer, oracle):
             each.add(**rows_of(1, first, count), priorities=priorities)
-            each.update_priorities(chosen, np.arange(1, 6) / 3)
+            each.update_priorities(chosen, np.arange(5) / 3)
         first += count
         assert buffer.get_max_priority() == oracle.get_max_priority()
         assert buffer.stale_updates == oracle.stale_updates
         assert (buffer.total_mass, buffer.min_mass) == pytest.approx((oracle.total_mass, oracle.min_mass))
-        ours, oracles = (as_bytes(each.sample(5 * capacity, beta=0.7)) for each in (buffer, oracle))
-        assert ours == oracles
-
-
-def test_weights_and_indexes_have_their_dtypes_and_norms():
-    buffer = MPPrioritizedReplayBuffer(100, row_fields(), eps=0.0)
-    buffer.add(**rows_of(1, 0, 2), priorities=np.array([1e-9, 1.0]))
-    batch = buffer.sample(50, beta=0.7)
-    assert (batch["weights"].dtype, batch["indexes"].dtype) == (np.float32, np.int64)
-    assert batch["weights"] == pytest.approx(np.full(50, 1e-9 ** (0.6 * 0.7)))
-    assert buffer.sample(50, beta=0.7, normalize="batch")["weights"] == pytest.approx(np.ones(50))
-
-
-def test_masses_are_those_of_all_rows_that_were_added_and_updated():
-    context = multiprocessing.get_context(START_METHODS[0])
-    buffer = MPPrioritizedReplayBuffer(8, row_fields(), ctx=context, alpha=0.5, eps=0.0)
-    in_child(context, add_with_priorities, buffer, 0, np.array([4.0, 9.0, 0.0]))
-    assert (buffer.total_mass, buffer.min_mass) == pytest.approx((5.0, 2.0))
-    in_child(context, add_with_priorities, buffer, 3, np.array([1.0]))  # the tree is there; the row is new
-    assert (buffer.min_mass, buffer.total_mass) == pytest.approx((1.0, 6.0))
-    buffer.update_priorities(np.array([3, 0]), np.array([0.0, 16.0]))
-    assert (buffer.min_mass, buffer.total_mass) == pytest.approx((3.0, 7.0))
-    in_child(context, add_with_priorities, buffer, 4, np.full(8, 0.25))  # replaces every row
-    assert (buffer.min_mass, buffer.total_mass) == pytest.approx((0.5, 4.0))
+        for size, normalize in ((5 * capacity, "buffer"), (2, "batch")) if oracle.total_mass else ():
+            ours, oracles = (each.sample(size, 0.7, normalize=normalize) for each in (buffer, oracle))
+            assert as_bytes(ours) == as_bytes(oracles)
 
 
 def refused_masses(buffer, answers):

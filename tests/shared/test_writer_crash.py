@@ -14,12 +14,11 @@ import steps
 from checked_rows import CheckedRows, Faults
 from scipy import stats
 from shared_rows import POLL_SECONDS, in_child
-from storm import WatchedBuffer, write_forever
+from storm import WatchedBuffer
 from victim import wait_until
 
 from replay_tutorial import MPPrioritizedReplayBuffer, MPReplayBuffer
 from replay_tutorial.shared import protocol, sampler
-from replay_tutorial.shared.protocol import is_held
 
 pytestmark = pytest.mark.skipif(
     not hasattr(os, "fork"), reason="needs fork, SIGKILL and SIGSTOP: Linux or macOS"
@@ -97,37 +96,6 @@ def test_forked_child_of_a_dead_sampler_does_not_wait_for_its_lock():
     buffer = WatchedBuffer(8, rows.env_dict)
     buffer.add(**rows.make(1, 0, 8), priorities=np.ones(8))
     assert in_child(multiprocessing.get_context("fork"), leave_a_child_while_sampling, buffer) == 4
-
-
-def test_writer_stopped_inside_add_harms_nobody_and_gives_its_slot_back():
-    rows, capacity = CheckedRows(row_bytes=256 * 1024), 7
-    buffer = WatchedBuffer(capacity, rows.env_dict)
-    buffer.add(**rows.make(1, 0, capacity), priorities=np.ones(capacity))
-    with killed_at_the_end(write_forever, buffer, rows, 2, 5) as writer:
-
-        def stopped_inside():
-            os.kill(writer.pid, signal.SIGSTOP)
-            os.waitpid(writer.pid, os.WUNTRACED)  # it stands still from here on
-            if buffer.holds(writer.pid):
-                return True
-            os.kill(writer.pid, signal.SIGCONT)
-            return False
-
-        assert wait_until(stopped_inside, POLL_SECONDS)
-        (slot,) = np.flatnonzero(is_held(buffer._ring.stamps))
-        stamp = int(buffer._ring.stamps[slot])
-        for lap in range(5):
-            buffer.add(**rows.make(3, lap * capacity, capacity), priorities=np.ones(capacity))
-            assert rows.check(buffer.sample(32)) == Faults(0, 0)
-        assert buffer.held() == 1 and buffer._ring.stamps[slot] == stamp, "nobody touched what it holds"
-        assert len(set(buffer.sample(200)["indexes"] % capacity)) == capacity - 1
-        os.kill(writer.pid, signal.SIGCONT)
-        assert wait_until(lambda: buffer._ring.stamps[slot] != stamp, POLL_SECONDS)
-        assert writer.is_alive()
-        assert rows.check(buffer.sample(32)) == Faults(0, 0)
-    buffer.add(**rows.make(4, 0, 2 * capacity), priorities=np.ones(2 * capacity))
-    assert buffer.held() == 0
-    assert len(set(buffer.sample(200)["indexes"] % capacity)) == capacity
 
 
 GROUP_PRIORITIES = np.array([1.0, 2.0, 3.0, 5.0, 8.0])

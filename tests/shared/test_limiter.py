@@ -10,20 +10,20 @@ from shared_rows import POLL_SECONDS, START_METHODS, running
 from replay_tutorial import SamplesPerInsert
 
 
-def calls_while_allowed(may, do, count=1, timeout=0.0):
-    calls = 0
-    while may(count, timeout=timeout):
-        do(count)
-        calls += 1
-    return calls
-
-
 def insert_while_allowed(limiter, count=1):
-    return calls_while_allowed(limiter.await_can_insert, limiter.inserted, count)
+    inserts = 0
+    while limiter.await_can_insert(count, timeout=0.0):
+        limiter.inserted(count)
+        inserts += 1
+    return inserts
 
 
-def sample_while_allowed(limiter, count=1, timeout=0.0):
-    return calls_while_allowed(limiter.await_can_sample, limiter.sampled, count, timeout)
+def sample_while_allowed(limiter, timeout=0.0):
+    samples = 0
+    while limiter.await_can_sample(1, timeout=timeout):
+        limiter.sampled(1)
+        samples += 1
+    return samples
 
 
 def test_both_sides_are_stopped_where_reverbs_limiter_stops_them():
@@ -65,32 +65,28 @@ def test_error_stays_in_the_band_and_somebody_may_always_go_on(ratio, buffer, in
     assert samples / inserts == pytest.approx(ratio, rel=0.2)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        ((0.0, 10, 4.0), "samples_per_insert"),
-        ((-1.0, 10, 4.0), "samples_per_insert"),
-        ((float("nan"), 10, 4.0), "samples_per_insert"),
-        ((2.0, 0, 4.0), "min_size"),
-        ((2.0, 1.5, 4.0), "min_size"),
-        ((2.0, float("inf"), 4.0), "min_size"),
-        ((2.0, 10, 1.9), "error_buffer"),
-        ((0.5, 10, 0.9), "error_buffer"),
-        ((2.0, 10, float("nan")), "error_buffer"),
-    ],
-)
-def test_settings_that_would_stop_both_sides_are_refused(arguments, named):
+REFUSED = {
+    "samples_per_insert": [(0.0, 10, 4.0), (-1.0, 10, 4.0), (np.nan, 10, 4.0)],
+    "min_size": [(2.0, 0, 4.0), (2.0, 1.5, 4.0), (2.0, np.inf, 4.0)],
+    "error_buffer": [(2.0, 10, 1.9), (0.5, 10, 0.9), (2.0, 10, np.nan)],
+}
+
+
+@pytest.mark.parametrize(("named", "arguments"), [(name, each) for name in REFUSED for each in REFUSED[name]])
+def test_settings_that_would_stop_both_sides_are_refused(named, arguments):
     with pytest.raises(ValueError, match=named):
         SamplesPerInsert(*arguments)
 
 
-def test_counts_that_are_none_or_too_large_for_the_band_are_refused():
+def test_counts_that_are_none_or_too_large_for_the_band_and_endless_timeouts_are_refused():
     limiter = SamplesPerInsert(2.0, min_size=10, error_buffer=4.0)
     limiter.inserted(10)
     for wait in (limiter.await_can_insert, limiter.await_can_sample):
         for count in (0, -1, 5):
             with pytest.raises(ValueError, match=str(count)):
                 wait(count, timeout=0)
+        with pytest.raises(ValueError, match="timeout must be a number of seconds, or None"):
+            wait(2, timeout=float("nan"))
     for call in (limiter.await_can_insert, limiter.await_can_sample, limiter.inserted, limiter.sampled):
         for count in (float("nan"), 2.0, "2"):
             with pytest.raises(TypeError, match="integer"):
@@ -126,23 +122,13 @@ def test_band_of_many_inserters_is_as_wide_as_documented():
     assert "(k - 1) · n · samples_per_insert" in (SamplesPerInsert.__init__.__doc__ or "")
 
 
-def test_timeout_that_would_never_end_is_refused():
-    limiter = SamplesPerInsert(2.0, min_size=1, error_buffer=4.0)
-    for wait in (limiter.await_can_insert, limiter.await_can_sample):
-        limiter.inserted(1)
-        with pytest.raises(ValueError, match="timeout must be a number of seconds, or None"):
-            wait(2, timeout=float("nan"))
-
-
 def test_waiting_ends_at_its_timeout():
     limiter = SamplesPerInsert(1.0, min_size=1, error_buffer=1.0)
-    start = time.monotonic()
-    assert limiter.await_can_sample(1, timeout=0.2) is False
-    assert 0.15 < time.monotonic() - start < POLL_SECONDS
-    insert_while_allowed(limiter)
-    start = time.monotonic()
-    assert limiter.await_can_insert(1, timeout=0.2) is False
-    assert 0.15 < time.monotonic() - start < POLL_SECONDS
+    for wait in (limiter.await_can_sample, limiter.await_can_insert):
+        start = time.monotonic()
+        assert wait(1, timeout=0.2) is False
+        assert 0.15 < time.monotonic() - start < POLL_SECONDS
+        insert_while_allowed(limiter)
 
 
 def count_up(limiter, count, together):

@@ -50,7 +50,6 @@ class CheckedRows:
         }
 
     def make(self, writer: int, first: int, count: int) -> dict[str, npt.NDArray[Any]]:
-        """Make the rows `first` to `first + count` of a writer."""
         number = np.arange(first, first + count, dtype=np.int64)[:, np.newaxis] + 1
         writers = np.full((count, 1), writer, np.int64)
         obs = self._stretch(writers, number)

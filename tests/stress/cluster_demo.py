@@ -23,8 +23,6 @@ BACK_SECONDS = 15.0  # after which a host is there again
 
 
 class Fault(NamedTuple):
-    """What happens to a host."""
-
     kind: str
     after: float
     """Seconds after `train` was started."""
@@ -62,13 +60,10 @@ def main(argv: Sequence[str]) -> int:
 
 
 class Show:
-    """Prints what happens, and when."""
-
     def __init__(self) -> None:
         self._start = time.monotonic()
 
     def __call__(self, text: str) -> None:
-        """Print one thing that has happened."""
         print(f"[{time.monotonic() - self._start:5.1f} s] {text}", flush=True)
 
 
@@ -91,7 +86,6 @@ def wait_with(
 
 
 def carry_out(fault: Fault, hosts: Hosts, cpus: dict[int, int], show: Show) -> None:
-    """Let a fault happen."""
     if fault.kind == "kill":
         show(f"host {KILLED} is killed: {len(hosts.kill(KILLED))} processes")
     else:
@@ -109,7 +103,6 @@ def bring_back(fault: Fault, hosts: Hosts, cpus: dict[int, int], show: Show) -> 
 
 
 def seconds(text: str) -> float:
-    """Read a time to wait."""
     number = float(text)
     if not 0 <= number < float("inf"):
         raise argparse.ArgumentTypeError(f"{text} is no time to wait; it must be 0 or more")

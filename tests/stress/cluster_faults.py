@@ -68,13 +68,11 @@ class Storm:
         self.stall = 0.0  # the longest time without an update that was seen since the last fault
 
     def begin(self) -> float:
-        """Wait until all are at work; return the seconds that it took."""
         if not self.run.wait_for(self.run.is_at_work, PATIENCE_SECONDS):
             raise RuntimeError(f"the run did not begin: {self.run.lines[-20:]}")
         return time.time() - self.run.started
 
     def let_happen(self, fault: str) -> Outcome:
-        """Let one fault happen, and see what comes of it."""
         outcome, other = Outcome(fault), int(self.generator.integers(1, 3))
         begin, self.stall = time.time(), 0.0
         if fault in ENDS_RUN:
@@ -95,7 +93,6 @@ class Storm:
         return outcome
 
     def _hit(self, fault: str, host: int) -> None:
-        """Let a fault happen that the run has to survive."""
         match fault:
             case "actor":
                 players = [p for each in (1, 2) for p in self.hosts.processes(each, "ray::play")]
@@ -149,7 +146,6 @@ class Storm:
         return self.run.is_at_work()
 
     def _watch(self, seconds: float) -> None:
-        """Wait, and look at the learner meanwhile."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             self._look()
@@ -185,14 +181,12 @@ class Storm:
 
 
 def signal_all(numbers: Sequence[int], which: int) -> None:
-    """Send a signal to processes, as far as they are there."""
     for number in numbers:
         with suppress(ProcessLookupError):
             kill(number, which)
 
 
 def lines_of(outcomes: Sequence[Outcome]) -> list[str]:
-    """Return the outcomes as a Markdown table."""
 
     def worst(figures: list[float]) -> str:
         return f"{np.median(figures):.1f}, at most {max(figures):.1f}" if figures else ""

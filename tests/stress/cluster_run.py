@@ -50,7 +50,6 @@ class ClusterRun:
 
     @property
     def folder(self) -> Path | None:
-        """The run's folder; None if there is none yet."""
         return next(iter(sorted(self.runs.glob("*"))), None)
 
     def _read(self) -> None:
@@ -66,14 +65,12 @@ class ClusterRun:
         return wait_until(lambda: condition() or self.process.poll() is not None, seconds) and condition()
 
     def records(self) -> list[dict[str, str]]:
-        """Return the records that are whole."""
         if self.folder is None or not (self.folder / "progress.csv").exists():
             return []
         with (self.folder / "progress.csv").open(newline="") as file:
             return list(csv.DictReader(file))[:-1]
 
     def is_at_work(self) -> bool:
-        """Return whether all actors are heard, and the learner learns."""
         begun = self.printed("resuming from", self.started) if self.resumes else self.started
         since = self.seconds_since_update()
         if begun is None or since > 1.0 or time.time() - since <= begun:
@@ -95,14 +92,12 @@ class ClusterRun:
 
     def ratio(self) -> tuple[int, float]:
         """Return the rows of the newest checkpoint, and how often one was sampled since learning began."""
-        assert self.folder is not None
         checkpoint, config = newest_checkpoint(self.folder), RunFolder(self.folder).config()
         rows = max(1, checkpoint.step - config.replay_start)
         return checkpoint.step, checkpoint.samples / rows
 
     def rows_twice(self) -> int:
         """Count the rows of the newest checkpoint that another row equals: CartPole never repeats itself."""
-        assert self.folder is not None
         path = complete_checkpoints(self.folder)[-1][1] / ROWS
         with np.load(path, allow_pickle=False) as file:
             rows: NDArray[np.uint64] = np.array(file["rows"])  # uint64[rows, words]

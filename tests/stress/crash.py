@@ -31,7 +31,6 @@ HEADS = (
 
 
 def cells(name: str, outcome: Outcome) -> list[str]:
-    """Return the row of a table for one buffer."""
     counts = (
         *(outcome.capacity, outcome.row_bytes, outcome.kills, outcome.kills_inside, outcome.stops),
         *(outcome.samples, outcome.rejected, outcome.torn, outcome.never_written),

@@ -80,7 +80,6 @@ def trials(times: dict[str, int], seed: int, at_once: int) -> list[Outcome]:
 
 
 def text_line(outcome: Outcome) -> str:
-    """Return an outcome as a line of text."""
     hit = f" ({outcome.hit})" if outcome.fault == "child" else ""
     saved = "nothing saved" if outcome.saved_step is None else f"saved at step {outcome.saved_step:,}"
     resumed = "" if outcome.resumed_step is None else f", resumed to {outcome.resumed_step:,}"
@@ -90,7 +89,6 @@ def text_line(outcome: Outcome) -> str:
 
 
 def lines_of(outcomes: Sequence[Outcome]) -> list[str]:
-    """Return the outcomes as a Markdown table."""
     rows: list[list[str]] = []
     for fault in (fault for fault in FAULTS if any(outcome.fault == fault for outcome in outcomes)):
         group = [outcome for outcome in outcomes if outcome.fault == fault]

@@ -26,8 +26,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import Any, Self
 
 HEAD_PORT = 6379
 START_SECONDS = 120.0  # for Ray on all hosts; three took 9 s on two idle cores, 50 s on very busy ones
@@ -56,17 +57,12 @@ class Holder:
         """Make a namespace; `prefix` is the command, such as `nsenter`, that starts the holder."""
         # Ray has sockets in it, and a socket's path may have no more than 107 characters.
         self.folder = Path(tempfile.mkdtemp(prefix=f"host_{os.getpid()}_", dir="/tmp"))
+        command = ["unshare", "--net", sys.executable, "-I", __file__, os.readlink(HERE), str(self.folder)]
         # In a session of its own it doesn't hear the Ctrl-C that ends the harness.
         self.process = subprocess.Popen(
-            [
-                *prefix,
-                *("unshare", "--net", sys.executable, "-I", __file__, os.readlink(HERE), str(self.folder)),
-            ],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,
+            [*prefix, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
         )
-        if _pipe(self.process.stdout).readline() != READY:
+        if self.process.stdout.readline() != READY:
             self.release()
             self.wait()
             self.folder.rmdir()
@@ -79,13 +75,11 @@ class Holder:
         return ["nsenter", f"--target={self.process.pid}", *which] if which else []
 
     def release(self) -> None:
-        """Let the holder end what is in the namespace, and itself."""
-        _pipe(self.process.stdin).close()
+        self.process.stdin.close()
 
     def wait(self) -> None:
-        """Wait until all is gone."""
         self.process.wait(timeout=END_SECONDS)
-        _pipe(self.process.stdout).close()
+        self.process.stdout.close()
 
 
 class Hosts:
@@ -114,12 +108,8 @@ class Hosts:
                 self._holders.append(holder)
                 cable = f"link add port{host} type veth peer name eth0 netns {holder.process.pid}"
                 ip(self._switch, [cable, f"link set port{host} master switch up"])
-                settings = [
-                    f"address add {self.address(host)}/24 dev eth0",
-                    "link set eth0 up",
-                    "link set lo up",
-                ]
-                ip(holder, settings)
+                address = f"address add {self.address(host)}/24 dev eth0"
+                ip(holder, [address, "link set eth0 up", "link set lo up"])
         except BaseException:
             self.__exit__()
             raise
@@ -138,7 +128,6 @@ class Hosts:
 
     @staticmethod
     def address(host: int) -> str:
-        """Return a host's address."""
         return f"10.99.0.{host + 1}"
 
     def folder(self, host: int) -> Path:
@@ -172,7 +161,6 @@ class Hosts:
                 )
 
     def _launch_ray(self, host: int, cpus: int) -> subprocess.Popen[str]:
-        """Begin to start Ray on one host."""
         head = ["--head", f"--port={HEAD_PORT}", "--include-dashboard=false"]
         arguments = [
             *(sys.executable, "-m", "ray.scripts.scripts", "start"),
@@ -204,11 +192,9 @@ class Hosts:
         self._set_port(host, "down")
 
     def heal(self, host: int) -> None:
-        """Plug a host's cable in again."""
         self._set_port(host, "up")
 
     def _set_port(self, host: int, state: str) -> None:
-        """Switch a port of the switch on or off."""
         if self._switch is None:
             raise RuntimeError("These hosts are not there. Use them inside `with Hosts() as hosts:`.")
         ip(self._switch, [f"link set port{host} {state}"])
@@ -230,15 +216,11 @@ def why_not() -> str | None:
         return "it needs Linux"
     if missing := [tool for tool in ("ip", "nsenter", "unshare") if not shutil.which(tool)]:
         return f"it needs {', '.join(missing)}, from iproute2 and util-linux"
-    trial = [
-        *enter_user_namespace(),
-        *("unshare", "--net"),
-        *("ip", "link", "add", "name", "trial0", "type", "bridge"),
-    ]
-    done = subprocess.run(trial, capture_output=True, text=True, check=False)
-    return (
-        f"it needs root, or the right to make namespaces ({done.stderr.strip()})" if done.returncode else None
-    )
+    trial = ["unshare", "--net", "ip", "link", "add", "name", "trial0", "type", "bridge"]
+    command = [*enter_user_namespace(), *trial]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    refusal = f"it needs root, or the right to make namespaces ({done.stderr.strip()})"
+    return refusal if done.returncode else None
 
 
 def enter_user_namespace() -> list[str]:
@@ -261,12 +243,9 @@ def kill_beside(holder: int) -> None:
 
 
 def end(processes: Iterable[int]) -> None:
-    """Kill processes, some of which may have ended meanwhile."""
     for process in processes:
-        try:
+        with suppress(ProcessLookupError):
             os.kill(process, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
 
 
 def namespace_of(process: int) -> str | None:
@@ -283,11 +262,6 @@ def command_line(process: int) -> str:
         return Path(f"/proc/{process}/cmdline").read_text(errors="replace").replace("\0", " ")
     except (FileNotFoundError, ProcessLookupError):
         return ""
-
-
-def _pipe(end: IO[bytes] | None) -> IO[bytes]:
-    assert end is not None
-    return end
 
 
 def hold(outside: str, folder: str) -> None:

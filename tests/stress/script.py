@@ -8,11 +8,9 @@ from replay_tutorial.measuring.provenance import Provenance
 
 
 def new_parser(name: str, description: str) -> argparse.ArgumentParser:
-    """Return a parser for the options of a stress test."""
     return argparse.ArgumentParser(prog=f"python tests/stress/{name}.py", description=description)
 
 
 def provenance_of(name: str, argv: Sequence[str], packages: Iterable[str] = ()) -> Provenance:
-    """Return the provenance of this run of a stress test."""
     command = shlex.join(["python", f"tests/stress/{name}.py", *argv])
     return Provenance.of(name, argv, packages)._replace(command=command)

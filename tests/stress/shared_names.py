@@ -9,7 +9,6 @@ SETTLE_SECONDS = 30.0  # that other programs of this machine may take to remove 
 
 
 def memory_names() -> set[str]:
-    """Return the names in shared memory, where the system shows them."""
     return {entry.name for entry in SHARED_MEMORY.iterdir()} if SHARED_MEMORY.is_dir() else set()
 
 

@@ -54,8 +54,6 @@ SURVIVED, BROKEN = 0, 3  # exit statuses of a writer that was not killed
 
 @dataclass
 class Outcome:
-    """The result of the kills after one step, for one class of buffers."""
-
     buffer: str
     step: str
     kills: int = 0
@@ -182,7 +180,6 @@ class StepStorm:
         return self.buffer._mapped.frames.rings[0].ring if self.in_frames else self.buffer._ring
 
     def add(self, count: int) -> None:
-        """Add rows as a new writer."""
         if count == 0:
             return
         self.writers += 1
@@ -222,7 +219,6 @@ class StepStorm:
         return status == -signal.SIGKILL
 
     def work_and_die(self, step: str, countdown: int, count: int) -> NoReturn:
-        """Be the victim."""
         status = BROKEN
         try:
             killer = Killer(step, countdown)
@@ -272,7 +268,6 @@ class StepStorm:
             self.update(factor=1.0)
 
     def check_batch(self, batch: Any) -> None:
-        """Check that rows are as they were written."""
         shaped = {name: np.reshape(values, (len(values), -1)) for name, values in batch.items()}
         faults = self.rows.check(shaped)
         assert faults == (0, 0), faults
@@ -318,7 +313,6 @@ def kill_at(buffer_class: type[Any], step: str, kills: int, seed: int) -> Outcom
 
 
 def steps_of(buffer_class: type[Any]) -> list[str]:
-    """List the steps of a class."""
     return [s for s in STEPS if buffer_class is MPPrioritizedReplayBuffer or s not in ONLY_PRIORITIZED]
 
 
@@ -343,26 +337,18 @@ def main(argv: Sequence[str]) -> int:
         for each in waiting:
             outcomes.append(each.result())
             print(outcomes[-1], flush=True)
-    rows = [
-        [
-            f"{step} (while writing)" if step in INSIDE + FRAME_INSIDE else step,
-            *(
-                next((str(o.kills) for o in outcomes if (o.buffer, o.step) == (c.__name__, step)), "-")
-                for c in CLASSES
-            ),
-            str(sum(len(o.faults) for o in outcomes if o.step == step)),
-        ]
-        for step in STEPS
-    ]
+    rows: list[list[str]] = []
+    for step in STEPS:
+        kills = {o.buffer: str(o.kills) for o in outcomes if o.step == step}
+        faults = sum(len(o.faults) for o in outcomes if o.step == step)
+        name = f"{step} (while writing)" if step in INSIDE + FRAME_INSIDE else step
+        rows.append([name, *(kills.get(c.__name__, "-") for c in CLASSES), str(faults)])
     lines = table(("killed after", *(c.__name__ for c in CLASSES), "faults"), rows)
     inside = sum(o.kills for o in outcomes if o.step in INSIDE + FRAME_INSIDE)
-    about = (
-        f"{sum(o.kills for o in outcomes):,} kills, {inside:,} of them during the write of a row or a frame."
-    )
-    provenance = provenance_of("steps", argv)
-    status = write_results(
-        arguments, "steps", provenance, {"outcomes": outcomes}, lines, about, mark="crash-steps"
-    )
+    total = sum(o.kills for o in outcomes)
+    about = f"{total:,} kills, {inside:,} of them during the write of a row or a frame."
+    body, provenance = {"outcomes": outcomes}, provenance_of("steps", argv)
+    status = write_results(arguments, "steps", provenance, body, lines, about, mark="crash-steps")
     return 1 if any(o.faults for o in outcomes) else status
 
 

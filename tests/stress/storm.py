@@ -39,7 +39,6 @@ class WatchedBuffer(MPPrioritizedReplayBuffer):
     """The shared buffer, and a look at its stamps."""
 
     def held(self) -> int:
-        """Count the slots that somebody holds."""
         return int(is_held(self._ring.stamps).sum())
 
     def holds(self, process: int | None) -> bool:
@@ -72,17 +71,14 @@ class Outcome:
 
     @property
     def end(self) -> str:
-        """How the storm ended."""
         return "hung" if self.hung else self.error or "intact"
 
     def __str__(self) -> str:
-        """Return one line, for those who wait."""
         counts = f"{self.kills} kills, {self.samples:,} samples, {self.torn} torn"
         return f"{self.capacity:,} rows of {self.row_bytes:,} bytes: {counts}, {self.end}"
 
     @property
     def good(self) -> bool:
-        """Whether nothing happened that must not."""
         faults = self.torn + self.never_written + (self.held_after_lap or 0) + self.miscounted
         return not (faults or self.hung or self.error)
 
@@ -104,12 +100,10 @@ class Storm:
         self.rng = random.Random(seed)
         self.context = multiprocessing.get_context("fork")
         self.writers: list[BaseProcess] = []
-        # with the index that was next when it was stopped
-        self.stopped: list[tuple[BaseProcess, int]] = []
+        self.stopped: list[tuple[BaseProcess, int]] = []  # with the index that was next at its stop
         self.started = 0
 
     def start_writer(self) -> None:
-        """Start one more writer."""
         self.started += 1
         arguments = (self.buffer, self.rows, self.started, min(MAX_CHUNK, self.outcome.capacity))
         process = self.context.Process(target=write_forever, args=arguments, daemon=True)
@@ -117,7 +111,6 @@ class Storm:
         self.writers.append(process)
 
     def sample(self) -> None:
-        """Sample, check every row, update priorities."""
         start = time.perf_counter()
         batch = self.buffer.sample(BATCH)
         self.outcome.worst_sample = max(self.outcome.worst_sample, time.perf_counter() - start)
@@ -141,7 +134,7 @@ class Storm:
             self.start_writer()
         elif chance < 0.75 and len(self.stopped) < MAX_STOPPED:
             process = self.rng.choice(self.writers)
-            if process.pid is not None and all(other is not process for other, _ in self.stopped):
+            if all(other is not process for other, _ in self.stopped):
                 os.kill(process.pid, signal.SIGSTOP)
                 self.stopped.append((process, self.next_index()))
                 self.outcome.stops += 1
@@ -151,7 +144,7 @@ class Storm:
     def let_go_on(self, rows_since: int) -> None:
         """Continue the writers since whose stop at least this many rows have been added."""
         for process, index in list(self.stopped):
-            if self.next_index() - index >= rows_since and process.pid is not None:
+            if self.next_index() - index >= rows_since:
                 self.stopped.remove((process, index))
                 os.kill(process.pid, signal.SIGCONT)
 
@@ -161,7 +154,6 @@ class Storm:
         return self.buffer.get_next_index() if known else time.monotonic_ns()
 
     def speed(self) -> float:
-        """Measure the samples per second."""
         start, before = time.perf_counter(), self.outcome.samples
         while time.perf_counter() - start < SPEED_SECONDS:
             self.sample()
@@ -176,7 +168,6 @@ class Storm:
         return self.buffer.held()
 
     def end_writers(self) -> None:
-        """Kill the writers, the stopped ones too."""
         for process in self.writers:
             process.kill()
             process.join()
@@ -227,8 +218,7 @@ def survive(
     outcome = Outcome(capacity, row_bytes)
     process = context.Process(target=run_storm, args=(make, outcome, kills, seed, theirs))
     process.start()
-    # or the pipe's end would never be seen
-    theirs.close()
+    theirs.close()  # or the pipe's end would never be seen
     finished = False
     try:
         while not finished:

@@ -9,21 +9,15 @@ from cluster_demo import CUT, KILLED, LEARNER, Fault, Show, wait_with
 from hosts import Hosts, why_not
 from places import ROOT
 
-needs_hosts = pytest.mark.skipif(why_not() is not None, reason=f"hosts: {why_not()}")
+pytestmark = pytest.mark.skipif(why_not() is not None, reason=f"hosts: {why_not()}")
 
-SLEEP = "import sys, time; time.sleep(float(sys.argv[1]))"
-
-
-def sleep(hosts: Hosts, host: int, seconds: float) -> "subprocess.Popen[bytes]":
-    """A process that lives for a while."""
-    return hosts.run(host, [sys.executable, "-I", "-S", "-c", SLEEP, str(seconds)])
+PYTHON = [sys.executable, "-I", "-S", "-c"]
 
 
-@needs_hosts
-def test_faults_happen_while_train_runs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_faults_happen_while_train_runs_and_nothing_after_its_end(capsys: pytest.CaptureFixture[str]) -> None:
     with Hosts(3) as hosts:
-        killed, cut = sleep(hosts, KILLED, 1000), sleep(hosts, CUT, 1000)
-        train = hosts.run(LEARNER, [sys.executable, "-I", "-S", "-c", "input()"], stdin=subprocess.PIPE)
+        killed, cut = (hosts.run(host, [*PYTHON, "import time; time.sleep(1000)"]) for host in (KILLED, CUT))
+        train = hosts.run(LEARNER, [*PYTHON, "input()"], stdin=subprocess.PIPE)
 
         class ShowTwo(Show):
             """Lets `train` end when both faults have happened."""
@@ -41,16 +35,6 @@ def test_faults_happen_while_train_runs(capsys: pytest.CaptureFixture[str]) -> N
     assert "the cable of host 2 is cut; its 1 processes live on" in second
 
 
-@needs_hosts
-def test_nothing_happens_once_train_has_ended(capsys: pytest.CaptureFixture[str]) -> None:
-    with Hosts(3) as hosts:
-        bystander = sleep(hosts, KILLED, 1000)
-        assert wait_with([Fault("kill", 100)], sleep(hosts, LEARNER, 0), hosts, {}, Show()) == 0
-        assert bystander.poll() is None
-    assert capsys.readouterr().out == ""
-
-
-@needs_hosts
 def test_train_is_called_on_three_hosts_with_ray_and_nothing_is_left() -> None:
     for module in ("ray", "torch", "tyro"):
         pytest.importorskip(module, reason="needs the extra `cluster`")

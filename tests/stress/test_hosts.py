@@ -28,19 +28,16 @@ DAEMON = "import os, time\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(1
 
 
 def python(program: str, *arguments: str) -> list[str]:
-    """A command that starts soon."""
     return [sys.executable, "-I", "-S", "-c", program, *arguments]
 
 
 def listen(hosts: Hosts, host: int) -> None:
-    """Let a host answer."""
     server = hosts.run(host, python(LISTEN), stdout=subprocess.PIPE)
     with server.stdout:
         assert server.stdout.readline() == b"listening\n"
 
 
 def reaches(hosts: Hosts, host: int, other: int) -> bool:
-    """Whether a host gets an answer of another one."""
     connect = python(CONNECT, hosts.address(other))
     return hosts.run(host, connect, stderr=subprocess.DEVNULL).wait() == 0
 

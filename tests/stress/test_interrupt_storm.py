@@ -39,7 +39,6 @@ class Case:
         self.renew()
 
     def renew(self) -> None:
-        """Begin with an object that has not been interrupted."""
         self.subject = self.make(self.kind, self.option, self.folder)
         self.subject.prepare(self.name)
         self.next: Any = getattr(self.subject, "next", None)
@@ -58,9 +57,8 @@ class Case:
             signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-6, 1.2 * self.seconds))
             self.subject.calls[self.name]()
             armed = False
-        except KeyboardInterrupt:
-            interrupted = True
-        except SystemError:  # what Numba makes of it where it turns a kernel's result into arrays
+        # SystemError is what Numba makes of it where it turns a kernel's result into arrays.
+        except (KeyboardInterrupt, SystemError):
             interrupted = True
         finally:
             armed = False
@@ -68,7 +66,6 @@ class Case:
         return interrupted
 
     def fault(self, rng: random.Random) -> str | None:
-        """Say what is wrong after the interrupt."""
         try:
             seen = self.subject.see()
             assert seen in self.states, "half happened"

@@ -39,8 +39,6 @@ FLAGS = (
 
 @dataclass
 class Outcome:
-    """What came of one fault."""
-
     fault: str
     moment: float  # seconds after the start
     hit: str = ""  # the process that was killed, if it was one of several
@@ -97,6 +95,7 @@ class Trial:
 
     def _cause(self, victim: Victim) -> float:
         """Let the fault happen; return since when the run has been asked to end."""
+        goes_on = False
         match self.outcome.fault:
             case "ctrl-c":
                 victim.signal_all(signal.SIGINT)
@@ -110,15 +109,16 @@ class Trial:
                 chosen = int(np.random.default_rng(self.seed).integers(max(1, len(children))))
                 self._kill(*children[chosen] if children else (None, "child"))
                 ends = victim.wait_for(lambda: REASON in victim.errors.read_text(), DEATH_SECONDS)
-                if not ends and victim.process.poll() is None:  # it can go on without that one
-                    return self._interrupt(victim)
+                goes_on = not ends and victim.process.poll() is None  # it can do so without that one
             case role:
                 self._kill(victim.role(role), role)
-                if role == "actor":
+                if goes_on := role == "actor":
                     replaced = victim.wait_for(self._has_replaced, PATIENCE_SECONDS)
                     self._check(replaced, "the run did not go on with another actor")
-                    return self._interrupt(victim)
-        return self.outcome.moment
+        if not goes_on:
+            return self.outcome.moment
+        victim.signal_all(signal.SIGINT)
+        return victim.age
 
     def _kill(self, process: int | None, name: str) -> None:
         self.outcome.hit = name
@@ -126,12 +126,7 @@ class Trial:
         if process is not None:
             os.kill(process, signal.SIGKILL)
 
-    def _interrupt(self, victim: Victim) -> float:
-        victim.signal_all(signal.SIGINT)
-        return victim.age
-
     def _check_end(self, victim: Victim) -> None:
-        """Check the exit status and what was printed."""
         fault, status, errors = self.outcome.fault, self.outcome.status, victim.errors.read_text()
         dead = {"learner": [1], "parent": [-signal.SIGKILL], "child": [1, INTERRUPTED]}
         expected = dead.get(fault, [INTERRUPTED])
@@ -149,7 +144,6 @@ class Trial:
             self._check("Traceback" not in printed and "leaked" not in printed, printed.strip()[-1_500:])
 
     def _check_left(self, victim: Victim) -> None:
-        """Check that no process and no temporary file is left."""
         left = victim.left(EXIT_SECONDS)
         self._check(left == 0, f"{left} processes left")
         files = victim.files_left()
@@ -196,7 +190,6 @@ class Trial:
         return -np.inf if best is None else best.confirmation.mean
 
     def _told_return(self) -> float:
-        """Return the best mean return that was recorded."""
         told = [
             float(row["confirmation"]) for row in self._rows("evaluations.csv")[:-1] if row["confirmation"]
         ]

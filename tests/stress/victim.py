@@ -57,18 +57,15 @@ class Victim:
         self.started = time.monotonic()
 
     def __enter__(self) -> Self:
-        """Return itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Leave nothing behind, whatever happened."""
         self.signal_all(signal.SIGKILL)
         self.process.wait()
         shutil.rmtree(self.temporary)
 
     @property
     def age(self) -> float:
-        """Seconds since the start."""
         return time.monotonic() - self.started
 
     def signal_all(self, number: int) -> None:
@@ -119,7 +116,6 @@ class Victim:
 
 
 def kind_of(command: str) -> str:
-    """Return what a child process is, by its command."""
     kinds = {"spawn_main": "role", "forkserver": "server", "resource_tracker": "tracker"}
     return next((kind for word, kind in kinds.items() if word in command), "other")
 

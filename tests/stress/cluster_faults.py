@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from os import kill
 from pathlib import Path
+from subprocess import TimeoutExpired
 
 import numpy as np
 from cluster_run import ACTORS, LEARNER, ClusterRun
@@ -123,7 +124,7 @@ class Storm:
         expected = {"learner": 1, "driver": -signal.SIGKILL, "ctrl-c": 130}[fault]
         try:
             status = run.process.wait(PATIENCE_SECONDS)
-        except TimeoutError:
+        except TimeoutExpired:
             status = None
         if status != expected:
             outcome.wrong.append(f"exit status {status}: {[line for _, line in run.lines[-5:]]}")

@@ -8,6 +8,7 @@ import random
 from concurrent.futures import Future
 from itertools import count
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -28,13 +29,18 @@ class Lost(Exception):
     """A call that did not get through."""
 
 
-class Network:
-    """The clock, the gateways, and what happens to each call.
+class Fate(NamedTuple):
+    """What happens to a call. A failed one is known as one after both times."""
 
-    Args:
-        fate: number of the call, gateway → seconds there, seconds back, whether it is refused, seconds to
-            wait, how it fails (None, "call", "answer"); a failed call is known as one after both times.
-    """
+    there: float = 0.001  # seconds
+    back: float = 0.001
+    refused: bool = False
+    wait: float = 0.0
+    failure: str | None = None  # "call", "answer"
+
+
+class Network:
+    """The clock, the gateways, and what happens to each call: number of the call, gateway → Fate."""
 
     def __init__(self, fate):
         self.fate = fate
@@ -42,7 +48,7 @@ class Network:
         self.events, self.numbers = [], count()
         self.calls = []
         self.processed = []  # numbers of chunks
-        self.idle = 0  # waits of no time, one after the other
+        self.idle = 0  # waits of less than a millisecond, one after the other
         self.stopped_at = float(NEVER)
 
     def pass_time(self, seconds, until=lambda: False):
@@ -62,7 +68,7 @@ class Network:
         self.pass_time(seconds)
 
     def count_idle(self, seconds):
-        self.idle = self.idle + 1 if seconds == 0.0 else 0
+        self.idle = self.idle + 1 if seconds < 0.001 else 0
         assert self.idle < 20, "the link keeps the processor busy while it waits"
 
     def after(self, seconds, happen):
@@ -123,8 +129,7 @@ class WatchedLink(ActorLink):
         self.check()
 
     def note_end(self, call):
-        late = self.network.now - call.since >= GATEWAY_TIMEOUT_SECONDS
-        if not call.answer.done() and not late:
+        if not call.answer.done() and self.network.now - call.since < GATEWAY_TIMEOUT_SECONDS:
             return
         self.open_calls.remove(call)
         reply = call.answer.result() if call.answer.done() and not call.answer.exception() else None
@@ -157,11 +162,7 @@ class WatchedLink(ActorLink):
                 known = next(moment for moment in self.losses if moment >= call.since)
                 assert self.latest[gateway].since >= known, "the gateway was lost and has not answered since"
                 self.unproven.remove(call)
-        assert (report.actor, report.restart_count, report.rows_lost) == (
-            self.actor,
-            self.restart_count,
-            self.rows_lost,
-        )
+        assert report[:3] == (self.actor, self.restart_count, self.rows_lost)
         answer = self.network.call(gateway, chunk, version, report)
         self.open_calls.append(self.network.calls[-1])
         return answer
@@ -181,10 +182,6 @@ def begin(patch, fate, gateways=1, actor=0):
     patch.setattr(link_module, "time", SimpleNamespace(monotonic=lambda: network.now, sleep=network.sleep))
     patch.setattr(link_module, "futures", SimpleNamespace(wait=network.wait, FIRST_COMPLETED=None))
     return network, WatchedLink(network, gateways, actor)
-
-
-def swift(_number, _gateway):
-    return 0.001, 0.001, False, 0.0, None
 
 
 def play(network, link, chunks, playing=lambda: 0.01, rows=lambda: 1):
@@ -240,12 +237,12 @@ def test_no_chunk_arrives_twice_and_each_is_taken_pending_or_counted_as_lost(
         good = network.now > bad_seconds
         since, to = down[gateway]
         if not good and since < network.now < to:
-            return 0.001, chance.choice([0.001, 2.0, NEVER]), False, 0.0, chance.choice(["call", "answer"])
+            return Fate(back=chance.choice([0.001, 2.0, NEVER]), failure=chance.choice(["call", "answer"]))
         failure = chance.choice(["call", "answer"]) if not good and chance.random() < faults else None
         delays = [0.001, 0.05, 1.0, 11.0, NEVER] if chance.random() < faults and not good else [0.001, 0.05]
         refused = chance.random() < refusals
         wait = chance.choice([0.0, 0.005, 0.5])
-        return chance.choice(delays), chance.choice(delays), refused, wait, failure
+        return Fate(chance.choice(delays), chance.choice(delays), refused, wait, failure)
 
     with pytest.MonkeyPatch.context() as patch:
         network, link = begin(patch, fate, gateways, chance.randrange(5))
@@ -257,7 +254,7 @@ def test_no_chunk_arrives_twice_and_each_is_taken_pending_or_counted_as_lost(
 
 @pytest.mark.parametrize("gateways", [1, 2, 3])
 def test_without_faults_all_arrive_in_their_order_and_two_travel_at_a_time(monkeypatch, gateways):
-    network, link = begin(monkeypatch, lambda *_: (0.05, 0.05, False, 0.0, None), gateways)
+    network, link = begin(monkeypatch, lambda *_: Fate(0.05, 0.05), gateways)
     play(network, link, 50)
     assert network.processed == list(range(50))
     assert (link.rows_lost, link.most_pending) == (0, IN_FLIGHT)
@@ -267,9 +264,11 @@ def test_without_faults_all_arrive_in_their_order_and_two_travel_at_a_time(monke
 @pytest.mark.parametrize("seed", range(10))
 def test_only_a_chunk_that_was_refused_is_overtaken(monkeypatch, seed):
     chance = random.Random(seed)
-    network, link = begin(
-        monkeypatch, lambda *_: (0.001, 0.001, chance.random() < 0.5, chance.choice([0.0, 0.02]), None)
-    )
+
+    def fate(*_):
+        return Fate(refused=chance.random() < 0.5, wait=chance.choice([0.0, 0.02]))
+
+    network, link = begin(monkeypatch, fate)
     play(network, link, 50)
     refused = link.refused.keys()
     assert sorted(network.processed) == list(range(50))
@@ -279,47 +278,34 @@ def test_only_a_chunk_that_was_refused_is_overtaken(monkeypatch, seed):
 
 
 def test_refused_chunk_is_sent_again_when_the_gateway_said(monkeypatch):
-    def fate(number, _):
-        return 0.001, 0.001, network.now < 1.0, 0.3, None
-
-    network, link = begin(monkeypatch, fate)
+    network, link = begin(monkeypatch, lambda *_: Fate(refused=network.now < 1.0, wait=0.3))
     play(network, link, 1)
     sent = [call.since for call in network.calls if call.chunk]
     assert sent[1] == pytest.approx(sent[0] + 0.302, abs=0.011)
     assert network.processed == [0]
 
 
-def dying(network_of, when, seconds):
-    """Gateway 0 answers until `when`; later calls are known as lost after so many seconds."""
-
-    def fate(_, gateway):
-        if gateway == 0 and network_of().now >= when:
-            return 0.0, seconds, False, 0.0, "call"
-        return 0.001, 0.001, False, 0.0, None
-
-    return fate
-
-
 @pytest.mark.parametrize("seconds", [0.0, 0.5, 5.0, NEVER])
 @pytest.mark.parametrize("gateways", [2, 3])
 def test_two_calls_to_a_dead_gateway_lead_to_the_next_one_and_not_past_it(monkeypatch, gateways, seconds):
-    network, link = begin(monkeypatch, dying(lambda: network, 0.5, seconds), gateways)
+    """Gateway 0 answers for half a second; later calls are known as lost after so many seconds."""
+
+    def fate(_, gateway):
+        return Fate(0.0, seconds, failure="call") if gateway == 0 and network.now >= 0.5 else Fate()
+
+    network, link = begin(monkeypatch, fate, gateways)
     play(network, link, 100)
     lost = link.lost.keys()
     assert 1 <= len(lost) <= IN_FLIGHT
     assert network.processed == [number for number in range(100) if number not in lost]
-    later = [
-        call.gateway for call in network.calls if call.since > 0.6 + min(seconds, GATEWAY_TIMEOUT_SECONDS)
-    ]
-    assert set(later) == {1}
+    known = 0.6 + min(seconds, GATEWAY_TIMEOUT_SECONDS)
+    assert {call.gateway for call in network.calls if call.since > known} == {1}
 
 
 def test_only_gateway_is_asked_again_until_it_answers(monkeypatch):
-    def fate(_, __):
-        failure = "call" if 0.5 < network.now < 20.0 else None
-        return 0.001, 0.001, False, 0.0, failure
-
-    network, link = begin(monkeypatch, fate)
+    network, link = begin(
+        monkeypatch, lambda *_: Fate(failure="call") if 0.5 < network.now < 20.0 else Fate()
+    )
     play(network, link, 100)
     looks = [call.since for call in network.calls if call.chunk is None and 1.0 < call.since < 20.0]
     assert np.diff(looks) == pytest.approx(POLL_SECONDS, abs=0.01)
@@ -332,8 +318,8 @@ def test_call_that_hangs_does_not_keep_from_asking_the_next_gateway(monkeypatch)
 
     def fate(number, gateway):
         if gateway == 0 and number > 0:
-            return 0.0, 0.01 if number == 1 else NEVER, False, 0.0, "call"
-        return 0.001, 0.001, False, 0.0, None
+            return Fate(0.0, 0.01 if number == 1 else NEVER, failure="call")
+        return Fate()
 
     network, link = begin(monkeypatch, fate, 2)
     assert link.has_room(WAIT)
@@ -344,56 +330,15 @@ def test_call_that_hangs_does_not_keep_from_asking_the_next_gateway(monkeypatch)
     assert network.calls[-1].gateway == 1
 
 
-def test_late_reply_does_not_bring_older_news(monkeypatch):
-    def fate(number, gateway):
-        return 0.001, [0.001, 6.0, 2.0, 0.001][min(number, 3)], False, 0.0, None
-
-    network, link = begin(monkeypatch, fate)
-    until(network, lambda: link.has_room(WAIT))
-    network.pass_time(2.0)
-    link.send(chunk_of(0))  # answered after 6 s
-    network.pass_time(1.5)
-    link.send(chunk_of(1))  # answered before
-    seen = []
-    while len(link.taken) < 2:
-        link.has_room(WAIT)
-        network.pass_time(0.5)
-        seen.append((link.updates, link.newest and link.newest.version))
-    assert seen == sorted(seen)
-    assert network.processed == [0, 1]
-
-
-@pytest.mark.parametrize("back", [0.001, NEVER])
-def test_waiting_does_not_keep_the_processor_busy(monkeypatch, back):
-    """Whatever is waited for: room, an answer that never comes, or the next gateway's first one."""
-
-    def fate(number, _):
-        return 0.001, 0.001 if number < 2 else back, True, 0.5, None
-
-    network, link = begin(monkeypatch, fate, 2)
-    until(network, lambda: link.has_room(WAIT))
-    link.send(chunk_of(0))
-    link.send(chunk_of(1))
-    waits = count()
-    monkeypatch.setattr(link, "_wait", lambda seconds: (next(waits), ActorLink._wait(link, seconds)))
-    while network.now < 30.0:
-        assert not link.has_room(WAIT) or link.rows_lost
-        network.pass_time(WAIT / 10)
-    assert next(waits) < 10 * 30 / WAIT
-
-
 def test_answer_that_never_comes_is_given_up_in_time_however_long_one_is_ready_to_wait(monkeypatch):
-    def fate(_, gateway):
-        return 0.001, 0.001 if gateway else NEVER, False, 0.0, None
-
-    network, link = begin(monkeypatch, fate, 2)
+    network, link = begin(monkeypatch, lambda _, gateway: Fate(back=0.001 if gateway else NEVER), 2)
     assert link.has_room(60.0)
     assert GATEWAY_TIMEOUT_SECONDS <= network.now < GATEWAY_TIMEOUT_SECONDS + 0.1
 
 
 @pytest.mark.parametrize("waits_for", ["room", "nothing"])
 def test_stop_is_heard_soon_by_an_actor_that_waits(monkeypatch, waits_for):
-    network, link = begin(monkeypatch, lambda *_: (0.001, 0.001, True, 0.5, None))
+    network, link = begin(monkeypatch, lambda *_: Fate(refused=True, wait=0.5))
     until(network, lambda: link.has_room(WAIT))
     if waits_for == "room":
         link.send(chunk_of(0))
@@ -405,18 +350,11 @@ def test_stop_is_heard_soon_by_an_actor_that_waits(monkeypatch, waits_for):
     assert 5.03 <= network.now < 5.03 + POLL_SECONDS + 0.02
 
 
-def fail_with(error):
-    def fail(*_):
-        answer = Future()
-        answer.set_exception(error)
-        return answer
-
-    return fail
-
-
 def test_error_that_is_no_loss_is_raised():
+    failed = Future()
+    failed.set_exception(ValueError("a bad chunk"))
     for ask in (ActorLink.pump, lambda link: link.has_room(0.1), lambda link: link.send(chunk_of(0))):
-        link = ActorLink([fail_with(ValueError("a bad chunk"))], 0, 0, lambda error: isinstance(error, Lost))
+        link = ActorLink([lambda *_: failed], 0, 0, lambda error: isinstance(error, Lost))
         link.pump()  # the call
         with pytest.raises(ValueError, match="a bad chunk"):
             ask(link)
@@ -425,13 +363,13 @@ def test_error_that_is_no_loss_is_raised():
 
 def test_actors_begin_with_different_gateways(monkeypatch):
     for actor in range(5):
-        network, link = begin(monkeypatch, swift, 3, actor)
+        network, link = begin(monkeypatch, lambda *_: Fate(), 3, actor)
         play(network, link, 3)
         assert {call.gateway for call in network.calls} == {actor % 3}
 
 
 def test_each_message_is_told_once_and_in_order(monkeypatch):
-    network, link = begin(monkeypatch, lambda *_: (0.001, 0.001, network.now < 3, 0.1, None))
+    network, link = begin(monkeypatch, lambda *_: Fate(refused=network.now < 3, wait=0.1))
     for number in range(20):
         link.messages.append(Note(str(number)))
         network.pass_time(0.07)

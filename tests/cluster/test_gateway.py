@@ -34,8 +34,8 @@ only_linux = pytest.mark.skipif(
 )
 
 
-def sampled(context, count=64):
-    return context.replay.sample(count, beta=0.4, timeout=0.0)
+def sampled(context):
+    return context.replay.sample(64, beta=0.4, timeout=0.0)
 
 
 def assert_same_replay(context, other):
@@ -71,9 +71,10 @@ def test_rows_of_several_gateways_are_there_once():
     assert context.counters.steps == 300
 
 
-def narrow_context():
-    """Its limiter admits 10 rows, and 31 more before a row is sampled."""
-    return made_context(slack=15, send_interval=12)
+def narrow():
+    """A context whose limiter admits 10 rows, and 31 more before a row is sampled; and its gateway."""
+    context = made_context(slack=15, send_interval=12)
+    return context, gateway_of(context)[0]
 
 
 def state_of(context, gateway):
@@ -94,8 +95,7 @@ def fill(context, gateway, count=5):
 
 
 def test_chunk_that_the_limiter_refuses_changes_nothing_and_what_comes_with_it_counts():
-    context = narrow_context()
-    gateway, _ = gateway_of(context)
+    context, gateway = narrow()
     chunk, _ = fill(context, gateway)
     assert context.counters.steps == 40
     before = state_of(context, gateway)
@@ -126,8 +126,7 @@ def clock(monkeypatch):
 @pytest.mark.parametrize("count", [1, 5, 15])
 @pytest.mark.parametrize("pace", [64, 640, 6_400])
 def test_actor_is_told_to_wait_until_the_learner_has_made_room(clock, pace, count):
-    context = narrow_context()
-    gateway, _ = gateway_of(context)
+    context, gateway = narrow()
     limiter = context.replay.limiter
     chunk, _ = fill(context, gateway, count)
     clock.now += 2.0
@@ -147,8 +146,7 @@ def test_actor_is_told_to_wait_until_the_learner_has_made_room(clock, pace, coun
 
 def test_actors_that_wait_are_told_to_come_one_after_the_other(clock):
     """If all came when there is room for one, the others would have sent their rows in vain."""
-    context = narrow_context()
-    gateway, _ = gateway_of(context)
+    context, gateway = narrow()
     limiter, pace, actors = context.replay.limiter, 2000, 20
     chunk, _ = fill(context, gateway)
     calls, taken, sampled_until = 0, 0, clock.now
@@ -165,8 +163,7 @@ def test_actors_that_wait_are_told_to_come_one_after_the_other(clock):
 
 
 def test_who_only_asks_for_news_takes_no_turn(clock):
-    context, other = narrow_context(), narrow_context()
-    (gateway, _), (undisturbed, _) = gateway_of(context), gateway_of(other)
+    (context, gateway), (other, undisturbed) = narrow(), narrow()
     chunk, _ = fill(context, gateway)
     fill(other, undisturbed)
     for each in (context, other):
@@ -177,15 +174,6 @@ def test_who_only_asks_for_news_takes_no_turn(clock):
     wait = gateway.send(chunk, 0, report()).wait
     assert SHORTEST_WAIT < wait < LONGEST_WAIT
     assert wait == undisturbed.send(chunk, 0, report()).wait
-
-
-def test_actor_looks_now_and_then_at_a_learner_that_stands_still(clock):
-    context = narrow_context()
-    gateway, _ = gateway_of(context)
-    chunk, reply = fill(context, gateway)
-    assert reply.wait == LONGEST_WAIT, "before the pace is known"
-    clock.now += 100.0
-    assert gateway.send(chunk, 0, report()).wait == LONGEST_WAIT
 
 
 def test_wait_is_no_promise_before_the_replay_has_its_first_rows():
@@ -199,9 +187,8 @@ def test_wait_is_no_promise_before_the_replay_has_its_first_rows():
 @settings(max_examples=10)
 @given(st.data())
 def test_limiters_bound_holds_and_somebody_may_always_go_on(data):
-    context = narrow_context()
-    limiter = context.replay.limiter
-    gateways = [gateway_of(context)[0] for _ in range(2)]
+    context, gateway = narrow()
+    limiter, gateways = context.replay.limiter, [gateway, gateway_of(context)[0]]
     for _ in range(60):
         count, gateway = data.draw(st.integers(1, 15)), data.draw(st.sampled_from(gateways))
         taken = (
@@ -216,7 +203,7 @@ def test_limiters_bound_holds_and_somebody_may_always_go_on(data):
 
 @only_linux
 def test_gateways_that_ask_at_once_may_pass_the_band_by_one_chunk_each_but_one():
-    context = narrow_context()
+    context, _ = narrow()
     limiter = context.replay.limiter
     gateways = [gateway_of(pickle.loads(pickle.dumps(context)))[0] for _ in range(3)]
     chunk, worst, over = numbered_chunk(context, 0, 5), [], threading.Event()
@@ -281,22 +268,19 @@ def test_what_was_told_is_collected_once():
     assert gateway.collect() == PendingReports([], {}, {})
 
 
-def spoiled(context, *, name, value):
+def spoiled(context, value):
     rows, priorities = numbered_rows(0, 5)
-    columns = rows | {"priorities": priorities}
-    columns[name] = columns[name].copy()
-    columns[name][2] = value
-    priorities = columns.pop("priorities")
-    return ChunkFormat(context.config, context.spaces).pack(columns, priorities)
+    priorities[2] = value
+    return ChunkFormat(context.config, context.spaces).pack(rows, priorities)
 
 
 BAD_CHUNKS = {
     "another run's": lambda context: numbered_chunk(other_run(context), 0, 5),
     "no rows": lambda context: numbered_chunk(context, 0, 0),
     "more rows than the band holds": lambda context: numbered_chunk(context, 0, 500),
-    "not a number": lambda context: spoiled(context, name="priorities", value=np.nan),
-    "an infinite priority": lambda context: spoiled(context, name="priorities", value=np.inf),
-    "a negative priority": lambda context: spoiled(context, name="priorities", value=-1.0),
+    "not a number": lambda context: spoiled(context, np.nan),
+    "an infinite priority": lambda context: spoiled(context, np.inf),
+    "a negative priority": lambda context: spoiled(context, -1.0),
 }
 
 
@@ -308,7 +292,7 @@ def other_run(context):
 
 @pytest.mark.parametrize("kind", BAD_CHUNKS)
 def test_bad_chunk_raises_and_changes_nothing(kind):
-    context = narrow_context()
+    context = made_context(slack=15, send_interval=12)
     gateway, shared = gateway_of(context)
     context.parameters.publish(parameters_of(context, 1.0), 25)
     gateway.send(numbered_chunk(context, 0, 20), 1, report())

@@ -20,7 +20,6 @@ PICTURES = "small_environments:StackedPictures-v0"
 COLOURS = "small_environments:ColourPictures-v0"
 SMALL = {"environments_per_actor": 2, "send_interval": 12, "capacity": 2000, "slack": 10**9}
 SEND_SECONDS = remote_context_module.SEND_SECONDS
-each_environment = pytest.mark.parametrize("environment", ["CartPole-v1", COUNTING, PICTURES, COLOURS])
 
 
 @pytest.fixture(autouse=True)
@@ -34,60 +33,44 @@ def parameters_of(context, seed):
     return np.random.default_rng(seed).normal(size=count).astype(np.float32)
 
 
-def at_once(gateway):
-    """A call that is answered when it is made."""
-
-    def send(*arguments):
-        answer = Future()
-        answer.set_result(gateway.send(*arguments))
-        return answer
-
-    return send
-
-
 class Remote:
-    """A remote actor's context over a gateway on a shared context."""
+    """A remote actor, over a gateway on a shared context."""
 
-    def __init__(self, context, send_of=at_once, gateways=1):
-        made = [gateway_of(context) for _ in range(gateways)]
-        self.gateways = [gateway for gateway, _ in made]
-        self.shared = [shared for _, shared in made]
+    def __init__(self, context):
+        self.gateway, self.shared = gateway_of(context)
         self.gone = set()  # references that lead nowhere
         self.fetched = []
-        sends = [send_of(gateway) for gateway in self.gateways]
-        self.link = ActorLink(sends, 0, 0, lambda error: False)
+        self.link = ActorLink([self.send], 0, 0, lambda error: False)
         self.context = remote_context(context.config, context.spaces, self.link, self.fetch)
+        self.actor = actor_of(self.context)
+
+    def send(self, *arguments):
+        """A call that is answered when it is made."""
+        answer = Future()
+        answer.set_result(self.gateway.send(*arguments))
+        return answer
 
     def fetch(self, reference):
         self.fetched.append(reference[0])
         if reference[0] in self.gone:
             return None
-        parameters = self.shared[0][reference[0]]
+        parameters = self.shared[reference[0]]
         parameters.flags.writeable = False
         return parameters
 
+    def look(self):
+        self.link._last_call = -1.0
+        self.link.pump()  # sends
+        self.link.pump()  # takes in
 
-def actor_of(context, restart_count=0):
-    return Actor(context, 0, RunSeeds(context.config).actor(0, 0, restart_count))
-
-
-def wait_for_parameters(actor):
-    for _ in range(1000):
-        if actor.pull_parameters():
-            return
-    raise AssertionError("no parameters came")
-
-
-def pulled(actor, link):
-    """Pull what there is now; else it would be what there was when the link looked last."""
-    look(link)
-    return actor.pull_parameters()
+    def pull(self):
+        """Pull what there is now; else it would be what there was when the link looked last."""
+        self.look()
+        return self.actor.pull_parameters()
 
 
-def look(link):
-    link._last_call = -1.0
-    link.pump()  # sends
-    link.pump()  # takes in
+def actor_of(context):
+    return Actor(context, 0, RunSeeds(context.config).actor(0, 0, 0))
 
 
 def assert_same_rows(context, other):
@@ -102,36 +85,20 @@ def assert_same_rows(context, other):
         np.testing.assert_array_equal(batch.weights, drawn.weights)
 
 
-@each_environment
-def test_remote_actors_rows_are_those_of_a_local_one(environment):
+@pytest.mark.parametrize("environment", ["CartPole-v1", COUNTING, PICTURES, COLOURS])
+def test_remote_actors_rows_are_those_of_a_local_one_after_newer_parameters_too(environment):
     few = {"send_interval": 4} if environment in (PICTURES, COLOURS) else {}  # images take longer
     context, other = (made_context(environment, **(SMALL | few)) for _ in range(2))
-    for each in (context, other):
-        each.parameters.publish(parameters_of(context, 0), 0)
     remote = Remote(context)
-    actor, local = actor_of(remote.context), actor_of(other)
-    wait_for_parameters(actor)
-    wait_for_parameters(local)
-    for _ in range(4):
-        actor.play_and_send()
-        local.play_and_send()
-    remote.link.pump()
-    assert_same_rows(context, other)
-
-
-def test_newer_parameters_change_the_rows_of_both_in_the_same_way():
-    context, other = (open_context(**SMALL) for _ in range(2))
-    remote = Remote(context)
-    actor, local = actor_of(remote.context), actor_of(other)
+    actor, local = remote.actor, actor_of(other)
     for version in range(1, 5):
         for each in (context, other):
             each.parameters.publish(parameters_of(context, version), 25 * version)
             each.counters.count_updates(25 * version + 3)
-        assert pulled(actor, remote.link) and local.pull_parameters()
+        assert remote.pull() and local.pull_parameters()
         assert (actor.version, actor.parameters_update) == (version, 25 * version)
-        for _ in range(2):
-            actor.play_and_send()
-            local.play_and_send()
+        actor.play_and_send()
+        local.play_and_send()
     remote.link.pump()
     assert_same_rows(context, other)
     assert remote.fetched == [0, 1, 2, 3]
@@ -140,36 +107,36 @@ def test_newer_parameters_change_the_rows_of_both_in_the_same_way():
 def test_age_of_the_parameters_is_that_of_the_last_reply():
     context = open_context(**SMALL)
     remote = Remote(context)
-    actor = actor_of(remote.context)
+    actor = remote.actor
     context.parameters.publish(parameters_of(context, 0), 25)
     context.counters.count_updates(30)
-    assert pulled(actor, remote.link)
+    assert remote.pull()
     assert actor.play().parameters_age == 5
     context.counters.count_updates(42)
-    look(remote.link)
+    remote.look()
     assert actor.play().parameters_age == 17
 
 
 def test_parameters_that_are_gone_leave_the_old_ones_until_the_next_reply():
     context = open_context(**SMALL)
     remote = Remote(context)
-    actor = actor_of(remote.context)
+    actor = remote.actor
     context.parameters.publish(parameters_of(context, 0), 25)
-    assert pulled(actor, remote.link)
+    assert remote.pull()
     actor.play()
     rows = actor.fold()
     before = actor.policy.priorities(rows)
 
     remote.gone.add(1)
     context.parameters.publish(parameters_of(context, 1), 50)
-    assert not pulled(actor, remote.link)
+    assert not remote.pull()
     assert (actor.version, actor.parameters_update) == (1, 25)
     np.testing.assert_array_equal(actor.policy.priorities(rows), before)
     assert not actor.pull_parameters(), "no reply since"
     assert remote.fetched == [0, 1]
 
     remote.gone.clear()
-    assert pulled(actor, remote.link)
+    assert remote.pull()
     assert (actor.version, actor.parameters_update) == (2, 50)
     assert not np.array_equal(actor.policy.priorities(rows), before)
     assert remote.fetched == [0, 1, 1]
@@ -179,8 +146,8 @@ def test_actor_waits_for_the_learner_without_losing_a_row():
     context = made_context(**(SMALL | {"slack": 30, "environments_per_actor": 1}))
     context.parameters.publish(parameters_of(context, 0), 0)
     remote = Remote(context)
-    actor = actor_of(remote.context)
-    wait_for_parameters(actor)
+    actor = remote.actor
+    assert remote.pull()
     sent = []
     for _ in range(10):
         actor.play()
@@ -201,15 +168,15 @@ def test_actor_waits_for_the_learner_without_losing_a_row():
 
 
 def test_episodes_are_told_to_the_gateway():
-    context = open_context("small_environments:Counting-v0", **SMALL)
+    context = open_context(COUNTING, **SMALL)
     context.parameters.publish(parameters_of(context, 0), 0)
     remote = Remote(context)
-    actor = actor_of(remote.context)
-    wait_for_parameters(actor)
+    actor = remote.actor
+    assert remote.pull()
     for _ in range(5):
         actor.play_and_send()
-    pulled(actor, remote.link)
-    told = remote.gateways[0].collect()
+    remote.pull()
+    told = remote.gateway.collect()
     assert all(isinstance(message, Episodes) for message in told.messages)
     assert [value for message in told.messages for value in message.returns] == [5.0] * 24
     assert told.rows_lost == {(0, 0): 0}
@@ -217,18 +184,18 @@ def test_episodes_are_told_to_the_gateway():
 
 def test_actor_ends_when_a_reply_says_so():
     context = open_context(**SMALL)
-    actor = actor_of(Remote(context).context)
+    actor = Remote(context).actor
     context.stop.request()
     actor.run()  # though no parameters were ever published
     context.parameters.publish(parameters_of(context, 0), 0)
-    actor_of(Remote(context).context).run()
+    Remote(context).actor.run()
     assert context.counters.steps == 0
 
 
 def test_actor_that_waits_for_room_hears_that_the_run_is_over():
     context = made_context(**(SMALL | {"slack": 30, "environments_per_actor": 1}))
     context.parameters.publish(parameters_of(context, 0), 0)
-    actor = actor_of(Remote(context).context)
+    actor = Remote(context).actor
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(actor.run)
         while context.counters.steps < 30:
@@ -251,8 +218,17 @@ class Kept:
         self.chunks.append(chunk)
 
 
-def sends_of(monkeypatch, most_rows, counts, seconds_between):
-    """The rewards of the rows of each chunk, when some rows come again and again."""
+@pytest.mark.parametrize(
+    ("most_rows", "counts", "pauses", "sizes"),
+    [
+        pytest.param(100, [3] * 9, 0.25, [3, 12, 12], id="rows of a moment are one chunk"),
+        pytest.param(100, [2] * 3, 2.0, [2, 2, 2], id="no row waits for others"),
+        pytest.param(10, [30, 40], 2.0, [30, 40], id="a large call is sent at once"),
+        pytest.param(10, [4, 4, 4, 4, 12, 2, 30, 1, 1], 0.0, [4, 8, 4, 12, 2, 30], id="limit"),
+    ],
+)
+def test_chunks_hold_the_rows_of_a_moment(monkeypatch, most_rows, counts, pauses, sizes):
+    """A chunk has more rows than `most_rows` only if one call has."""
     context = open_context(**SMALL)
     chunk_format, link, now = ChunkFormat(context.config, context.spaces), Kept(), [100.0]
     monkeypatch.setattr(remote_context_module, "SEND_SECONDS", SEND_SECONDS)
@@ -264,28 +240,8 @@ def sends_of(monkeypatch, most_rows, counts, seconds_between):
         fields = {name: chunk_format.dtype[name] for name in chunk_format.dtype.names if name != "priorities"}
         rows = {name: np.zeros((count, *field.shape), field.base) for name, field in fields.items()}
         assert replay.insert(rows | {"rew": rewards}, 1 + rewards, timeout=0.0)
-        number, now[0] = number + count, now[0] + seconds_between
-    for chunk in link.chunks:
-        np.testing.assert_array_equal(chunk.records["priorities"], 1 + chunk.records["rew"].ravel())
-    return [chunk.records["rew"].ravel().astype(int).tolist() for chunk in link.chunks]
-
-
-@pytest.mark.parametrize(
-    ("most_rows", "counts", "pauses", "sizes"),
-    [
-        (100, [3] * 9, 0.25, [3, 12, 12]),
-        (100, [2] * 3, 2.0, [2, 2, 2]),
-        (10, [30, 40], 2.0, [30, 40]),
-        (10, [4, 4, 4, 4, 12, 2, 30, 1, 1], 0.0, [4, 8, 4, 12, 2, 30]),  # greater only if one call was
-    ],
-    ids=[
-        "rows of a moment are one chunk",
-        "no row waits for others",
-        "a large call is sent at once",
-        "limit",
-    ],
-)
-def test_chunks_hold_the_rows_of_a_moment(monkeypatch, most_rows, counts, pauses, sizes):
-    sent = sends_of(monkeypatch, most_rows, counts, pauses * SEND_SECONDS)
-    assert [len(rows) for rows in sent] == sizes
-    assert [row for rows in sent for row in rows] == list(range(sum(sizes)))
+        number, now[0] = number + count, now[0] + pauses * SEND_SECONDS
+    sent = np.concatenate([chunk.records for chunk in link.chunks])
+    assert [len(chunk.records) for chunk in link.chunks] == sizes
+    assert sent["rew"].ravel().tolist() == list(range(sum(sizes)))
+    np.testing.assert_array_equal(sent["priorities"], 1 + sent["rew"].ravel())

@@ -13,7 +13,7 @@ pytest.importorskip("tyro", reason="the configuration needs the extra `train`")
 from replay_tutorial.agents.environments import Spaces, spaces_of
 from replay_tutorial.apex.config import preset
 from replay_tutorial.apex.storage import n_step_windows, step_fields
-from replay_tutorial.cluster.chunk import Chunk, ChunkFormat
+from replay_tutorial.cluster.chunk import ChunkFormat
 
 
 def images(*shape):
@@ -36,23 +36,23 @@ IMAGES = [name for name, spaces in SPACES.items() if len(spaces.observation_shap
 FLAT = [name for name in SPACES if name not in IMAGES]
 
 
-def format_of(spaces, **changes):
-    return ChunkFormat(config_of(**changes), spaces)
+def config_of(environments=2):
+    return replace(preset("CartPole-v1"), environments_per_actor=environments, n_step=3)
 
 
-def config_of(**changes):
-    return replace(preset("CartPole-v1"), **({"environments_per_actor": 2, "n_step": 3} | changes))
+def format_of(spaces):
+    return ChunkFormat(config_of(), spaces)
 
 
-def played(spaces, environments=2, steps=12, seed=0, end_chance=0.2, contents=200, n_step=3):
+def played(spaces, environments=2, steps=12, seed=0, end_chance=0.2, contents=200):
     """The rows that an actor's windows make of some steps, and a priority each.
 
     Images are of one value; of `contents` values in all.
     """
-    config = config_of(environments_per_actor=environments, n_step=n_step)
-    windows, rng, parts = n_step_windows(config, spaces), np.random.default_rng(seed), []
+    windows, rng, parts = n_step_windows(config_of(environments), spaces), np.random.default_rng(seed), []
+    specs = step_fields(spaces)
     for environment in range(environments):
-        stream = {name: [] for name in step_fields(spaces)}
+        stream = {name: [] for name in specs}
         seen = first_seen(spaces, rng, contents)
         for _ in range(steps):
             following, ends = next_seen(spaces, rng, contents, seen), rng.random() < end_chance
@@ -61,7 +61,6 @@ def played(spaces, environments=2, steps=12, seed=0, end_chance=0.2, contents=20
             for name, value in (values | {"terminated": False, "truncated": False, how: ends}).items():
                 stream[name].append(value)
             seen = first_seen(spaces, rng, contents) if ends else following
-        specs = step_fields(spaces)
         steps_of_it = {name: np.array(values, specs[name]["dtype"]) for name, values in stream.items()}
         parts.append(windows.add(environment, **steps_of_it))
     rows = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
@@ -157,20 +156,36 @@ def packed(kind="stack"):
     return format_of(SPACES[kind]).pack(*played(SPACES[kind]))
 
 
+RECORDS = r"received records of .*; expected a vector of"
+FRAMES = r"frames of .* are uint8\(1440,\)\. Actors and learner"
+
+
 @pytest.mark.parametrize(
     ("ours", "theirs"),
     [("flat", "float64, continuous"), ("flat", "stack"), ("stack", "flat"), ("stack", "colour")],
 )
 def test_rows_of_another_run_are_refused(ours, theirs):
-    with pytest.raises(ValueError, match=r"received records of .*; expected a vector of"):
+    with pytest.raises(ValueError, match=RECORDS):
         format_of(SPACES[ours]).unpack(packed(theirs))
 
 
-def test_records_that_are_not_in_a_row_are_refused():
+@pytest.mark.parametrize(
+    ("part", "change", "reason"),
+    [
+        ("records", lambda records: records.reshape(-1, 1), RECORDS),
+        ("records", lambda records: records[0], RECORDS),
+        ("frames", lambda frames: frames[:, :-1], FRAMES),
+        ("frames", lambda frames: np.pad(frames, ((0, 0), (0, 1))), FRAMES),
+        ("frames", lambda frames: frames.astype(np.int8), FRAMES),
+        ("frames", lambda frames: frames.reshape(len(frames), -1, 2), FRAMES),
+        ("frames", lambda frames: frames.reshape(-1), FRAMES),
+        ("frames", lambda _: np.empty((0, 0), np.uint8), FRAMES),
+    ],
+)
+def test_arrays_of_another_shape_or_type_are_refused(part, change, reason):
     chunk = packed()
-    for records in (chunk.records.reshape(-1, 1), chunk.records[0]):
-        with pytest.raises(ValueError, match=r"received records of .*; expected a vector of"):
-            format_of(SPACES["stack"]).unpack(chunk._replace(records=records))
+    with pytest.raises(ValueError, match=reason):
+        format_of(SPACES["stack"]).unpack(chunk._replace(**{part: change(getattr(chunk, part))}))
 
 
 @pytest.mark.parametrize("name", ["obs", "next_obs"])
@@ -180,20 +195,3 @@ def test_frame_that_is_not_there_is_refused(name, number):
     chunk.records[name][3, 1] = len(chunk.frames) if number == "count" else number
     with pytest.raises(ValueError, match=f"rows refer to frames .* has {len(chunk.frames)}"):
         format_of(SPACES["stack"]).unpack(chunk)
-
-
-def wrong_frames(chunk):
-    frames = chunk.frames
-    yield frames[:, :-1]
-    yield np.pad(frames, ((0, 0), (0, 1)))
-    yield frames.astype(np.int8)
-    yield frames.reshape(len(frames), -1, 2)
-    yield frames.reshape(-1)
-    yield np.empty((0, 0), np.uint8)
-
-
-def test_frames_of_another_size_are_refused():
-    chunk = packed()
-    for frames in wrong_frames(chunk):
-        with pytest.raises(ValueError, match=r"frames of .* are uint8\(1440,\)\. Actors and learner"):
-            format_of(SPACES["stack"]).unpack(Chunk(chunk.records, frames))

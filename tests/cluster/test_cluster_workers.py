@@ -36,15 +36,6 @@ class Remote:
         return SimpleNamespace(future=lambda: future)
 
 
-class Hosts:
-    """A head that answers, of one host."""
-
-    def __init__(self):
-        self.addresses = {"a": "10.0.0.1"}
-        self.free = {"CPU": 0.5, "memory": 2.0**30}
-        self.answered = float("inf")
-
-
 class Gateway:
     """Answers what it is given."""
 
@@ -69,7 +60,10 @@ class Run:
         self.now = 1000.0
         for module in (workers_module, restart_policy):
             monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: self.now))
-        monkeypatch.setattr(placement, "HostMonitor", Hosts)
+        head = SimpleNamespace(
+            addresses={"a": "10.0.0.1"}, free={"CPU": 0.5, "memory": 2.0**30}, answered=float("inf")
+        )
+        monkeypatch.setattr(placement, "HostMonitor", lambda: head)
         context = made_context()
         config = replace(context.config, actors=actors, restart_limit=LIMIT)
         setup = SimpleNamespace(
@@ -225,14 +219,3 @@ def test_deaths_of_hosts_end_no_run_and_cost_no_pause(run):
             run.die(actor, NodeDiedError("its host is gone. More of that is elsewhere."))
         assert notes(run.wait(1)) == ["actor 0 died: its host is gone", "actor 1 died: its host is gone"]
         assert len(run.play.calls) == 2 * (restart_count + 2)
-
-
-def test_time_in_which_a_life_waits_for_room_is_no_sign_of_health(run):
-    def wait_and_die():
-        for _ in range(LIMIT):
-            run.wait(100)
-            run.die(0)
-            run.wait(1)
-
-    with pytest.raises(ProcessDied, match=f"actor 0 died: .*, {LIMIT} times in a row"):
-        wait_and_die()

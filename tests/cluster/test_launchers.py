@@ -14,10 +14,10 @@ from places import ROOT
 pytest.importorskip("ray", reason="the launchers are checked by Ray, of the extra `cluster`")
 import jsonschema  # these two come with Ray
 import yaml
+from ray.autoscaler._private.util import prepare_config, validate_config
 
 from replay_tutorial.cluster.command import LAUNCH_FILES, cluster, launch_file
 
-SCHEMA = Path(__file__).with_name("rayjob_schema.json")
 HEALTH = {
     "RAY_health_check_initial_delay_ms": "1000",
     "RAY_health_check_period_ms": "1000",
@@ -54,8 +54,6 @@ def test_an_unknown_launcher_is_refused_and_the_others_are_named(capsys: pytest.
 
 
 def test_aws_passes_rays_own_checks(aws: dict[str, Any]) -> None:
-    from ray.autoscaler._private.util import prepare_config, validate_config
-
     validate_config(prepare_config(aws))
 
 
@@ -91,7 +89,8 @@ def test_aws_asks_for_the_token_everywhere_and_opens_nothing(aws: dict[str, Any]
 
 
 def test_a_rayjob_passes_the_schema_of_kuberay(kuberay: dict[str, dict[str, Any]]) -> None:
-    jsonschema.validate(kuberay["RayJob"], json.loads(SCHEMA.read_text(encoding="utf-8")))
+    schema = Path(__file__).with_name("rayjob_schema.json").read_text(encoding="utf-8")
+    jsonschema.validate(kuberay["RayJob"], json.loads(schema))
 
 
 def test_the_rayjob_asks_for_the_token_and_ends_with_its_job(kuberay: dict[str, dict[str, Any]]) -> None:
@@ -108,9 +107,8 @@ def test_the_pods_find_the_runs_and_the_health_checks(kuberay: dict[str, dict[st
     head = spec["headGroupSpec"]
     assert head["rayStartParams"]["num-cpus"] == "0"
     volume, mount = head["template"]["spec"]["volumes"][0], head["template"]["spec"]["containers"][0]
-    assert (
-        volume["persistentVolumeClaim"]["claimName"] == kuberay["PersistentVolumeClaim"]["metadata"]["name"]
-    )
+    claim = kuberay["PersistentVolumeClaim"]["metadata"]["name"]
+    assert volume["persistentVolumeClaim"]["claimName"] == claim
     assert mount["volumeMounts"] == [{"name": volume["name"], "mountPath": "/runs"}]
     assert "--runs /runs" in kuberay["RayJob"]["spec"]["entrypoint"]
     for group in [head, *spec["workerGroupSpecs"]]:
@@ -120,8 +118,7 @@ def test_the_pods_find_the_runs_and_the_health_checks(kuberay: dict[str, dict[st
 
 
 def test_what_installs_ray_installs_the_version_that_was_tested() -> None:
-    texts = (launch_file("aws"), (ROOT / "Dockerfile").read_text(encoding="utf-8"))
-    for text in texts:
+    for text in (launch_file("aws"), (ROOT / "Dockerfile").read_text(encoding="utf-8")):
         assert set(re.findall(r"(?:ray\[default\]==|/ray:)(\d+\.\d+\.\d+)", text)) == {pinned("ray")}
 
 
@@ -137,8 +134,6 @@ def test_the_package_can_be_built_from_what_an_image_gets(tmp_path: Path) -> Non
 
 
 def test_the_file_that_makes_an_image_starts_one_machine_and_passes_rays_own_checks(tmp_path: Path) -> None:
-    from ray.autoscaler._private.util import prepare_config, validate_config
-
     page = (ROOT / "docs" / "from_aws.md").read_text(encoding="utf-8")
     command = re.search(r"^(sed .*) > image\.yaml$", page, re.MULTILINE)[1]
     (tmp_path / "aws.yaml").write_text(launch_file("aws"), encoding="utf-8")

@@ -154,20 +154,17 @@ def test_cluster_without_room_is_refused_before_anything_is_made(engine, joined,
 def test_actors_need_free_places_and_a_cluster_that_can_grow_is_asked_for_them(nodes, joined, monkeypatch):
     from ray.util import placement_group_table
 
+    def reservations():
+        table = placement_group_table()
+        return {name: (made["state"], *made["bundles"].values()) for name, made in table.items()}
+
     def free_resources():
-        seen.append(
-            [
-                (reservation["state"], *reservation["bundles"].values())
-                for reservation in placement_group_table().values()
-            ]
-        )
+        seen.append(reservations().values())
         return ray.available_resources()
 
-    seen, options, known = [], ClusterOptions(nodes.address), placement_group_table()
+    seen, options, known = [], ClusterOptions(nodes.address), reservations()
     placement.wait_for_capacity(CPUS, options)
-    assert {
-        reservation["state"] for name, reservation in placement_group_table().items() if name not in known
-    } == {"REMOVED"}
+    assert {made[0] for name, made in reservations().items() if name not in known} == {"REMOVED"}
     sleep = ray.remote(num_cpus=2)(lambda: time.sleep(1_000)).remote()
     wait_for_cpus(2)
     placement.wait_for_capacity(2, options)
@@ -176,10 +173,8 @@ def test_actors_need_free_places_and_a_cluster_that_can_grow_is_asked_for_them(n
     with pytest.raises(ClusterUnavailable, match=r"no room for 1 of 3 actors: .* 2 CPUs and"):
         placement.wait_for_capacity(3, options)
     needs = {"CPU": 1.0, "memory": float(placement.ACTOR_MEMORY)}
-    assert [reservation for reservation in seen[-1] if reservation[0] == "PENDING"] == [
-        ("PENDING", *3 * [needs])
-    ]
-    assert "PENDING" not in [reservation["state"] for reservation in placement_group_table().values()]
+    assert [made for made in seen[-1] if made[0] == "PENDING"] == [("PENDING", *3 * [needs])]
+    assert "PENDING" not in [made[0] for made in reservations().values()]
     ray.cancel(sleep, force=True)
 
 

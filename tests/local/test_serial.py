@@ -42,6 +42,15 @@ def short(tmp_path, environment="CartPole-v1", **changes):
     return replace(preset(environment), runs=tmp_path, **(SHORT | changes))
 
 
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory):
+    """A run that nothing stopped."""
+    return train(short(tmp_path_factory.mktemp("straight")))
+
+
+posix_only = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+
+
 def records(path):
     """The lines of a CSV file except the columns of times."""
     return [{k: v for k, v in row.items() if k not in TIME_COLUMNS} for row in all_columns(path)]
@@ -131,35 +140,40 @@ def test_run_on_pictures_resumed_four_times_is_as_if_it_had_never_stopped(tmp_pa
     assert_same(straight.folder, run.folder)
 
 
-@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
-def test_interrupted_run_is_resumed_as_if_it_had_never_stopped(tmp_path, monkeypatch, capsys):
-    straight = train(short(tmp_path))
+def after_record(monkeypatch, act):
+    """Do something with each message that has been recorded."""
     record = Recorder.record
 
-    def interrupted(recorder, message):
+    def record_and_act(recorder, message):
         record(recorder, message)
-        if message.update == 50:
-            signal.raise_signal(signal.SIGINT)
+        act(message)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(Recorder, "record", interrupted)
-        stopped = train(short(tmp_path))
+    monkeypatch.setattr(Recorder, "record", record_and_act)
+
+
+@posix_only
+def test_interrupted_run_is_resumed_as_if_it_had_never_stopped(tmp_path, straight, monkeypatch, capsys):
+    after_record(monkeypatch, lambda message: message.update == 50 and signal.raise_signal(signal.SIGINT))
+    stopped = train(short(tmp_path))
     assert stopped.end == "interrupted"
     assert stopped.evaluation is None
     assert "press Ctrl-C again to stop immediately" in capsys.readouterr().out
+    monkeypatch.undo()
     resumed = resume(stopped.folder, progress=False)
     assert resumed.end == "budget spent"
     assert_same(straight.folder, resumed.folder)
 
 
-@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+@posix_only
 @pytest.mark.parametrize("evaluation", [1, 2, -1])
 def test_run_interrupted_during_an_evaluation_is_resumed_as_if_it_had_never_stopped(
-    tmp_path, monkeypatch, evaluation
+    tmp_path, straight, monkeypatch, evaluation
 ):
-    begun, steps, interrupted = [], [], 0
+    played = len(evaluations := records(straight.folder / "evaluations.csv"))
+    played += sum(row["confirmation"] != "" for row in evaluations)
+    interrupted, begun, steps = evaluation % (played + 1), [], []
 
-    def played(act, *others):
+    def evaluate_and_interrupt(act, *others):
         begun.append(None)
 
         def step(observations):
@@ -171,10 +185,7 @@ def test_run_interrupted_during_an_evaluation_is_resumed_as_if_it_had_never_stop
 
         return evaluate(step, *others)
 
-    monkeypatch.setattr("replay_tutorial.apex.evaluator.evaluate", played)
-    straight = train(short(tmp_path))
-    assert straight.end == "budget spent"
-    interrupted, begun[:] = evaluation % (len(begun) + 1), []
+    monkeypatch.setattr("replay_tutorial.apex.evaluator.evaluate", evaluate_and_interrupt)
     stopped = train(short(tmp_path))
     assert (stopped.end, stopped.evaluation, len(steps)) == ("interrupted", None, 2)
     assert len(begun) == interrupted
@@ -183,7 +194,7 @@ def test_run_interrupted_during_an_evaluation_is_resumed_as_if_it_had_never_stop
     assert_same(straight.folder, resumed.folder)
 
 
-@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+@posix_only
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_final_evaluation_leaves_a_run_that_can_be_evaluated(
     tmp_path, monkeypatch, capsys, number
@@ -218,20 +229,16 @@ def test_environment_without_a_time_limit_is_mentioned_at_the_start(tmp_path, ca
     assert "time limit" not in capsys.readouterr().out
 
 
-def test_run_that_crashed_goes_on_from_its_last_checkpoint(tmp_path, monkeypatch):
-    straight = train(short(tmp_path))
-    record = Recorder.record
-
-    def crash(recorder, message):
-        record(recorder, message)
+def test_run_that_crashed_goes_on_from_its_last_checkpoint(tmp_path, straight, monkeypatch):
+    def crash(message):
         if message.step > 1_500:
             raise MemoryError("crash")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(Recorder, "record", crash)
-        with pytest.raises(MemoryError):
-            train(short(tmp_path, checkpoint_steps=700))
-    (crashed,) = set(tmp_path.iterdir()) - {straight.folder}
+    after_record(monkeypatch, crash)
+    with pytest.raises(MemoryError):
+        train(short(tmp_path, checkpoint_steps=700))
+    monkeypatch.undo()
+    (crashed,) = tmp_path.iterdir()
     assert [path.name.split("_")[0] for _, path in complete_checkpoints(crashed)] == ["0001", "0002"]
     resumed = resume(crashed, progress=False)
     assert_same(straight.folder, resumed.folder)
@@ -284,17 +291,17 @@ def test_spent_budget_is_refused_and_nothing_is_changed(tmp_path):
     assert contents(run.folder) == before
 
 
-def test_run_that_was_killed_after_its_last_checkpoint_is_finished_by_its_evaluation(tmp_path, monkeypatch):
-    straight = train(short(tmp_path))
-
+def test_run_that_was_killed_after_its_last_checkpoint_is_finished_by_its_evaluation(
+    tmp_path, straight, monkeypatch
+):
     def killed(*_):
         raise MemoryError("killed")
 
-    with monkeypatch.context() as patch:
-        patch.setattr("replay_tutorial.apex.runs.run.evaluate", killed)
-        with pytest.raises(MemoryError):
-            train(short(tmp_path))
-    (stopped,) = set(tmp_path.iterdir()) - {straight.folder}
+    monkeypatch.setattr("replay_tutorial.apex.runs.run.evaluate", killed)
+    with pytest.raises(MemoryError):
+        train(short(tmp_path))
+    monkeypatch.undo()
+    (stopped,) = tmp_path.iterdir()
     resumed = resume(stopped, progress=False)
     assert (resumed.end, resumed.steps, resumed.updates) == ("budget spent", straight.steps, straight.updates)
     assert resumed.evaluation.returns.tolist() == straight.evaluation.returns.tolist()

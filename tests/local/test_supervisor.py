@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from multiprocessing import connection, forkserver
 from multiprocessing.connection import Connection
@@ -50,23 +51,25 @@ def deadly_role():
         end.close()
 
 
+def receive_until(supervisor, is_over=lambda: False):
+    deadline = time.monotonic() + POLL_SECONDS
+    while not is_over() and time.monotonic() < deadline:
+        supervisor.receive(0.1)
+
+
 def test_process_that_dies_before_it_has_its_pipe_is_noticed(deadly_role):
     with (
         pytest.raises(ProcessDied, match="actor 0 ended with exit code 3"),
         Supervisor([deadly_role], lambda _: None) as supervisor,
     ):
-        deadline = time.monotonic() + POLL_SECONDS
-        while time.monotonic() < deadline:
-            supervisor.receive(0.1)
+        receive_until(supervisor)
     assert multiprocessing.active_children() == []
 
 
 def test_process_that_dies_so_after_the_stop_is_not_waited_for(deadly_role):
     with Supervisor([deadly_role], lambda _: None) as supervisor:
         supervisor.stop()
-        deadline = time.monotonic() + POLL_SECONDS
-        while supervisor.is_working("actor 0") and time.monotonic() < deadline:
-            supervisor.receive(0.1)
+        receive_until(supervisor, lambda: not supervisor.is_working("actor 0"))
         assert not supervisor.is_working("actor 0")
 
 
@@ -80,28 +83,26 @@ def test_wait_that_ctrl_c_interrupts_on_windows_is_no_error(monkeypatch):
     assert Supervisor([], lambda _: None).receive(0.1) == []
 
 
-def end_after(seconds, _):
-    """Die, after a while."""
-    time.sleep(seconds)
+def role(name, work, max_failures=None):
+    return Role(name, lambda restart_count, messages: (work, (messages,)), max_failures)
+
+
+def fail_at_once(_):
+    """Die without a word."""
     os._exit(3)
 
 
-@pytest.mark.parametrize(("max_failures", "starts"), [(None, 1), (1, None), (3, None)])
+@pytest.mark.parametrize(("max_failures", "starts"), [(None, 1), (1, 4), (3, 4)])
 def test_only_actors_are_replaced_however_long_they_lived(monkeypatch, max_failures, starts):
     """Every process here counts as stable at once, as one does that has lived for a minute."""
     monkeypatch.setattr(restart_policy, "STABLE_SECONDS", 0.0)
     monkeypatch.setattr(restart_policy, "FIRST_PAUSE_SECONDS", 0.01)
-    role = Role("learner", lambda restart_count, messages: (end_after, (0.0, messages)), max_failures)
-    with Supervisor([role], lambda _: None) as supervisor:
-        (worker,) = supervisor.workers
-        if starts is None:
-            while worker.restart_policy.starts < 4:
-                supervisor.receive(0.1)
-        else:
-            with pytest.raises(ProcessDied, match="learner ended with exit code 3"):
-                while worker.restart_policy.starts < 4:
-                    supervisor.receive(0.1)
-            assert worker.restart_policy.starts == starts
+    with Supervisor([role("learner", fail_at_once, max_failures)], lambda _: None) as supervisor:
+        policy = supervisor.workers[0].restart_policy
+        dies = pytest.raises(ProcessDied, match="learner ended with exit code 3")
+        with dies if max_failures is None else nullcontext():
+            receive_until(supervisor, lambda: policy.starts == 4)
+        assert policy.starts == starts
 
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="only there a server starts processes")
@@ -157,14 +158,10 @@ def test_server_that_is_killed_while_it_starts_a_process_is_told(monkeypatch):
 def test_processes_whose_server_was_killed_are_lost_and_that_is_told():
     with (
         pytest.raises(ProcessDied, match=r"learner is lost: its fork server was killed"),
-        Supervisor(
-            [Role("learner", lambda restart_count, messages: (work_on, (messages,)))], lambda _: None
-        ) as supervisor,
+        Supervisor([role("learner", work_on)], lambda _: None) as supervisor,
     ):
         os.kill(forkserver._forkserver._forkserver_pid, signal.SIGKILL)
-        deadline = time.monotonic() + POLL_SECONDS
-        while time.monotonic() < deadline:
-            supervisor.receive(0.1)
+        receive_until(supervisor)
 
 
 KILLED = """
@@ -200,17 +197,10 @@ def speak(messages):
     os._exit(3)
 
 
-def fail_at_once(_):
-    """Die without a word."""
-    os._exit(4)
-
-
-def test_what_was_said_before_a_death_is_not_lost(monkeypatch):
-    first = Role("actor 0", lambda restart_count, messages: (speak, (messages,)), max_failures=5)
-    second = Role("learner", lambda restart_count, messages: (fail_at_once, (messages,)))
-    with Supervisor([first, second], lambda _: None) as supervisor:
+def test_what_was_said_before_a_death_is_not_lost():
+    with Supervisor([role("actor 0", speak, 5), role("learner", fail_at_once)], lambda _: None) as supervisor:
         for worker in supervisor.workers:
             worker.process.join(POLL_SECONDS)
         assert supervisor.receive(0.1) == ["the last word"]
-        with pytest.raises(ProcessDied, match="learner ended with exit code 4"):
+        with pytest.raises(ProcessDied, match="learner ended with exit code 3"):
             supervisor.receive(0.1)

@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from run_parts import context_of, learn, parts, rewrite_rows
+from run_parts import context_of, parts, rewrite_rows
 
 from replay_tutorial.apex.parts import make_agent
 from replay_tutorial.apex.runs import checkpoint as checkpoint_module
@@ -26,24 +26,16 @@ from replay_tutorial.apex.runs.checkpoint import (
 from replay_tutorial.apex.runs.run_folder import write_tensors
 
 
+@pytest.fixture
+def saved(tmp_path):
+    """Context and agent, and the path of the checkpoint that was made of them."""
+    context, agent = parts()
+    save_checkpoint(tmp_path, context, agent, {"arrays": {"observations": np.zeros(3)}})
+    return context, agent, newest_checkpoint(tmp_path).path
+
+
 def names(tmp_path):
     return [path.name for _, path in complete_checkpoints(tmp_path)]
-
-
-def test_learner_goes_on_from_a_checkpoint_as_if_nothing_had_happened(tmp_path):
-    context, agent = parts()
-    published = context.parameters.pull()
-    saved = save_checkpoint(tmp_path, context, agent)
-    assert (saved.step, saved.error) == (50, None)
-    checkpoint = newest_checkpoint(tmp_path)
-    assert (checkpoint.step, checkpoint.samples, checkpoint.update) == (50, 48, 3)
-    fresh = context_of(replace(context.config, seed=9))
-    other = make_agent(context.config, context.spaces)
-    restored = restore_learner(checkpoint, other, fresh.replay)
-    np.testing.assert_array_equal(restored.parameters, published.parameters)
-    assert restored.update == published.update == 0
-    fresh.replay.limiter.inserted(50)
-    assert learn(fresh, other) == learn(context, agent)
 
 
 def test_newest_two_stay_and_nothing_unfinished(tmp_path):
@@ -60,9 +52,8 @@ def test_newest_two_stay_and_nothing_unfinished(tmp_path):
 
 
 @pytest.mark.parametrize("moment", ["torch.save", "replay", "os.replace", "sync"])
-def test_crash_in_the_midst_leaves_the_checkpoint_before(tmp_path, monkeypatch, moment):
-    context, agent = parts()
-    save_checkpoint(tmp_path, context, agent)
+def test_crash_in_the_midst_leaves_the_checkpoint_before(tmp_path, monkeypatch, moment, saved):
+    context, agent, _ = saved
 
     class Crash(BaseException):
         """As if the process had ended here."""
@@ -70,16 +61,15 @@ def test_crash_in_the_midst_leaves_the_checkpoint_before(tmp_path, monkeypatch, 
     def crash(*_, **__):
         raise Crash
 
-    with monkeypatch.context() as patch:
-        target = {
-            "torch.save": (torch, "save"),
-            "replay": (type(context.replay), "save"),
-            "os.replace": (os, "replace"),
-            "sync": (checkpoint_module, "sync"),
-        }[moment]
+    target = {
+        "torch.save": (torch, "save"),
+        "replay": (type(context.replay), "save"),
+        "os.replace": (os, "replace"),
+        "sync": (checkpoint_module, "sync"),
+    }[moment]
+    with monkeypatch.context() as patch, pytest.raises(Crash):
         patch.setattr(*target, crash)
-        with pytest.raises(Crash):
-            save_checkpoint(tmp_path, context, agent)
+        save_checkpoint(tmp_path, context, agent)
     assert names(tmp_path) == ["0001_step_50"]
     assert newest_checkpoint(tmp_path).update == 3
     save_checkpoint(tmp_path, context, agent)  # what lies about is no hindrance
@@ -87,14 +77,13 @@ def test_crash_in_the_midst_leaves_the_checkpoint_before(tmp_path, monkeypatch, 
 
 
 @pytest.mark.parametrize("part", ["state.json", "agent.pt", "replay.npz"])
-def test_damaged_checkpoint_gives_way_to_the_one_before(tmp_path, part):
-    context, agent = parts()
-    for _ in range(2):
-        save_checkpoint(tmp_path, context, agent)
-        context.replay.limiter.inserted(10)
+def test_damaged_checkpoint_gives_way_to_the_one_before(tmp_path, part, saved):
+    context, agent, older = saved
+    context.replay.limiter.inserted(10)
+    save_checkpoint(tmp_path, context, agent)
     (tmp_path / "checkpoints" / "0002_step_60" / part).unlink()
     assert newest_checkpoint(tmp_path).step == 50
-    (tmp_path / "checkpoints" / "0001_step_50" / part).write_bytes(b"half of i")
+    (older / part).write_bytes(b"half of i")
     with pytest.raises(
         DamagedCheckpoint,
         match=r"(?s)0002_step_60.*0001_step_50.*\nThere is no other .* backup, or start a new run",
@@ -124,17 +113,11 @@ def change_a_row(checkpoint):
 
 def test_rows_can_be_left_out(tmp_path):
     context, agent = parts()
-    save_checkpoint(
-        tmp_path, replace(context, config=replace(context.config, checkpoint_replay=False)), agent
-    )
+    config = replace(context.config, checkpoint_replay=False)
+    save_checkpoint(tmp_path, replace(context, config=config), agent)
     checkpoint = newest_checkpoint(tmp_path)
-    assert sorted(path.name for path in checkpoint.path.iterdir()) == [
-        "agent.pt",
-        "manifest.json",
-        "state.json",
-    ]
-    fresh = context_of(context.config)
-    other = make_agent(context.config, context.spaces)
+    assert {path.name for path in checkpoint.path.iterdir()} == {"agent.pt", "manifest.json", "state.json"}
+    fresh, other = context_of(context.config), make_agent(context.config, context.spaces)
     restore_learner(checkpoint, other, fresh.replay)
     assert fresh.replay.next_index == 0
     np.testing.assert_array_equal(other.parameters(), agent.parameters())
@@ -149,16 +132,13 @@ def test_rows_can_be_left_out(tmp_path):
     ],
     ids=["changed later", "a part is short", "no state"],
 )
-def test_rows_that_only_the_learner_finds_damaged_are_told_in_a_line(tmp_path, damage):
-    context, agent = parts()
-    save_checkpoint(tmp_path, context, agent)
+def test_rows_that_only_the_learner_finds_damaged_are_told_in_a_line(tmp_path, damage, saved):
+    context, agent, path = saved
     checkpoint = newest_checkpoint(tmp_path)
-    damage(checkpoint.path)
-    fresh = context_of(context.config)
-    with pytest.raises(
-        DamagedCheckpoint, match=r"^.*0001_step_50 can't be used: .* only checkpoint\. Restore.*$"
-    ):
-        restore_learner(checkpoint, agent, fresh.replay)
+    damage(path)
+    line = r"^.*0001_step_50 can't be used: .* only checkpoint\. Restore.*$"
+    with pytest.raises(DamagedCheckpoint, match=line):
+        restore_learner(checkpoint, agent, context_of(context.config).replay)
 
 
 class Evil:
@@ -169,11 +149,9 @@ class Evil:
 
 
 @pytest.mark.parametrize("part", ["agent.pt", "actor.npz", "state.json"])
-def test_strangers_checkpoint_cannot_run_code(tmp_path, monkeypatch, part):
+def test_strangers_checkpoint_cannot_run_code(tmp_path, monkeypatch, part, saved):
     monkeypatch.setenv("EVIL_PLACE", str(tmp_path / "evil"))
-    context, agent = parts()
-    save_checkpoint(tmp_path, context, agent, {"arrays": {"observations": np.zeros(3)}})
-    path = newest_checkpoint(tmp_path).path
+    *_, path = saved
     if part == "actor.npz":
         np.savez(path / part, observations=np.array([Evil()], dtype=object))
     elif part == "agent.pt":
@@ -185,29 +163,26 @@ def test_strangers_checkpoint_cannot_run_code(tmp_path, monkeypatch, part):
     assert not (tmp_path / "evil").exists()
 
 
-def test_checkpoint_of_another_format_is_refused(tmp_path):
-    context, agent = parts()
-    save_checkpoint(tmp_path, context, agent)
-    path = newest_checkpoint(tmp_path).path
+def test_checkpoint_of_another_format_is_refused(saved):
+    *_, path = saved
     state = json.loads((path / "state.json").read_text())
     (path / "state.json").write_text(json.dumps(state | {"format": "replay_tutorial checkpoint 99"}))
     with pytest.raises(DamagedCheckpoint, match="checkpoint 99"):
         load_checkpoint(path)
 
 
-def test_disk_that_is_full_is_told_and_the_checkpoint_before_stays(tmp_path):
+def test_disk_that_is_full_is_told_and_the_checkpoint_before_stays(tmp_path, saved):
     """With a limit on the size of files, which is as near to a full disk as one comes without being root."""
     resource = pytest.importorskip("resource", reason="limits of POSIX")
-    context, agent = parts()
-    save_checkpoint(tmp_path, context, agent)
+    context, agent, _ = saved
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, before[1]))
     try:
-        saved = save_checkpoint(tmp_path, context, agent)
+        error = save_checkpoint(tmp_path, context, agent).error
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert saved.error is not None and "too large" in saved.error
-    assert f"'{tmp_path / 'checkpoints'}'; the newest checkpoint is 0001_step_50" in saved.error
+    assert error is not None and "too large" in error
+    assert f"'{tmp_path / 'checkpoints'}'; the newest checkpoint is 0001_step_50" in error
     assert names(tmp_path) == ["0001_step_50"]
     assert newest_checkpoint(tmp_path).update == 3
     assert len(list((tmp_path / "checkpoints").iterdir())) == 1  # what was begun makes room again

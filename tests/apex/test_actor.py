@@ -4,39 +4,25 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from run_parts import context_of
 
 from replay_tutorial.agents.dqn import epsilon_schedule
-from replay_tutorial.agents.environments import spaces_of
 from replay_tutorial.apex.actor import Actor
 from replay_tutorial.apex.config import Config, preset
-from replay_tutorial.apex.context import InitialCounters
 from replay_tutorial.apex.parts import make_policy
 from replay_tutorial.apex.seeds import RunSeeds
-from replay_tutorial.local.shared_context import make_shared_context
 
 COUNTING = "small_environments:Counting-v0"
 
 
-def context_of(environment=COUNTING, **changes):
-    settings = {
-        "environments_per_actor": 2,
-        "send_interval": 12,
-        "n_step": 3,
-        "gamma": 0.5,
-        "replay_start": 50,
-    }
-    config = replace(preset(environment), **(settings | changes))
-    spaces = spaces_of(environment)
-    parameter_count = make_policy(config, spaces).parameter_count
-    context = make_shared_context(config, spaces, parameter_count, InitialCounters())
-    context.parameters.publish(np.random.default_rng(0).normal(size=parameter_count).astype(np.float32), 0)
-    return context
-
-
-def actor_of(environment=COUNTING, number=0, restart_count=0, **changes):
-    told = []
-    context = replace(context_of(environment, **changes), send_message=told.append)
-    actor = Actor(context, number, RunSeeds(context.config).actor(number, 0, restart_count))
+def actor_of(environment=COUNTING, number=0, **changes):
+    """An actor whose parameters are published, its context, and what it tells."""
+    settings = {"environments_per_actor": 2, "send_interval": 12, "n_step": 3, "gamma": 0.5}
+    config, told = replace(preset(environment), **(settings | {"replay_start": 50} | changes)), []
+    context = replace(context_of(config), send_message=told.append)
+    actor = Actor(context, number, RunSeeds(config).actor(number, 0, 0))
+    parameters = np.random.default_rng(0).normal(size=actor.policy.parameter_count)
+    context.parameters.publish(parameters.astype(np.float32), 0)
     return actor, context, told
 
 

@@ -1,6 +1,7 @@
 """Samples ahead of time: the same rows, in order, and no waiting for a thread that has failed."""
 
 import time
+from contextlib import closing
 from dataclasses import replace
 
 import numpy as np
@@ -35,16 +36,13 @@ def numbered(limit):
 
 
 def test_batches_come_in_order_as_tensors_and_none_is_lost():
-    prefetcher = Prefetcher(numbered(20)[0], "cpu", ahead=3)
-    try:
+    with closing(Prefetcher(numbered(20)[0], "cpu", ahead=3)) as prefetcher:
         for n in range(20):
             sample = prefetcher.next_sample(300.0)
             assert int(sample.indexes[0]) == n
             assert isinstance(sample.rows["obs"], torch.Tensor)
             assert sample.rows["rew"].tolist() == [n, n]
         assert prefetcher.next_sample(0.01) is None
-    finally:
-        prefetcher.close()
     assert not prefetcher.thread.is_alive()
 
 
@@ -61,18 +59,15 @@ def test_thread_is_no_further_ahead_than_it_may_be():
 
 
 def test_memory_is_used_again_in_turns_and_never_while_a_batch_is_in_use():
-    prefetcher = Prefetcher(numbered(60)[0], "cpu", ahead=2)
-    try:
-        memory = []
+    memory = []
+    with closing(Prefetcher(numbered(60)[0], "cpu", ahead=2)) as prefetcher:
         for n in range(60):
             rows = prefetcher.next_sample(300.0).rows
             time.sleep(0.003)  # the thread goes as far ahead as it may
             assert {tuple(rows[name].tolist()) for name in rows} == {(n, n)}
             memory.append(rows["obs"].data_ptr())
-        assert len(set(memory)) == 4  # one in use, two that wait, and one in the thread's hand
-        assert memory == memory[:4] * 15
-    finally:
-        prefetcher.close()
+    assert len(set(memory)) == 4  # one in use, two that wait, and one in the thread's hand
+    assert memory == memory[:4] * 15
 
 
 def test_error_of_the_thread_is_the_learners():
@@ -138,8 +133,8 @@ def test_rows_travel_to_the_gpu():
 
 @pytest.mark.parametrize("prefetch", [0, 2])
 def test_pictures_are_sampled_into_memory_that_is_used_again(prefetch):
-    config = Config("small_environments:StackedPictures-v0", capacity=64, replay_start=8, batch_size=4)
-    config = replace(config, prefetch=prefetch, device="cpu", samples_per_insert=100.0)
+    sizes = {"capacity": 64, "replay_start": 8, "batch_size": 4, "prefetch": prefetch}
+    config = Config("small_environments:StackedPictures-v0", device="cpu", samples_per_insert=100.0, **sizes)
     context, plain = context_of(config), context_of(config)
     generator = np.random.default_rng(0)
     numbers = {name: generator.random(40) for name in ("rew", "discount")}

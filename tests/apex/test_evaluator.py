@@ -35,12 +35,16 @@ def publish(evaluator, update):
         parameters.publish(np.full(count, made, np.float32), made)
 
 
+def look(evaluator, *updates):
+    for update in updates:
+        publish(evaluator, update)
+        evaluator.evaluate_if_due()
+
+
 def test_policy_is_evaluated_every_so_many_updates_and_the_best_is_kept(evaluator):
     evaluator, script, told, folder = evaluator
     script += [10, 10, 5, 20, 60]
-    for update in range(0, 351, 25):
-        publish(evaluator, update)
-        evaluator.evaluate_if_due()
+    look(evaluator, *range(0, 351, 25))
     assert [message.update for message in told] == [100, 200, 300]
     assert [message.evaluation.mean for message in told] == [10, 5, 20]
     assert [message.confirmation and message.confirmation.mean for message in told] == [10, None, 60]
@@ -62,9 +66,7 @@ def test_policy_is_evaluated_every_so_many_updates_and_the_best_is_kept(evaluato
 def test_best_of_the_second_round_is_kept_as_it_was_played(evaluator, rounds, best, ties):
     evaluator, script, told, folder = evaluator
     script += rounds
-    for update in range(100, 100 * len(ties) + 1, 100):
-        publish(evaluator, update)
-        evaluator.evaluate_if_due()
+    look(evaluator, *range(100, 100 * len(ties) + 1, 100))
     assert script == []
     assert [message.is_tie for message in told] == ties
     assert set(folder.load_best().parameters.tolist()) == {best}
@@ -75,8 +77,7 @@ def test_solved_needs_a_lower_bound_that_meets_the_target(evaluator):
     script += [60, [60, 42], 60, 60]
     for update in (100, 200):
         assert not evaluator.solved
-        publish(evaluator, update)
-        evaluator.evaluate_if_due()
+        look(evaluator, update)
     assert [message.solved for message in told] == [False, True]
     assert evaluator.solved
     evaluator.solved_at = None
@@ -86,11 +87,9 @@ def test_solved_needs_a_lower_bound_that_meets_the_target(evaluator):
 def test_what_was_published_meanwhile_is_skipped_except_the_newest(evaluator):
     evaluator, script, told, _ = evaluator
     script += [1, 1, 1, 1]
-    publish(evaluator, 475)
+    look(evaluator, 475)
     evaluator.evaluate_if_due()
-    evaluator.evaluate_if_due()
-    publish(evaluator, 575)
-    evaluator.evaluate_if_due()
+    look(evaluator, 575)
     assert [message.update for message in told] == [475, 575]
 
 
@@ -109,14 +108,11 @@ def test_last_look_evaluates_only_what_is_new(evaluator):
 def test_policy_that_was_the_best_before_a_resumption_still_is(evaluator):
     first, script, _, folder = evaluator
     script += [40, 40, 30]
-    publish(first, 100)
-    first.evaluate_if_due()
+    look(first, 100)
     best, told = folder.load_best(), []
     resumed = Evaluator(replace(first.context, send_message=told.append), folder.save_policy, 50.0, best, 100)
-    publish(resumed, 175)
-    resumed.evaluate_if_due()
+    look(resumed, 175)
     assert told == []
-    publish(resumed, 200)
-    resumed.evaluate_if_due()
+    look(resumed, 200)
     assert [message.confirmation for message in told] == [None]
     assert folder.load_best().step == best.step

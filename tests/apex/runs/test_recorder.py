@@ -47,41 +47,46 @@ def test_judgement_has_a_file_of_its_own(tmp_path, capsys):
         recorder.receive(EvaluationReport(200, 9, first, None, solved=False))
         recorder.receive(EvaluationReport(300, 13, first, confirmation, solved=False, is_tie=True))
         recorder.receive(Note("by the way"))
-    told = [(row["update"], row["mean"], row["min"], row["max"], row["confirmation"]) for row in
-            records(tmp_path / "evaluations.csv")]  # fmt: skip
+    columns = ("update", "mean", "min", "max", "confirmation")
+    told = [tuple(row[name] for name in columns) for row in records(tmp_path / "evaluations.csv")]
     assert told == [("5", "2", "1", "3", "6"), ("9", "2", "1", "3", ""), ("13", "2", "1", "3", "6")]
     said = capsys.readouterr().out
     assert said.count("best so far, mean 6.0") == 1
     assert "by the way" in said
 
 
-def test_resumed_record_goes_on_where_it_was_cut(tmp_path):
-    path = tmp_path / "progress.csv"
-    with Recorder(tmp_path, 1_000, progress=False) as recorder:
-        for update in (10, 20, 30):
+def recorded(folder, *updates, first_step=0):
+    """Record some updates, of ten steps each; return the file."""
+    with Recorder(folder, 1_000, progress=False, first_step=first_step) as recorder:
+        for update in updates:
             recorder.receive(Progress(update * 10, update, {}))
+    return folder / "progress.csv"
+
+
+def updates_in(path):
+    return [row["update"] for row in records(path)]
+
+
+def test_resumed_record_goes_on_where_it_was_cut(tmp_path):
+    path = recorded(tmp_path, 10, 20, 30)
     assert truncate_records(path, 20) == 20
     assert truncate_records(tmp_path / "none.csv", 20) == 0
     seconds = last_seconds(path)
     with Recorder(tmp_path, 1_000, progress=False, first_step=200) as recorder:
         assert recorder.seconds >= seconds
         recorder.receive(Progress(250, 25, {}))
-    assert [row["update"] for row in records(path)] == ["10", "20", "25"]
+    assert updates_in(path) == ["10", "20", "25"]
     assert truncate_records(path, 5) == 0
-    assert records(path) == []
+    assert updates_in(path) == []
 
 
 def test_record_goes_on_after_a_line_that_was_half_written(tmp_path):
-    path = tmp_path / "progress.csv"
-    with Recorder(tmp_path, 1_000, progress=False) as recorder:
-        for update in (10, 20):
-            recorder.receive(Progress(update * 10, update, {}))
+    path = recorded(tmp_path, 10, 20)
     path.write_bytes(path.read_bytes()[:-9])
     assert last_seconds(path) >= 0
     assert truncate_records(path, 20) == 10
-    with Recorder(tmp_path, 1_000, progress=False, first_step=200) as recorder:
-        recorder.receive(Progress(250, 25, {}))
-    assert [row["update"] for row in records(path)] == ["10", "25"]
+    recorded(tmp_path, 25, first_step=200)
+    assert updates_in(path) == ["10", "25"]
 
 
 def test_file_has_its_header_at_once_and_one_that_was_left_empty_gets_it(tmp_path):
@@ -112,10 +117,8 @@ def test_first_rates_after_a_resumption_count_only_what_was_made_since(tmp_path,
 def test_full_disk_is_an_error_that_says_so(tmp_path):
     first, no_space = Evaluation(np.array([1.0, 3.0])), "No space left"
     with Recorder(tmp_path, 1_000, progress=False) as recorder:
-        with (
-            pytest.raises(OSError, match=no_space),
-            open("/dev/full", "a") as full,
-        ):  # closed with what it holds
+        # Closing it writes what it holds.
+        with pytest.raises(OSError, match=no_space), open("/dev/full", "a") as full:
             recorder.files.append(full)
             recorder.evaluations = csv.writer(full)
             with pytest.raises(OSError, match=no_space):
@@ -217,10 +220,9 @@ def test_curves_continue_after_a_resumption_with_the_episodes_before_it(tmp_path
 
 
 def test_chart_shows_the_curves_of_all_epsilons_and_the_evaluated_return(tmp_path):
+    options = {"progress": False, "exploration": [0.4, 0.0007]}
     for first_step in (0, 150):
-        with Recorder(
-            tmp_path, 1_000, progress=False, first_step=first_step, exploration=[0.4, 0.0007]
-        ) as recorder:
+        with Recorder(tmp_path, 1_000, first_step=first_step, **options) as recorder:
             recorder.receive(Episodes([10.0, 20.0], [1, 1], [0, 1], parameters_age=7))
             recorder.receive(Progress(first_step + 100, 5, {"td_loss": 1.0}))
             recorder.receive(EvaluationReport(200, 9, Evaluation(np.array([1.0])), None, solved=False))
@@ -229,9 +231,8 @@ def test_chart_shows_the_curves_of_all_epsilons_and_the_evaluated_return(tmp_pat
         (category,) = Layout.FromString(content).category
         (chart,) = category.chart
         # As TensorBoard selects them: a name begins with a match
-        matched = {
-            name for name in events.Tags()["scalars"] for tag in chart.multiline.tag if re.match(tag, name)
-        }
+        scalars, tags = events.Tags()["scalars"], chart.multiline.tag
+        matched = {name for name in scalars for tag in tags if re.match(tag, name)}
         curves = {"returns_by_epsilon/0.4", "returns_by_epsilon/0.0007"}
         assert matched == {*curves, "evaluation/mean_return"}
 
@@ -245,15 +246,8 @@ def test_progress_is_told_in_full_however_narrow_the_terminal_is(tmp_path, width
         console = Console(width=width, file=io.StringIO())
         console.print(recorder.bar.get_renderable())
     shown = " ".join(console.file.getvalue().split())
-    for part in (
-        "67,760 of 400,000 steps",
-        "return 329.0",
-        "steps/s",
-        "updates/s",
-        "ratio 3.91",
-        "parameters 20",
-    ):
-        assert part in shown
+    parts = "67,760 of 400,000 steps", "return 329.0", "steps/s", "updates/s", "ratio 3.91", "parameters 20"
+    assert all(part in shown for part in parts), shown
 
 
 def test_hosts_and_actors_are_told_also_while_the_learner_waits(tmp_path):

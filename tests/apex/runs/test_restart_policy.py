@@ -1,5 +1,7 @@
 """The restart policy: when a role is started again, which failures count, and when the run ends."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from replay_tutorial.apex.runs import restart_policy
@@ -7,19 +9,9 @@ from replay_tutorial.apex.runs.engine import ProcessDied
 from replay_tutorial.apex.runs.restart_policy import RestartPolicy
 
 
-class Clock:
-    """In place of the module `time`."""
-
-    def __init__(self):
-        self.now = 1000.0
-
-    def monotonic(self):
-        return self.now
-
-
 @pytest.fixture
 def clock(monkeypatch):
-    clock = Clock()
+    clock = SimpleNamespace(now=1000.0, monotonic=lambda: clock.now)
     monkeypatch.setattr(restart_policy, "time", clock)
     return clock
 

@@ -58,16 +58,9 @@ def test_short_run_leaves_its_files_and_no_process_and_keeps_the_ratio(tmp_path,
     owed = (result.steps - config.replay_start) * 3.0 - result.updates * config.batch_size
     # The band's half width, and two sends that pass the limiter at the same time.
     assert abs(owed) <= 200 * 3.0 + config.batch_size + 2 * 60 * 3.0
-    assert {path.name for path in result.folder.iterdir() if "tfevents" not in path.name} == {
-        "checkpoints",
-        "config.json",
-        "evaluation.json",
-        "evaluations.csv",
-        "learning_curve.png",
-        "policy.pt",
-        "progress.csv",
-        "run.lock",
-    }
+    tables, others = {"progress.csv", "evaluations.csv"}, {"learning_curve.png", "policy.pt", "run.lock"}
+    names = {"checkpoints", "config.json", "evaluation.json"} | tables | others
+    assert {path.name for path in result.folder.iterdir() if "tfevents" not in path.name} == names
     assert (result.folder / "learning_curve.png").read_bytes().startswith(b"\x89PNG")
     assert json.loads((result.folder / "evaluation.json").read_text())["mean"] == result.evaluation.mean
     assert len(result.evaluation.returns) == 10

@@ -6,7 +6,7 @@ import torch
 from agent_parts import agent_of, networks_of, ones, policy_of, rows_of
 from torch import nn
 
-from replay_tutorial.agents.dpg import ActorCritic, DPGPolicy, policy_gradient, targets
+from replay_tutorial.agents.dpg import ActorCritic, policy_gradient, targets
 from replay_tutorial.agents.networks import get_parameters
 from replay_tutorial.agents.td_error import Transitions
 
@@ -33,25 +33,13 @@ class Parabola(nn.Module):
         return (self.factor * observations - (actions - 1.0) ** 2).squeeze(1)
 
 
-def rows_by_hand(obs, act, rew, next_obs, discount):
-    columns = {"obs": obs, "act": act, "next_obs": next_obs}
-    rows = {name: np.array(values, np.float32)[:, None] for name, values in columns.items()}
-    return {**rows, "rew": np.array(rew, np.float32), "discount": np.array(discount, np.float32)}
-
-
 def test_target_networks_select_and_evaluate_the_next_action():
     target = ActorCritic(Times(3.0), Parabola(10.0))
-    rows = rows_by_hand(obs=[9, 9], act=[9, 9], rew=[1.5, 1.5], next_obs=[2, 2], discount=[0.5, 0.0])
+    rows = {"obs": [[9], [9]], "act": [[9], [9]], "next_obs": [[2], [2]], "rew": [1.5, 1.5]}
+    rows = {name: np.array(values, np.float32) for name, values in {**rows, "discount": [0.5, 0]}.items()}
     # In state 2 the target policy's action is 6, which the target critic estimates at 10 · 2 - (6 - 1)² = -5;
     # there is nothing after the end.
     assert targets(target, Transitions.from_batch(rows)).tolist() == [1.5 + 0.5 * -5.0, 1.5]
-
-
-def test_actors_priority_is_the_td_error_of_its_own_networks():
-    policy = DPGPolicy(ActorCritic(Times(3.0), Parabola(10.0)))
-    rows = rows_by_hand(obs=[1, 1], act=[0.0, 2.0], rew=[1.5, -9.0], next_obs=[2, 2], discount=[0.5, 0.0])
-    # Q(1, 0) = Q(1, 2) = 10 - 1 = 9; the targets are -1 and -9.
-    assert policy.priorities(rows).tolist() == [10.0, 18.0]
 
 
 class Product(nn.Module):

@@ -8,7 +8,7 @@ from torch import nn
 
 from replay_tutorial.agents.dqn import DQNPolicy, epsilon_schedule, targets, td_errors
 from replay_tutorial.agents.networks import DuelingNetwork
-from replay_tutorial.agents.td_error import Transitions, priorities_of, weighted_loss
+from replay_tutorial.agents.td_error import Transitions, weighted_loss
 
 
 class QTable(nn.Module):
@@ -56,15 +56,6 @@ def test_loss_is_hubers_times_the_weights(delta, expected):
     errors, weights = torch.tensor([-0.5, 3.0]), torch.tensor([1.0, 0.25])
     loss = weighted_loss(errors, weights, delta)
     assert loss.item() == pytest.approx((expected[0] + 0.25 * expected[1]) / 2)
-
-
-def test_priorities_are_those_from_before_the_step():
-    agent, rows = agent_of("dqn"), rows_of("dqn", 8, 1)
-    transitions = Transitions.from_batch(rows)
-    before = priorities_of(td_errors(agent.online, agent.target, transitions)[0])
-    priorities, _ = agent.update(rows, ones(8))
-    np.testing.assert_array_equal(priorities, before)
-    assert not np.array_equal(priorities_of(td_errors(agent.online, agent.target, transitions)[0]), before)
 
 
 def test_repeated_updates_on_terminal_rows_learn_their_rewards():

@@ -51,20 +51,23 @@ def test_actions_are_counted_from_zero_whatever_the_environment_counts_from():
 
 
 @pytest.mark.parametrize(
-    ("environment", "shape"),
+    ("environment", "shape", "stacked"),
     [
-        ("SmallPictures-v0", (16,)),
-        ("GreyPictures-v0", (1, 40, 60)),
-        ("ColourPictures-v0", (3, 40, 60)),
-        ("StackedPictures-v0", (4, 40, 60)),
-        ("Grid-v0", (6,)),
-        ("Rooms-v0", (5,)),
-        ("Nested-v0", (3 + 2 + 4,)),
+        ("SmallPictures-v0", (16,), False),
+        ("GreyPictures-v0", (1, 40, 60), False),
+        ("ColourPictures-v0", (3, 40, 60), False),
+        ("StackedPictures-v0", (4, 40, 60), False),
+        ("LastPictures-v0", (4, 40, 60), True),
+        ("Grid-v0", (6,), False),
+        ("Rooms-v0", (5,), False),
+        ("Nested-v0", (3 + 2 + 4,), False),
     ],
 )
-def test_observations_become_flat_or_pictures(environment, shape):
-    assert spaces_of(environment).observation_shape == shape
-    made = make_environment(environment)
+def test_observations_become_flat_or_pictures_and_a_stack_where_gymnasiums_wrapper_says_so(
+    environment, shape, stacked
+):
+    spaces, made = spaces_of(environment), make_environment(environment)
+    assert (spaces.observation_shape, spaces.stacked) == (shape, stacked)
     for observation in (made.reset(seed=0)[0], made.step(0)[0]):
         assert made.observation_space.contains(observation)
         assert observation.shape == shape
@@ -93,19 +96,6 @@ def test_channels_of_minatar_are_the_first_axis_even_if_there_are_as_many_as_row
 def test_games_of_minatar_can_be_made(game, channels):
     pytest.importorskip("minatar", reason="needs the extra `minatar`")
     assert spaces_of(f"MinAtar/{game}-v1").observation_shape == (channels, 10, 10)
-
-
-@pytest.mark.parametrize(
-    ("environment", "stacked"),
-    [
-        ("LastPictures-v0", True),
-        ("StackedPictures-v0", False),
-        ("ColourPictures-v0", False),
-        ("Grid-v0", False),
-    ],
-)
-def test_pictures_are_a_stack_where_gymnasiums_wrapper_says_so(environment, stacked):
-    assert spaces_of(environment).stacked == stacked
 
 
 def test_actions_from_minus_one_to_one_reach_all_of_the_box():

@@ -63,19 +63,14 @@ def test_vector_of_another_network_is_refused_and_changes_nothing():
 IMAGE = (4, 84, 84)
 
 
-def images(count):
-    return torch.from_numpy(np.random.default_rng(0).integers(256, size=(count, *IMAGE), dtype=np.uint8))
-
-
 def test_torso_for_images_is_that_of_the_papers():
     torso = Torso(IMAGE)
     shapes = [tuple(tensor.shape) for tensor in torso.parameters() if tensor.dim() == 4]
     assert shapes == [(32, 4, 8, 8), (64, 32, 4, 4), (64, 64, 3, 3)]
     assert torso.feature_count == 64 * 7 * 7
     # Mnih's convolutions, and for each of the two streams 512 hidden units and its output
-    assert parameter_count(DuelingNetwork(IMAGE, 6, (512,))) == 77_984 + 2 * (3136 * 512 + 512) + 513 * (
-        6 + 1
-    )
+    expected = 77_984 + 2 * (3136 * 512 + 512) + 513 * (6 + 1)
+    assert parameter_count(DuelingNetwork(IMAGE, 6, (512,))) == expected
 
 
 def test_convolutions_may_be_others_than_the_papers_and_take_bits():
@@ -90,8 +85,7 @@ def test_convolutions_may_be_others_than_the_papers_and_take_bits():
 
 
 def test_bytes_are_scaled_and_other_numbers_are_not():
-    torso = Torso(IMAGE)
-    observations = images(2)
+    torso, observations = Torso(IMAGE), torch.randint(256, (2, *IMAGE), dtype=torch.uint8)
     torch.testing.assert_close(torso(observations), torso(observations.float() / 255.0))
     flat = Torso((3,))
     assert flat(torch.tensor([[0, 51, 255]], dtype=torch.uint8)).tolist() == [[0.0, pytest.approx(0.2), 1.0]]

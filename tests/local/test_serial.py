@@ -81,6 +81,14 @@ def assert_same(one, other):
     assert actors[0] == actors[1]
 
 
+def assert_resumed_as(straight, stopped):
+    """Resume a run: it ends as the one that nothing stopped."""
+    resumed = resume(stopped, progress=False)
+    assert (resumed.end, resumed.steps, resumed.updates) == ("budget spent", straight.steps, straight.updates)
+    assert resumed.evaluation.returns.tolist() == straight.evaluation.returns.tolist()
+    assert_same(straight.folder, stopped)
+
+
 def last_replay(run):
     """All rows of the last checkpoint, and how it goes on drawing."""
     config = RunFolder.open(run).config()
@@ -159,9 +167,7 @@ def test_interrupted_run_is_resumed_as_if_it_had_never_stopped(tmp_path, straigh
     assert stopped.evaluation is None
     assert "press Ctrl-C again to stop immediately" in capsys.readouterr().out
     monkeypatch.undo()
-    resumed = resume(stopped.folder, progress=False)
-    assert resumed.end == "budget spent"
-    assert_same(straight.folder, resumed.folder)
+    assert_resumed_as(straight, stopped.folder)
 
 
 @posix_only
@@ -189,9 +195,7 @@ def test_run_interrupted_during_an_evaluation_is_resumed_as_if_it_had_never_stop
     stopped = train(short(tmp_path))
     assert (stopped.end, stopped.evaluation, len(steps)) == ("interrupted", None, 2)
     assert len(begun) == interrupted
-    resumed = resume(stopped.folder, progress=False)
-    assert resumed.end == "budget spent"
-    assert_same(straight.folder, resumed.folder)
+    assert_resumed_as(straight, stopped.folder)
 
 
 @posix_only
@@ -240,8 +244,13 @@ def test_run_that_crashed_goes_on_from_its_last_checkpoint(tmp_path, straight, m
     monkeypatch.undo()
     (crashed,) = tmp_path.iterdir()
     assert [path.name.split("_")[0] for _, path in complete_checkpoints(crashed)] == ["0001", "0002"]
-    resumed = resume(crashed, progress=False)
-    assert_same(straight.folder, resumed.folder)
+    assert_resumed_as(straight, crashed)
+
+
+def assert_learned_from_new_rows(stopped, resumed):
+    """300 are collected before the first update; from then on each is sampled 4 times, by 16 a batch."""
+    owed = (resumed.steps - stopped.steps - 300) * 4.0 - (resumed.updates - stopped.updates) * 16
+    assert 0 <= owed < 16
 
 
 def test_run_is_resumed_without_the_rows_of_its_replay(tmp_path):
@@ -250,9 +259,7 @@ def test_run_is_resumed_without_the_rows_of_its_replay(tmp_path):
     for name in ("one", "other"):
         shutil.copytree(stopped.folder, tmp_path / name)
         runs.append(resume(tmp_path / name, total_steps=2_000, progress=False))
-    # 300 rows are collected before the first update; from then on each is sampled 4 times, by 16 a batch.
-    owed = (runs[0].steps - stopped.steps - 300) * 4.0 - (runs[0].updates - stopped.updates) * 16
-    assert 0 <= owed < 16
+    assert_learned_from_new_rows(stopped, runs[0])
     assert records(runs[0].folder / "progress.csv") == records(runs[1].folder / "progress.csv")
 
 
@@ -267,12 +274,9 @@ def test_run_whose_checkpoint_holds_no_row_fills_its_replay_anew(tmp_path, capsy
     rewrite_rows(checkpoint, without_rows)
     capsys.readouterr()
     result = resume(stopped.folder, total_steps=2_000, progress=False)
-    assert (
-        f"{checkpoint / 'replay.npz'} contains no rows: the replay buffer starts empty.\n"
-        in capsys.readouterr().out
-    )
-    owed = (result.steps - stopped.steps - 300) * 4.0 - (result.updates - stopped.updates) * 16
-    assert 0 <= owed < 16, "300 rows are collected before the first update"
+    told = f"{checkpoint / 'replay.npz'} contains no rows: the replay buffer starts empty.\n"
+    assert told in capsys.readouterr().out
+    assert_learned_from_new_rows(stopped, result)
 
 
 def contents(folder):
@@ -302,10 +306,7 @@ def test_run_that_was_killed_after_its_last_checkpoint_is_finished_by_its_evalua
         train(short(tmp_path))
     monkeypatch.undo()
     (stopped,) = tmp_path.iterdir()
-    resumed = resume(stopped, progress=False)
-    assert (resumed.end, resumed.steps, resumed.updates) == ("budget spent", straight.steps, straight.updates)
-    assert resumed.evaluation.returns.tolist() == straight.evaluation.returns.tolist()
-    assert_same(straight.folder, stopped)
+    assert_resumed_as(straight, stopped)
 
 
 def test_run_with_damaged_records_is_not_resumed_and_stays_as_it_is(tmp_path):
@@ -315,9 +316,8 @@ def test_run_with_damaged_records_is_not_resumed_and_stays_as_it_is(tmp_path):
         for junk in (b"junk\n", b"\x80\xff", whole + b"1,2\n", whole + b"\0" * 100):
             (run / name).write_bytes(junk)
             before = contents(run)
-            with pytest.raises(
-                DamagedFile, match=rf"^.*{name} .* or remove it: `resume` then starts a new one\.$"
-            ):
+            remedy = rf"^.*{name} .* or remove it: `resume` then starts a new one\.$"
+            with pytest.raises(DamagedFile, match=remedy):
                 resume(run, total_steps=1_100, progress=False)
             assert contents(run) == before
         (run / name).write_bytes(whole)
@@ -350,9 +350,8 @@ def test_solved_run_goes_on_only_with_a_higher_target(tmp_path):
 
 def test_run_that_would_end_before_its_first_update_is_refused(tmp_path):
     for budget in (299, 303):
-        with pytest.raises(
-            NothingToDo, match=r"first update is made after 304.*--total-steps.*--replay-start"
-        ):
+        reason = r"first update is made after 304.*--total-steps.*--replay-start"
+        with pytest.raises(NothingToDo, match=reason):
             train(short(tmp_path, total_steps=budget))
     assert not list(tmp_path.iterdir())
     assert train(short(tmp_path, total_steps=304)).updates > 0, "the shortest run that is not refused"

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from forger import trial
 from scipy.stats import chisquare
+from test_sum_tree import assert_parents_are_their_childrens
 
 from replay_tutorial import EpisodeReplayBuffer
 from replay_tutorial.buffers.episode_ring import locate
@@ -41,6 +42,8 @@ Step = dict[str, Any]
 class Life:
     """A buffer, environments whose episodes have random lengths, and a log of everything."""
 
+    fields = FIELDS
+
     def __init__(
         self, places: int = 37, environments: int = 3, longest: int = 9, alpha: float = 0.6, seed: int = 0
     ) -> None:
@@ -53,7 +56,7 @@ class Life:
         self.floor = [0 for _ in each]  # positions that were cleared
         self.max_priority, self.stale = 1.0, 0
 
-    def make(self, seed: int = 0) -> EpisodeReplayBuffer:
+    def make(self, seed: int = 0) -> Any:
         size = self.places * self.environments + self.environments - 1  # cannot be divided equally
         options = {"environments": self.environments, "alpha": self.alpha, "eps": EPS}
         return EpisodeReplayBuffer(size, FIELDS, seed=seed, **options)
@@ -78,19 +81,20 @@ class Life:
         serial, number = len(table) - 1, len(log) - table[-1]["start"]
         self.left[environment] -= 1
         how = self.rng.integers(3) if self.left[environment] == 0 else 2  # 2: no flag, at the end as well
-        step = {
-            "obs": np.array([environment, serial, number], np.float32),
-            "act": np.array([number], np.int64),
-            "rew": np.float32(number + 0.5),
-            "next_obs": np.array([environment, serial, number + 1], np.float32),
-            "terminated": how == 0,
-            "truncated": how == 1,
-        }
+        step = self.values(environment, serial, number) | {"terminated": how == 0, "truncated": how == 1}
         mass = (self.max_priority if priority is None else priority) + EPS
         log.append({**step, "mass": mass**self.alpha, "episode": table[-1]})
         if how < 2:
             self.end(environment)
         return step
+
+    def values(self, environment: int, serial: int, number: int) -> Step:
+        return {
+            "obs": np.array([environment, serial, number], np.float32),
+            "act": np.array([number], np.int64),
+            "rew": np.float32(number + 0.5),
+            "next_obs": np.array([environment, serial, number + 1], np.float32),
+        }
 
     def end(self, environment: int) -> None:
         if self.is_running(environment):
@@ -159,7 +163,7 @@ class Life:
             if self.is_running(environment) and self.left[environment] == 0:
                 break
         given = None if priorities is None else priorities[: len(steps)]
-        fields = {name: np.array([step[name] for step in steps]) for name in FIELDS}
+        fields = {name: np.array([step[name] for step in steps]) for name in self.fields}
         assert self.buffer.add(environment, priorities=given, **fields) == expected
         self.raise_max(given)
 
@@ -174,7 +178,10 @@ class Life:
             for e in range(self.environments)
         ]
         fields = {name: np.array([step[name] for step in steps]) for name in FIELDS}
-        indexes = self.buffer.add_step(skip if skip.any() else None, priorities=priorities, **fields)
+        given = None
+        if priorities is not None:
+            given = np.reshape(priorities, ((-1,), (-1, 1), (1, -1))[self.rng.integers(3)])
+        indexes = self.buffer.add_step(skip if skip.any() else None, priorities=given, **fields)
         assert indexes.tolist() == [head for e, head in enumerate(heads) if not skip[e]]
         if not skip.all():
             self.raise_max(None if priorities is None else np.array(priorities)[~skip].tolist())
@@ -184,13 +191,14 @@ class Life:
         self.buffer.on_episode_end(environment)
         self.end(environment)
 
-    def update_priorities(self) -> None:
+    def some_indexes(self, count: int) -> Any:
         """Of stored, overwritten and evicted steps, of final observations, and of some twice."""
         given = [e + self.environments * p for e in range(self.environments) for p in range(len(self.log[e]))]
-        if not given:
-            return
-        indexes, live = self.rng.choice(given[-60:], 20), self.live()
-        priorities = self.rng.random(20) * 4
+        return self.rng.choice(given[-60:], count if given else 0)
+
+    def update_priorities(self) -> None:
+        indexes, live = self.some_indexes(20), self.live()
+        priorities = self.rng.random(len(indexes)) * 4
         self.buffer.update_priorities(indexes, priorities)
         known = []
         for index, priority in zip(indexes.tolist(), priorities.tolist(), strict=True):
@@ -203,11 +211,8 @@ class Life:
             self.raise_max(known)
 
     def update_fields(self) -> None:
-        given = [e + self.environments * p for e in range(self.environments) for p in range(len(self.log[e]))]
-        if not given:
-            return
-        indexes, live = self.rng.choice(given[-60:], 8), self.live()
-        actions = self.rng.integers(100, 200, 8)
+        indexes, live = self.some_indexes(8), self.live()
+        actions = self.rng.integers(100, 200, len(indexes))
         stored = self.buffer.update_fields(indexes, act=actions)
         assert stored.tolist() == [index in live for index in indexes.tolist()]
         for index, action in zip(indexes.tolist(), actions, strict=True):
@@ -288,9 +293,14 @@ class Life:
         located = np.zeros((3, len(places)), np.int64)
         locate(buffer._ring.plain, np.array([*places], np.int64), *located)
         assert np.transpose(located).tolist() == [*places.values()]
-        check_tree(buffer._ring.tree, masses)
+        tree = buffer._ring.tree
+        np.testing.assert_allclose(
+            tree.leaves, np.pad(masses, (0, tree.leaf_count - len(masses))), rtol=1e-12
+        )
+        assert_parents_are_their_childrens(tree)
         if live:
-            self.check_batch(buffer.sample(16, beta=0.7), live)
+            for normalize in ("buffer", "batch"):
+                self.check_batch(buffer.sample(16, beta=0.7, normalize=normalize), live, normalize)
 
     def episode(self, entry: dict[str, Any], live: dict[int, Step]) -> dict[str, Any]:
         """What `get_episode` must return."""
@@ -300,11 +310,11 @@ class Life:
         expected["obs"] = np.concatenate([expected["obs"], [steps[-1]["next_obs"]]])
         return expected | {"indexes": np.array(indexes)}
 
-    def check_batch(self, batch: dict[str, Any], live: dict[int, Step]) -> None:
+    def check_batch(self, batch: dict[str, Any], live: dict[int, Step], normalize: str) -> None:
         steps = [live[index] for index in batch["indexes"].tolist()]  # raises KeyError for any other index
         assert list(batch) == [*FIELDS, "indexes", "weights"]
         assert_same({**batch, **{name: np.array([step[name] for step in steps]) for name in FIELDS}}, batch)
-        least = min(step["mass"] for step in live.values())
+        least = min(step["mass"] for step in (live.values() if normalize == "buffer" else steps))
         weights = [(least / step["mass"]) ** 0.7 for step in steps]
         np.testing.assert_allclose(batch["weights"], weights, rtol=1e-6)
 
@@ -313,21 +323,6 @@ def assert_same(found: dict[str, Any], expected: dict[str, Any]) -> None:
     assert found.keys() == expected.keys()
     for name, array in found.items():
         assert np.array_equal(array, expected[name]), (name, array, expected[name])
-
-
-def check_tree(tree: Any, masses: Any) -> None:
-    """Assert that the leaves are the masses, and each node the sum and the minimum of its children."""
-    leaves = np.zeros(tree.leaf_count)
-    leaves[: len(masses)] = masses
-    np.testing.assert_allclose(tree.leaves, leaves, rtol=1e-12)
-    nodes = np.arange(7, len(tree.minima))  # node n has the children 8 (n - 6) to 8 (n - 6) + 7
-    children = 8 * (nodes[:, None] - 6) + np.arange(8)
-    below = np.where(
-        children < len(tree.minima), tree.minima[children % len(tree.minima)], tree.sums[children]
-    )
-    least = np.where(below > 0, below, np.inf).min(axis=1)
-    np.testing.assert_allclose(tree.sums[nodes], tree.sums[children].sum(axis=1), rtol=1e-12)
-    np.testing.assert_array_equal(tree.minima[nodes], np.where(least < np.inf, least, 0.0))
 
 
 @pytest.mark.parametrize(
@@ -348,22 +343,6 @@ def test_buffer_agrees_with_the_log_after_every_call(places, environments, longe
     assert min(seen.values()) > 20
 
 
-def test_one_batch_stores_the_same_as_one_step_at_a_time():
-    life, single = Life(longest=30, alpha=0.0), Life(alpha=0.0).make()
-    for _ in range(60):
-        life.add(int(life.rng.integers(3)), 40)
-    for environment, log in enumerate(life.log):
-        for step in log:
-            if step is not None:
-                single.add(environment, **{name: step[name] for name in FIELDS})
-            else:  # has no effect after a flag
-                single.on_episode_end(environment)
-    assert_same(single.episodes(), life.buffer.episodes())
-    for episode in single.episodes()["episode"]:
-        assert_same(single.get_episode(episode), life.buffer.get_episode(episode))
-    assert_same(single.sample(100), life.buffer.sample(100))
-
-
 @pytest.mark.parametrize("alpha", [0.0, 0.6])
 def test_steps_are_drawn_in_proportion_to_their_masses(alpha):
     """With alpha = 0, all of them equally often, in episodes of all lengths; never another one."""
@@ -381,16 +360,6 @@ def test_steps_are_drawn_in_proportion_to_their_masses(alpha):
     counts = Counter(index for _ in range(draws // 2) for index in life.buffer.sample(2)["indexes"].tolist())
     assert counts.keys() <= live.keys()
     assert chisquare([counts[index] for index in live], expected).pvalue > LEAST
-
-
-def test_weights_are_normalized_by_buffer_or_batch():
-    life = Life()
-    while len(life.live()) < 50:
-        life.act()
-    life.buffer.update_priorities([*life.live()], np.arange(1.0, len(life.live()) + 1))
-    batch = life.buffer.sample(4, beta=1.0, normalize="batch")
-    masses = np.array([[*life.live()].index(i) + 1 + EPS for i in batch["indexes"].tolist()]) ** 0.6
-    np.testing.assert_allclose(batch["weights"], masses.min() / masses, rtol=1e-6)
 
 
 def line(count: int, first: int = 0, end: bool = True) -> dict[str, Any]:
@@ -439,16 +408,6 @@ def test_observation_that_continues_nothing_is_refused(environments):
     buffer.add(last, **line(2, first=50))  # begins the next one
     table = buffer.episodes()
     assert table["length"][table["environment"] == last].tolist() == [5, 2]
-
-
-def test_nan_continues_nan():
-    buffer = EpisodeReplayBuffer(20, SMALL)
-    nan = line(4)
-    nan["obs"][2] = nan["next_obs"][1] = np.nan
-    for i in range(2):
-        buffer.add(**{name: array[i] for name, array in nan.items()})
-    buffer.add(**{name: array[2:] for name, array in nan.items()})
-    np.testing.assert_array_equal(buffer.get_episode(0)["obs"], [0, 1, np.nan, 3, 4])
 
 
 def test_equal_observations_whose_bytes_differ_continue_an_episode():
@@ -589,18 +548,6 @@ def test_wrong_argument_is_refused_and_changes_nothing(error, text, call):
     with pytest.raises(error, match=text):
         call(buffer)
     assert seen(buffer) == before
-
-
-def test_priorities_of_any_shape_can_be_skipped():
-    for shape in ((3,), (3, 1), (1, 3)):
-        buffer = EpisodeReplayBuffer(30, SMALL, environments=3, alpha=1.0, eps=0.0, seed=0)
-        steps, skip = line(3, end=False), np.array([True, False, True])
-        buffer.add_step(skip, priorities=np.reshape([7, 5, 7], shape), **steps)
-        buffer.add_step(~skip, priorities=np.reshape([1, 5, 3], shape), **steps)
-        masses = {i: s / 9 for i, s in zip([0, 1, 2], [1, 5, 3], strict=True)}
-        sample = buffer.sample(90, beta=1.0)
-        expected = [min(masses.values()) / masses[i] for i in sample["indexes"].tolist()]
-        np.testing.assert_allclose(sample["weights"], expected, rtol=1e-6)
 
 
 def test_observation_after_two_steps_is_a_field_of_its_own():

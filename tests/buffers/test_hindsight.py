@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.stats import chi2
+from test_episodes import Life
 
 from replay_tutorial import HindsightReplayBuffer, fields_from_spaces
 
@@ -50,80 +51,54 @@ def vectorized(function: Any, dtype: Any) -> Any:
     return compute
 
 
-class World:
-    """A buffer and, in plain lists, what was added to it."""
+class World(Life):
+    """A buffer and its log; each environment ends with two steps of a running episode."""
+
+    fields = FIELDS
 
     def __init__(self, laps: float, evict: bool = False, seed: int = 0, **options: Any) -> None:
-        self.buffer = HindsightReplayBuffer(
-            *(ENVIRONMENTS * PLACES, FIELDS, vectorized(reward_of, float), vectorized(terminates, bool)),
-            **{**NAMES, "environments": ENVIRONMENTS, "seed": seed, **options},
-        )
-        self.rng = np.random.default_rng(seed)
-        self.log: dict[Triple, dict[str, Any]] = {}  # every step ever added
-        self.lengths: dict[tuple[int, int], int] = {}  # of the episodes that have ended
-        self.places: list[list[Triple | None]] = [[] for _ in range(ENVIRONMENTS)]  # None: end of an episode
-        self.at = [(0, 0)] * ENVIRONMENTS  # episode and step
-        self.planned = [5] * ENVIRONMENTS
-        self.pending: list[list[dict[str, Any]]] = [[] for _ in range(ENVIRONMENTS)]  # not added yet
-        self.evicted: set[tuple[int, int]] = set()
-        while min(map(len, self.places)) < laps * PLACES:
-            self.step(int(self.rng.integers(ENVIRONMENTS)))
-        for environment in range(ENVIRONMENTS):  # each ends with two steps of a running episode
-            while self.at[environment][1] != 2:
-                self.step(environment)
-            self.add_pending(environment)
-        if evict:
-            self.evict([sorted({s[:2] for s in self.stored() if s[0] == e})[2 * e] for e in range(2)])
+        self.options = {**NAMES, "environments": ENVIRONMENTS, **options}
+        super().__init__(PLACES, ENVIRONMENTS, seed=seed)
+        while min(map(len, self.log)) < laps * PLACES:
+            self.add(int(self.rng.integers(ENVIRONMENTS)), 9)
+        for environment in range(ENVIRONMENTS):
+            while not (self.left[environment] and self.end_of((environment, -1, 0)) == 2):
+                self.add(environment, 1)
+        self.steps: dict[Triple, Any] = {step["obs"]: step for log in self.log for step in log if step}
+        if evict:  # the oldest episode of one environment, and the third of another
+            of_each = [sorted({s[:2] for s in self.stored_steps() if s[0] == e}) for e in range(2)]
+            self.evict_all([of_each[0][0], of_each[1][2]])
 
-    def step(self, environment: int) -> None:
-        episode, step = self.at[environment]
-        last = step + 1 >= self.planned[environment]
-        how = (environment + episode) % 3  # terminated, truncated, or cut off without a flag
-        here, following = (environment, episode, step), (environment, episode, step + 1)
-        row = {
-            "obs": here,
-            "next_obs": following,
-            "at": here,
-            "next_at": following,
-            "goal": (environment, episode, 77),
-            "next_goal": (environment, episode, 77),
+    def make(self, seed: int = 0) -> HindsightReplayBuffer:
+        functions = vectorized(reward_of, float), vectorized(terminates, bool)
+        return HindsightReplayBuffer(ENVIRONMENTS * PLACES, FIELDS, *functions, seed=seed, **self.options)
+
+    def values(self, environment: int, serial: int, number: int) -> dict[str, Any]:
+        here, following = (environment, serial, number), (environment, serial, number + 1)
+        return {
+            **dict.fromkeys(("obs", "at"), here),
+            **dict.fromkeys(("next_obs", "next_at"), following),
+            **dict.fromkeys(("goal", "next_goal"), (environment, serial, 77)),
             "act": int(self.rng.integers(100)),
-            "next_legal": 1000 * environment + 100 * episode + step,
             "rew": float(self.rng.integers(100)),
-            "terminated": last and how == 0,
-            "truncated": last and how == 1,
+            "next_legal": 1000 * environment + 100 * serial + number,
         }
-        self.log[here] = row
-        self.pending[environment].append(row)
-        self.places[environment].append(here)
-        self.at[environment] = (episode, step + 1)
-        if last:
-            self.add_pending(environment)
-            self.buffer.on_episode_end(environment)
-            self.places[environment].append(None)
-            self.lengths[environment, episode] = step + 1
-            self.at[environment] = (episode + 1, 0)
-            self.planned[environment] = int(self.rng.integers(1, 10))
 
-    def add_pending(self, environment: int) -> None:
-        """Add the steps of a part of an episode as one batch, which is faster."""
-        rows = self.pending[environment]
-        self.buffer.add(environment, **{name: [row[name] for row in rows] for name in FIELDS})
-        rows.clear()
+    def evict_all(self, episodes: Any) -> None:
+        self.buffer.evict([serial * ENVIRONMENTS + environment for environment, serial in episodes])
+        for environment, serial in episodes:
+            self.table[environment][serial]["evicted"] = True
 
-    def evict(self, episodes: Any) -> None:
-        self.buffer.evict([episode * ENVIRONMENTS + environment for environment, episode in episodes])
-        self.evicted |= set(episodes)
+    def stored_steps(self) -> list[Triple]:
+        return [step["obs"] for step in self.live().values()]
 
-    def stored(self) -> list[Triple]:
-        """The steps that can be sampled. The place after the newest one is in use, too."""
-        newest = [place for places in self.places for place in places[-(PLACES - 1) :]]
-        return [place for place in newest if place is not None and place[:2] not in self.evicted]
+    def has_ended(self, step: Triple) -> bool:
+        return self.table[step[0]][step[1]]["end"] is not None
 
     def end_of(self, step: Triple) -> int:
         """The number of steps of an episode so far."""
-        environment, episode, _ = step
-        return self.lengths.get((environment, episode), self.at[environment][1])
+        entry = self.table[step[0]][step[1]]
+        return (entry["end"] if self.has_ended(step) else len(self.log[step[0]])) - entry["start"]
 
     def goals_of(self, step: Triple, strategy: str, stored: list[Triple]) -> list[Triple]:
         """The steps after which a goal for this step was achieved; none if it is never relabelled."""
@@ -131,7 +106,7 @@ class World:
         if strategy == "future":
             return [other for other in own if other[2] >= step[2]]
         if strategy == "final":
-            return own[-1:] if step[:2] in self.lengths else []
+            return own[-1:] if self.has_ended(step) else []
         return own if strategy == "episode" else stored
 
     def samples(self, count: int, batch_size: int = 500, **options: Any) -> dict[str, np.ndarray]:
@@ -160,7 +135,7 @@ def assert_frequencies(seen: dict[Any, Counter[Any]], allowed: dict[Any, list[An
 @pytest.mark.parametrize("strategy", ["future", "final", "episode"])
 def test_goals_are_uniform_over_the_steps_that_the_strategy_allows(strategy, laps, evict):
     world = World(laps, evict, strategy=strategy)
-    rows, stored = world.samples(10_000), world.stored()
+    rows, stored = world.samples(10_000), world.stored_steps()
     allowed = {step: world.goals_of(step, strategy, stored) for step in stored}
     seen: dict[Triple, Counter[Triple]] = {step: Counter() for step in stored if allowed[step]}
     for obs, goal, relabelled in zip(
@@ -169,7 +144,7 @@ def test_goals_are_uniform_over_the_steps_that_the_strategy_allows(strategy, lap
         if relabelled:
             seen[obs][(*goal[:2], goal[2] - 1)] += 1  # achieved after the action of this step
         else:
-            assert goal == world.log[obs]["goal"]
+            assert goal == world.steps[obs]["goal"]
     assert_frequencies(seen, allowed)
     assert set(triples(rows["obs"])) == set(stored)
     if laps > 1:
@@ -180,8 +155,8 @@ def test_goals_are_uniform_over_the_steps_that_the_strategy_allows(strategy, lap
 def test_random_goals_are_uniform_over_all_stored_steps(laps, evict):
     world = World(laps, bool(evict), strategy="random", relabel=1.0)
     if evict == "most":
-        world.evict(sorted({step[:2] for step in world.stored()} & world.lengths.keys()))
-    rows, stored = world.samples(10_000), world.stored()
+        world.evict_all({step[:2] for step in world.stored_steps() if world.has_ended(step)})
+    rows, stored = world.samples(10_000), world.stored_steps()
     goals = [(*goal[:2], goal[2] - 1) for goal in triples(rows["goal"])]
     for group in ([True] * len(goals), [obs[0] == 0 for obs in triples(rows["obs"])]):  # whatever the row
         counts = Counter(goal for goal, counted in zip(goals, group, strict=True) if counted)
@@ -199,9 +174,9 @@ def test_rows_equal_a_loop_that_chooses_the_goal_and_then_sums(strategy, n, laps
     for i, start in enumerate(triples(rows["obs"])):
         environment, episode, first = start
         goal = tuple(rows["goal"][i].tolist())
-        total, discount, last = 0.0, 1.0, world.log[start]
+        total, discount, last = 0.0, 1.0, world.steps[start]
         for t in range(first, min(first + n, world.end_of(start))):
-            last = world.log[environment, episode, t]
+            last = world.steps[environment, episode, t]
             given = (last["next_at"], goal, last["act"])
             relabelled = rows["relabelled"][i]
             total += discount * (reward_of(*given) if relabelled else last["rew"])
@@ -211,7 +186,7 @@ def test_rows_equal_a_loop_that_chooses_the_goal_and_then_sums(strategy, n, laps
                 break
         lengths.add(last["obs"][2] - first + 1)
         expected = {
-            **{name: world.log[start][name] for name in ("obs", "at", "act")},
+            **{name: world.steps[start][name] for name in ("obs", "at", "act")},
             **{name: last[name] for name in ("next_obs", "next_at", "next_legal", "truncated")},
             "goal": goal,
             "next_goal": goal,
@@ -246,11 +221,9 @@ def test_share_of_relabelled_rows_is_exact_at_every_position_of_a_batch(batch_si
 
 def test_rows_are_drawn_by_their_priorities_alone_and_have_their_weights():
     world = World(5.0, alpha=0.7, eps=0.0, Nstep={"size": 3})
-    stored = world.stored()
-    rows = world.samples(5_000)
-    index = dict(zip(triples(rows["obs"]), rows["indexes"].tolist(), strict=True))
+    stored = world.stored_steps()
     priorities = {step: 0.1 + 3 * (i % 4) for i, step in enumerate(stored)}
-    world.buffer.update_priorities([index[step] for step in stored], list(priorities.values()))
+    world.buffer.update_priorities(list(world.live()), list(priorities.values()))
     masses = {step: priority**0.7 for step, priority in priorities.items()}
     rows = world.samples(20_000, beta=0.6)
     drawn = triples(rows["obs"])
@@ -268,7 +241,7 @@ def test_rows_are_drawn_by_their_priorities_alone_and_have_their_weights():
 def test_final_goals_wait_for_the_end_of_the_episode():
     world = World(0.2, strategy="final", relabel=1.0)
     rows = world.samples(500)
-    ended = [step[:2] in world.lengths for step in triples(rows["obs"])]
+    ended = [world.has_ended(step) for step in triples(rows["obs"])]
     np.testing.assert_array_equal(rows["relabelled"], ended)
     assert 0 < sum(ended) < 500
     for environment in range(ENVIRONMENTS):
@@ -279,14 +252,10 @@ def test_final_goals_wait_for_the_end_of_the_episode():
 @pytest.mark.parametrize("strategy", ["future", "episode", "random"])
 def test_no_goal_is_from_before_clear(strategy):
     world = World(1.5, strategy=strategy, relabel=1.0)
-    world.buffer.clear()
-    world.places = [[] for _ in range(ENVIRONMENTS)]
-    world.at = [(episode + 1, 0) for episode, _ in world.at]
-    for environment in (0, 0, 0, 1, 1, 0):
-        world.step(environment)
-    world.add_pending(0)
-    world.add_pending(1)
-    rows, stored = world.samples(1_000), set(world.stored())
+    world.clear()
+    for environment in (0, 0, 1):
+        world.add(environment, 4)
+    rows, stored = world.samples(1_000), set(world.stored_steps())
     assert set(triples(rows["obs"])) == stored
     assert {(*goal[:2], goal[2] - 1) for goal in triples(rows["goal"])} == stored
 
@@ -331,14 +300,14 @@ def test_functions_are_called_once_with_stored_rows_and_may_change_them():
     for name, array in calls[0].items():
         np.testing.assert_array_equal(array, calls[1][name], "changed by the other function")
     for name in FIELDS:
-        expected = [world.log[step][name] for step in triples(calls[0]["obs"])]
+        expected = [world.steps[step][name] for step in triples(calls[0]["obs"])]
         np.testing.assert_array_equal(calls[0][name], expected)
     for i, obs in enumerate(triples(rows["obs"])):
-        assert rows["act"][i] == world.log[obs]["act"]
+        assert rows["act"][i] == world.steps[obs]["act"]
         if rows["relabelled"][i]:
             assert rows["goal"][i].any() and rows["rew"][i] == 1 and rows["terminated"][i]
         else:
-            assert tuple(rows["goal"][i].tolist()) == world.log[obs]["goal"]
+            assert tuple(rows["goal"][i].tolist()) == world.steps[obs]["goal"]
 
 
 def test_functions_are_not_called_without_relabelled_rows():
@@ -347,7 +316,7 @@ def test_functions_are_not_called_without_relabelled_rows():
     rows = world.samples(200)
     assert not rows["relabelled"].any()
     for name in FIELDS:
-        np.testing.assert_array_equal(rows[name], [world.log[step][name] for step in triples(rows["obs"])])
+        np.testing.assert_array_equal(rows[name], [world.steps[step][name] for step in triples(rows["obs"])])
 
 
 @pytest.mark.parametrize(
@@ -370,7 +339,7 @@ def test_results_of_the_functions_are_checked(reward, terminated, error, message
     results = reward, np.zeros(9, bool) if terminated is None else terminated
     functions = [lambda *_, result=result: result for result in results]
     buffer = HindsightReplayBuffer(100, fields, *functions, **NAMES, relabel=1.0)
-    buffer.add(**World(0.1).log[0, 0, 0] | {"rew": 3})
+    buffer.add(**{name: np.zeros(spec["shape"], spec["dtype"]) for name, spec in fields.items()})
     with pytest.raises(error, match=message):
         buffer.sample(9)
 

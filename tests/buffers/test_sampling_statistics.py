@@ -110,21 +110,6 @@ def test_prioritized_draws_are_proportional_to_mass(filling, alpha, batch_size):
     assert_distributed(drawn, {index: oracle.probability(index) for index in stored})
 
 
-def test_prioritized_draws_follow_updates_and_overwrites():
-    buffer = PrioritizedReplayBuffer(5, ENV_DICT, alpha=1.0, eps=0.0, seed=1)
-    buffer.add(act=np.arange(5), priorities=[1, 2, 3, 4, 5])
-    for step, shares in (
-        (lambda: buffer.update_priorities([4, 0], [1, 5]), {0: 5, 1: 2, 2: 3, 3: 4, 4: 1}),
-        (lambda: buffer.add(act=[5, 6], priorities=[7, 1]), {2: 3, 3: 4, 4: 1, 5: 7, 6: 1}),
-        (lambda: buffer.update_priorities([0, 1, 5], [99, 99, 0]), {2: 3, 3: 4, 4: 1, 5: 0, 6: 1}),
-        (lambda: buffer.add(act=7), {3: 4, 4: 1, 5: 0, 6: 1, 7: 7}),
-    ):
-        step()
-        total = sum(shares.values())
-        drawn = np.concatenate([buffer.sample(1)["indexes"] for _ in range(3000)])
-        assert_distributed(drawn, {index: share / total for index, share in shares.items()})
-
-
 def test_draws_inside_one_part_of_the_range_are_proportional_too():
     """Ten equal masses and a batch of two: one draw among the first five rows, one among the last."""
     buffer = PrioritizedReplayBuffer(10, ENV_DICT, alpha=1.0, eps=0.0, seed=1)

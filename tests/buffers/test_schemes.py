@@ -241,18 +241,6 @@ def test_combined_scheme_has_the_newest_rows_in_every_batch(capacity, rows, newe
     assert chisquare(counts, shares * len(others)).pvalue > LEAST
 
 
-def test_weights_of_a_scheme_are_the_least_probability_divided_by_that_of_the_row():
-    buffer, scheme = filled(PrioritizedReplayBuffer, 11, 60), Combined(2, Geometric(4))
-    geometric = by_age(range(49, 60), 4)
-    for _ in range(50):
-        sample = buffer.sample(6, beta=0.5, scheme=scheme)
-        given = np.array([(4 * geometric[row] + (row >= 58)) / 6 for row in sample["indexes"].tolist()])
-        np.testing.assert_allclose(sample["weights"], (4 * geometric[49] / 6 / given) ** 0.5, rtol=1e-5)
-        sample = buffer.sample(6, beta=0.5, normalize="batch", scheme=scheme)
-        ratio = sample["probabilities"].min() / sample["probabilities"]
-        np.testing.assert_allclose(sample["weights"], ratio**0.5, rtol=1e-5)
-
-
 def test_new_row_that_the_other_scheme_never_draws_has_the_largest_weight():
     buffer = filled(PrioritizedReplayBuffer, 4, 4, alpha=1.0, eps=0.0)
     buffer.update_priorities([0, 1, 2, 3], [1, 1, 1, 0])

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from histories import snapshot
 
-from replay_tutorial import NStep, PrioritizedReplayBuffer, ReplayBuffer
+from replay_tutorial import PrioritizedReplayBuffer, ReplayBuffer
 from replay_tutorial.buffers.sum_tree import SumTree, find_leaves
 
 ACT: dict[str, dict[str, Any]] = {"act": {"shape": (), "dtype": np.int64}}
@@ -229,31 +229,6 @@ def test_18_file_remembers_the_tree_the_counters_the_window_and_the_randomness(t
     assert {name: column.tolist() for name, column in mine.items()} == {
         name: column.tolist() for name, column in theirs.items()
     }
-
-
-def test_19_reset_observations_of_a_vector_environment_never_become_next_observations():
-    """Two environments, one row each per step; the caller adds the true last observation, not the reset."""
-    buffer = ReplayBuffer(50, STEP, next_of="obs")
-    settings = {"size": 2, "rew": "rew", "gamma": 0.5, "next": "next_obs"}
-    window = NStep(STEP, settings, environments=2)
-    two_step = ReplayBuffer(50, window.env_dict, next_of="obs")
-    episode = [0, 0]
-    for t in range(8):
-        for environment, length in enumerate((3, 4)):
-            position = t % length
-            obs = 1000 * environment + 100 * episode[environment] + position
-            ends = position == length - 1
-            step = {"obs": obs, "rew": 1, "next_obs": obs + 1, "terminated": False, "truncated": ends}
-            buffer.add(**step)
-            rows = window.add(environment, **step)
-            if rows is not None:
-                two_step.add(**rows)
-            episode[environment] += ends
-    rows = buffer.get_all_transitions()
-    assert rows["next_obs"].tolist() == (rows["obs"] + 1).tolist()
-    rows = two_step.get_all_transitions()
-    assert set((rows["next_obs"] - rows["obs"]).tolist()) == {1, 2}
-    assert (rows["next_obs"] - rows["obs"] == np.where(rows["discount"] == 0.25, 2, 1)).all()
 
 
 def test_20_max_priority_is_kept_in_full_and_the_last_of_many_leaves_is_reached():

@@ -54,17 +54,6 @@ def test_sample_shares_no_memory_with_the_buffer(name):
             assert column.flags.writeable
 
 
-@EVERY
-def test_writing_to_a_sample_changes_neither_buffer_nor_later_samples(name):
-    buffer, untouched = configured(name, rows=30), configured(name, rows=30)
-    for read in (lambda b: b.sample(20), lambda b: b.get_all_transitions(), lambda b: b.sample(7)):
-        batch, expected = read(buffer), read(untouched)
-        assert as_bytes(batch) == as_bytes(expected)
-        for column in batch.values():
-            column[...] = 0
-    assert behaviour(buffer) == behaviour(untouched)
-
-
 @pytest.mark.parametrize(
     ("shape", "arguments"),
     [

@@ -85,14 +85,6 @@ def test_rows_of_priority_0_are_never_drawn_at_the_ends_of_the_large_batch(zeros
     assert np.isfinite(weights).all()
 
 
-def test_the_estimate_has_no_variance_where_gradients_equal_the_priorities():
-    rng = np.random.default_rng(4)
-    p = np.array(LARGE)
-    for batch_size in (1, 3):
-        positions, weights = laber(p, batch_size, rng)
-        assert np.mean(weights * p[positions]) == pytest.approx(p.mean(), rel=1e-14)
-
-
 def test_equal_priorities_have_weights_of_1():
     for value in (1e-300, 1.0, 1e308):  # whose sum would overflow
         for variant in ("mean", "max"):

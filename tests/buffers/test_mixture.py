@@ -12,7 +12,7 @@ from scipy.stats import binomtest, chisquare
 
 from replay_tutorial import Mixture, MPPrioritizedReplayBuffer, NStep, PrioritizedReplayBuffer, ReplayBuffer
 from replay_tutorial.buffers.rank_based import RankBased
-from replay_tutorial.buffers.schemes import Distribution, Drawn, Reverse, Uniform
+from replay_tutorial.buffers.schemes import Reverse, Uniform
 
 FIELDS: dict[str, dict[str, Any]] = {"id": {"shape": (), "dtype": np.int64}, "obs": {"shape": (2, 3)}}
 LEAST = 1e-6
@@ -210,26 +210,6 @@ def test_update_that_is_wrong_for_one_buffer_changes_none(source, indexes, prior
     assert [buffers[name].total_mass for name in ("online", "expert")] == masses
 
 
-class Newest(Distribution):
-    """A scheme of a user's own: the newest row only."""
-
-    def draw(self, stored, batch_size, rng):
-        newest = np.full(batch_size, stored.next_index - 1)
-        return Drawn(newest, np.ones(batch_size), 1.0)
-
-    def probabilities(self, stored, indexes):
-        return (indexes == stored.next_index - 1).astype(float)
-
-
-def test_a_component_can_have_its_own_scheme():
-    buffers = three_buffers()
-    mixture = Mixture({"new": (buffers["online"], 0.5, Newest()), "old": (buffers["offline"], 0.5)}, seed=0)
-    batch = mixture.sample(20)
-    assert mixture.names == ["new", "old"]
-    assert set(batch["id"][batch["source"] == 0].tolist()) == {30}
-    assert (batch["probabilities"][batch["source"] == 0] == 0.5).all()
-
-
 def test_shared_buffers_mix_with_others_and_by_rank():
     buffers = three_buffers()
     shared = MPPrioritizedReplayBuffer(8, FIELDS, seed=4, alpha=ALPHA, eps=EPS)
@@ -238,6 +218,7 @@ def test_shared_buffers_mix_with_others_and_by_rank():
     mixture = Mixture(
         {"shared": (shared, 0.5), "ranked": (buffers["online"], 0.5, RankBased(alpha=1.0))}, seed=0
     )
+    assert mixture.names == ["shared", "ranked"]
     batch = mixture.sample(10_000, beta=1.0)
     once = dict(zip(batch["id"].tolist(), batch["probabilities"].tolist(), strict=True))
     masses = {i: (i - 299.0 + EPS) ** ALPHA for i in range(312, 320)}

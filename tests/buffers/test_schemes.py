@@ -143,17 +143,6 @@ def test_geometric_scheme_halves_the_probability_with_each_half_life(capacity, r
     assert least == pytest.approx(min(expected.values()), rel=1e-9)
 
 
-@pytest.mark.parametrize("q", [0.05, 1e-3, 1e-9])
-def test_mean_age_of_the_geometric_scheme_is_the_closed_form(q):
-    rows, ages = 1000, np.arange(1000)
-    probabilities = Geometric(-1 / math.log2(1 - q)).probabilities(
-        StoredRows(0, rows, rows, None), 999 - ages
-    )
-    a = math.exp(rows * math.log1p(-q))
-    expected = (1 - q) / q - rows * a / (1 - a) if q > 1e-6 else (rows - 1) / 2
-    assert probabilities @ ages == pytest.approx(expected, rel=1e-5)
-
-
 def test_extreme_half_lives_draw_the_newest_row_or_all_rows_alike():
     stored, rng = StoredRows(100, 10_100, 10_000, None), np.random.default_rng(0)
     for half_life in (5e-324, 1e-300, 1e-3):

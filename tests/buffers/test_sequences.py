@@ -249,6 +249,13 @@ def test_a_window_has_the_priority_of_the_step_that_completes_it():
     buffer.add(**one, priorities=2.0)
     drawn = Counter(buffer.sample(4000)["indexes"].tolist())
     assert drawn[indexes[1]] == pytest.approx(3000, abs=1) and drawn[indexes[2]] == pytest.approx(1000, abs=1)
+    ended = SequenceReplayBuffer(20, FIELDS, 3, alpha=1.0, eps=0.0, seed=0)
+    three = {name: np.repeat([value], 3, axis=0) for name, value in one.items()} | {"terminated": [0, 0, 1]}
+    first = ended.add(
+        **three, priorities=[1.0, 2.0, 6.0]
+    )  # the last step also ends the windows of the others
+    drawn = Counter(ended.sample(3000)["indexes"].tolist())
+    assert [drawn[first + i] for i in range(3)] == pytest.approx([1000] * 3, abs=1)
 
 
 @pytest.mark.parametrize("boundary", ["pad", "drop"])

@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import sys
 import threading
+from contextlib import nullcontext
 
 import pytest
 
@@ -58,10 +59,7 @@ def test_file_that_windows_refuses_to_replace_while_it_is_read_is_replaced_after
     monkeypatch.setattr(atomic_file, "RETRIES", 5)
     monkeypatch.setattr(atomic_file, "RETRY_SECONDS", 0.0)
     monkeypatch.setattr(os, "replace", refuse_at_first)
-    if times > 5:
-        with pytest.raises(PermissionError):
-            replace_file(path, lambda unfinished: unfinished.write_text("new"))
-    else:
+    with pytest.raises(PermissionError) if times > 5 else nullcontext():
         replace_file(path, lambda unfinished: unfinished.write_text("new"))
     assert (path.read_text(), len(refusals)) == (("new", 3) if times == 3 else ("old", 6))
     assert list(tmp_path.iterdir()) == [path]

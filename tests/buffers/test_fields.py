@@ -6,6 +6,7 @@ import re
 import sys
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -209,25 +210,17 @@ class TestValues:
         assert stored(torch.tensor(True), bool).tolist() == [True]
 
     @pytest.mark.parametrize(
-        ("given", "shape", "expected"),
+        ("shape", "given"),
         [
-            (5, (), [5]),
-            ([5], (), [5]),
-            ([5, 6], (), [5, 6]),
-            (5, (1,), [[5]]),
-            ([5], (1,), [[5]]),
-            ([[5]], (1,), [[5]]),
-            ([5, 6], (1,), [[5], [6]]),
-            ([[5], [6]], (1,), [[5], [6]]),
-            ([5, 6], (2,), [[5, 6]]),
-            ([[5, 6]], (2,), [[5, 6]]),
-            ([[5, 6], [7, 8]], (2,), [[5, 6], [7, 8]]),
-            ([[[5]], [[6]]], (1, 1), [[[5]], [[6]]]),
+            *(((), given) for given in (5, [5], [5, 6])),
+            *(((1,), given) for given in (5, [5], [[5]], [5, 6], [[5], [6]])),
+            *(((2,), given) for given in ([5, 6], [[5, 6]], [[5, 6], [7, 8]])),
+            ((1, 1), [[[5]], [[6]]]),
         ],
     )
-    def test_one_transition_or_a_batch_is_told_by_its_shape(self, given, shape, expected):
+    def test_one_transition_or_a_batch_is_told_by_its_shape(self, shape, given):
         for as_given in (given, np.array(given), np.array(given, np.float32)):
-            assert stored(as_given, shape=shape).tolist() == expected
+            assert stored(as_given, shape=shape).tolist() == np.reshape(given, (-1, *shape)).tolist()
 
     def test_nested_dicts_and_tuples_feed_fields_named_with_a_slash(self):
         env_dict = {
@@ -402,13 +395,9 @@ FLOATS_AND_OTHERS: dict[str, dict[str, Any]] = {
     "spin": {"shape": (), "dtype": np.complex64},
     "half": {"dtype": np.float16},
 }
-FINITE: dict[str, Any] = {
-    "ReplayBuffer": lambda **options: ReplayBuffer(8, FLOATS_AND_OTHERS, **options),
-    "PrioritizedReplayBuffer": lambda **options: PrioritizedReplayBuffer(8, FLOATS_AND_OTHERS, **options),
-    "MPReplayBuffer": lambda **options: MPReplayBuffer(8, FLOATS_AND_OTHERS, **options),
-    "MPPrioritizedReplayBuffer": lambda **options: MPPrioritizedReplayBuffer(8, FLOATS_AND_OTHERS, **options),
-    "images": lambda **options: MPReplayBuffer(8, FLOATS_AND_OTHERS, next_of="obs", **options),
-}
+KINDS = (ReplayBuffer, PrioritizedReplayBuffer, MPReplayBuffer, MPPrioritizedReplayBuffer)
+FINITE: dict[str, Any] = {kind.__name__: partial(kind, 8, FLOATS_AND_OTHERS) for kind in KINDS}
+FINITE["images"] = partial(MPReplayBuffer, 8, FLOATS_AND_OTHERS, next_of="obs")
 
 
 def finite_values(buffer: Any, count: int | None = None) -> dict[str, Any]:

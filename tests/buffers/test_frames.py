@@ -85,15 +85,13 @@ def test_stack_axis_is_the_shorter_of_first_and_last_and_the_last_on_a_tie():
 
 def test_several_observations_are_each_stored_once():
     rng = np.random.default_rng(0)
-    env_dict = {
-        "obs/image": {"shape": (2, 3), "dtype": np.uint8},
-        "obs/speed": {"shape": (3,), "dtype": np.float64},
-        "obs/goal": {"shape": (), "dtype": np.int64},
-        "next_obs/image": {"shape": (2, 3), "dtype": np.uint8},
-        "next_obs/speed": {"shape": (3,), "dtype": np.float64},
-        "next_obs/goal": {"shape": (), "dtype": np.int64},
+    parts = {
+        "image": {"shape": (2, 3), "dtype": np.uint8},
+        "speed": {"shape": (3,), "dtype": np.float64},
+        "goal": {"shape": (), "dtype": np.int64},
     }
-    stored = {name: spec for name, spec in env_dict.items() if name.startswith("obs")}
+    stored = {f"obs/{part}": spec for part, spec in parts.items()}
+    env_dict = {**stored, **{f"next_{name}": spec for name, spec in stored.items()}}
     buffer = ReplayBuffer(5, stored, next_of=list(stored), stack_compress=["obs/image", "obs/speed"])
     oracle = PlainBuffer(5, env_dict)
     for count in (1, 1, 2, 4, 9):
@@ -102,8 +100,7 @@ def test_several_observations_are_each_stored_once():
             for name, spec in env_dict.items()
         }
         nested = {
-            prefix: {part: batch[f"{prefix}/{part}"] for part in ("image", "speed", "goal")}
-            for prefix in ("obs", "next_obs")
+            prefix: {part: batch[f"{prefix}/{part}"] for part in parts} for prefix in ("obs", "next_obs")
         }
         buffer.add(**nested)
         oracle.add(batch, count)

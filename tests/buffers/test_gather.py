@@ -9,6 +9,7 @@ import pytest
 from histories import repeatable
 from hypothesis import given
 from hypothesis import strategies as st
+from oracles import shape_of
 from places import PACKAGE, modules_in
 
 from replay_tutorial import MPPrioritizedReplayBuffer, MPReplayBuffer, PrioritizedReplayBuffer, ReplayBuffer
@@ -35,11 +36,10 @@ def values(
     rng: np.random.Generator, env_dict: dict[str, dict[str, Any]], count: int
 ) -> dict[str, np.ndarray]:
     return {
-        name: rng.integers(0, 2 if spec.get("dtype") is bool else 100, (count, *np.atleast_1d(shape)))
-        .astype(spec.get("dtype", np.float32))
-        .reshape(count, *np.atleast_1d(shape).astype(int))
+        name: rng.integers(0, 2 if spec.get("dtype") is bool else 100, (count, *shape_of(spec))).astype(
+            spec.get("dtype", np.float32)
+        )
         for name, spec in env_dict.items()
-        for shape in [spec.get("shape", 1)]
     }
 
 

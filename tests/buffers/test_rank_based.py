@@ -9,14 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import chisquare
+from test_sampling_statistics import assert_distributed
 
 from replay_tutorial import MPPrioritizedReplayBuffer, PrioritizedReplayBuffer, ReplayBuffer
 from replay_tutorial.buffers import prioritized
 from replay_tutorial.buffers.rank_based import RankBased
 from replay_tutorial.buffers.schemes import Combined
 
-LEAST = 1e-6  # correct code fails less than once in a million tests
 ACT: dict[str, dict[str, Any]] = {"act": {"shape": (), "dtype": np.int64}}
 ALL = 600
 APART = 1.05 ** np.random.default_rng(3).permutation(40)  # no two are tied
@@ -50,12 +49,6 @@ def reported(buffer: Any, scheme: RankBased) -> dict[int, float]:
     return dict(zip(sample["indexes"].tolist(), sample["probabilities"].tolist(), strict=True))
 
 
-def assert_drawn_by(law: dict[int, float], drawn: np.ndarray) -> None:
-    observed = [np.count_nonzero(drawn == index) for index in law]
-    assert sum(observed) == len(drawn)
-    assert chisquare(observed, np.array(list(law.values())) * len(drawn)).pvalue > LEAST
-
-
 @pytest.mark.parametrize("alpha", [0.0, 0.7, 1.0])
 @pytest.mark.parametrize("batch_size", [1, 32])
 def test_rows_are_drawn_by_the_power_law_of_their_ranks(alpha, batch_size):
@@ -66,14 +59,14 @@ def test_rows_are_drawn_by_the_power_law_of_their_ranks(alpha, batch_size):
     assert expected == pytest.approx(dict(enumerate(by_sort / by_sort.sum())))  # no ties
     assert reported(buffer, scheme) == pytest.approx(expected, rel=1e-9)
     batches = [buffer.sample(batch_size, scheme=scheme)["indexes"] for _ in range(3000 // batch_size)]
-    assert_drawn_by(expected, np.concatenate(batches))
+    assert_distributed(np.concatenate(batches), expected)
 
 
 def test_each_place_of_a_batch_follows_the_law_because_rows_are_in_random_order():
     buffer, scheme = buffer_of(APART), RankBased()
     batches = np.array([buffer.sample(8, scheme=scheme)["indexes"] for _ in range(3000)])
     for place in range(8):
-        assert_drawn_by(law(dict(enumerate(APART)), 0.7), batches[:, place])
+        assert_distributed(batches[:, place], law(dict(enumerate(APART)), 0.7))
 
 
 def test_tied_rows_share_the_probability_of_their_ranks_equally():
@@ -82,7 +75,7 @@ def test_tied_rows_share_the_probability_of_their_ranks_equally():
     expected = np.repeat([shares[10:].mean(), shares[:10].mean()], [30, 10]) / shares.sum()
     assert reported(buffer, scheme) == pytest.approx(dict(enumerate(expected)))
     batches = [buffer.sample(16, scheme=scheme)["indexes"] for _ in range(500)]
-    assert_drawn_by(dict(enumerate(expected)), np.concatenate(batches))
+    assert_distributed(np.concatenate(batches), dict(enumerate(expected)))
 
 
 @pytest.mark.parametrize("seed", range(4))

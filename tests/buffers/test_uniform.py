@@ -146,14 +146,8 @@ def test_batch_may_be_greater_than_the_buffer_and_its_size_any_integer(batch_siz
 @pytest.mark.parametrize(
     ("batch_size", "error"),
     [
-        (0, ValueError),
-        (-1, ValueError),
-        (np.int64(-5), ValueError),
-        (2.5, TypeError),
-        ("3", TypeError),
-        (None, TypeError),
-        ([3], TypeError),
-        (math.nan, TypeError),
+        *((number, ValueError) for number in (0, -1, np.int64(-5))),
+        *((number, TypeError) for number in (2.5, "3", None, [3], math.nan)),
     ],
 )
 def test_batch_size_that_makes_no_sense_is_refused(name, batch_size, error):

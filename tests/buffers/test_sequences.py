@@ -35,7 +35,7 @@ class Log:
         self.environments, self.places, self.lengths = environments, places, lengths
         self.terminates = terminates
         self.episodes = [[[]] for _ in range(environments)]  # environment → episodes → rewards
-        self.places_of = [[[]] for _ in range(environments)]  # the position of each step
+        self.starts = [[0] for _ in range(environments)]  # the position of each episode's first step
         self.heads = [0] * environments
         self.rng = np.random.default_rng(0)
 
@@ -59,13 +59,15 @@ class Log:
             )
             for e in range(self.environments):
                 self.episodes[e][-1].append(rewards[e])
-                self.places_of[e][-1].append(self.heads[e])
                 assert indexes[e] == self.heads[e] * self.environments + e
                 self.heads[e] += 1
                 if last[e]:
-                    self.heads[e] += 1
-                    self.episodes[e].append([])
-                    self.places_of[e].append([])
+                    self.end(e)
+
+    def end(self, e):
+        self.heads[e] += 1
+        self.episodes[e].append([])
+        self.starts[e].append(self.heads[e])
 
     def windows(self, length, period, boundary):
         """{index: (environment, episode, step)} of every window that must be available, counted from 0."""
@@ -80,11 +82,11 @@ class Log:
                     starts.add(max(0, steps - length))
                 for s in starts:
                     if self.is_stored(e, number, s):
-                        found[self.places_of[e][number][s] * self.environments + e] = (e, number, s)
+                        found[(self.starts[e][number] + s) * self.environments + e] = (e, number, s)
         return found
 
     def is_stored(self, e, number, step):
-        return self.places_of[e][number][step] > self.heads[e] - self.places
+        return self.starts[e][number] + step > self.heads[e] - self.places
 
     def window(self, e, number, s, length, burn_in, n, gamma):
         """Everything that a sample must contain for the window that starts at step s, as lists."""
@@ -301,7 +303,7 @@ def test_new_windows_that_were_overwritten_evicted_or_cleared_are_not_returned()
     with pytest.raises(ValueError, match="empty"):
         buffer.sample(1)
     log = Log(1, 30, [9])
-    log.heads[0] = buffer.get_next_index()
+    log.heads[0] = log.starts[0][0] = buffer.get_next_index()
     log.play(buffer, 9)
     assert buffer.sample(2)["indexes"].tolist() == sorted(log.windows(4, 4, "drop"))
 
@@ -466,9 +468,7 @@ def test_file_whose_windows_start_at_other_steps_is_refused(boundary, tmp_path):
     buffer, log = SequenceReplayBuffer(100, FIELDS, 4, **options), Log(1, 100, [7, 9])
     log.play(buffer, 24)  # two episodes, and the first steps of a third, which is cut off
     buffer.on_episode_end()
-    log.heads[0] += 1
-    log.episodes[0].append([])
-    log.places_of[0].append([])
+    log.end(0)
     log.play(buffer, 6)
     buffer.save(tmp_path / "file")
     SequenceReplayBuffer(100, FIELDS, 4, **options).load(tmp_path / "file")

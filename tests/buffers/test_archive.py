@@ -151,21 +151,21 @@ def test_message_of_a_refused_layout_names_the_difference(tmp_path):
         ReplayBuffer(12, {**EXAMPLE_ENV_DICT, "extra": {}}).load(path)
 
 
-def damaged(content: bytes) -> Iterator[tuple[bytes, bool]]:
-    """Yield files that `save` did not write, and whether each may nevertheless be read as what was saved."""
+def damaged(content: bytes) -> Iterator[tuple[str, bytes, bool]]:
+    """Yield files that `save` did not write: what is wrong, and whether it may be read as what was saved."""
     rng = np.random.default_rng(0)
     ends = [*range(60), *range(len(content) - 400, len(content))]
     for position in {*ends, *rng.integers(0, len(content), 250).tolist()}:
         changed = bytearray(content)
         changed[position] ^= int(rng.choice([0x01, 0x80, 0xFF, rng.integers(1, 256)]))
-        yield bytes(changed), True
+        yield f"byte {position} of {len(content)}", bytes(changed), True
     for more in (b"\0", b"more"):
-        yield content + more, True
+        yield f"{more!r} at the end", content + more, True
     for length in [*range(0, len(content), 97), len(content) - 1]:
-        yield content[:length], False
+        yield f"only {length} bytes", content[:length], False
     empty_zip, pickled = b"PK\x05\x06" + b"\0" * 18, pickle.dumps({"rows": [1, 2, 3]})
     for foreign in (b"\0" * 1000, empty_zip, b"{}", pickled, rng.bytes(5000)):
-        yield foreign, False
+        yield f"foreign: {foreign[:30]!r}", foreign, False
 
 
 @EVERY
@@ -177,7 +177,7 @@ def test_damaged_truncated_or_foreign_file_is_refused_or_loads_as_if_whole(name,
     whole.load(tmp_path / "buffer")
     expected = behaviour(whole)
     refused = 0
-    for changed, may_load in damaged(content):
+    for wrong, changed, may_load in damaged(content):
         (tmp_path / "damaged").write_bytes(changed)
         try:
             target.load(tmp_path / "damaged")
@@ -185,9 +185,9 @@ def test_damaged_truncated_or_foreign_file_is_refused_or_loads_as_if_whole(name,
             assert str(tmp_path / "damaged") in str(error)
             refused += 1
             if refused % 20 == 0 or not may_load:
-                assert snapshot(target) == before
+                assert snapshot(target) == before, wrong
         else:
-            assert may_load and behaviour(target) == expected
+            assert may_load and behaviour(target) == expected, wrong
             target = configured(name, rows=3, seed=8)
             before = snapshot(target)
     assert snapshot(target) == before

@@ -206,25 +206,6 @@ def test_a_memory_of_frames_that_lies_harms_no_row():
         assert_same(buffer, added)
 
 
-def test_frames_of_a_batch_are_kept_while_it_is_taken_in():
-    """The log is full in the middle of a batch, and no row of it, nor any other, is in the ring yet."""
-    for before in range(1, 40, 3):
-        environments = Environments(np.random.default_rng(before), 1, episode=1, n=1)
-        stacks = np.random.default_rng(before).integers(0, 256, (before + 40, 2, 4, 5, 5)).astype(np.uint8)
-        rows = {
-            name: np.zeros((before + 40, *spec["shape"]), spec["dtype"])
-            for name, spec in environments.env_dict.items()
-        }
-        rows |= {"obs": stacks[:, 0], "next_obs": stacks[:, 1], "act": np.arange(before + 40)}
-        buffer = ReplayBuffer(60, environments.env_dict, **BOTH)
-        add(buffer, {name: column[:before] for name, column in rows.items()}, False)
-        buffer.clear()
-        kept = {name: column[before:] for name, column in rows.items()}
-        add(buffer, {name: column[:32] for name, column in kept.items()}, True)
-        add(buffer, {name: column[32:] for name, column in kept.items()}, False)
-        assert_same(buffer, [{name: column[i] for name, column in kept.items()} for i in range(40)])
-
-
 def test_the_oldest_frame_may_be_named_by_a_row_that_is_not_the_oldest():
     """Rows come 1,024 at a time; later ones may name older frames, as far back as frames are looked for."""
     field = Fields({"obs": {"shape": 3}}).fields["obs"]

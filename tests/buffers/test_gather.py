@@ -35,12 +35,11 @@ def pictures(shape: tuple[int, ...] = ODD) -> dict[str, dict[str, Any]]:
 def values(
     rng: np.random.Generator, env_dict: dict[str, dict[str, Any]], count: int
 ) -> dict[str, np.ndarray]:
-    return {
-        name: rng.integers(0, 2 if spec.get("dtype") is bool else 100, (count, *shape_of(spec))).astype(
-            spec.get("dtype", np.float32)
-        )
-        for name, spec in env_dict.items()
-    }
+    made = {}
+    for name, spec in env_dict.items():
+        dtype, shape = spec.get("dtype", np.float32), (count, *shape_of(spec))
+        made[name] = rng.integers(0, 2 if dtype is bool else 100, shape).astype(dtype)
+    return made
 
 
 def filled(kind: Any, shape: tuple[int, ...] = ODD, **options: Any) -> Any:

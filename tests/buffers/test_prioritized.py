@@ -71,18 +71,6 @@ def test_buffer_equals_a_dictionary_of_priorities_in_any_history(seed, capacity,
         assert buffer.get_stored_size() == len(oracle.priorities)
 
 
-@pytest.mark.parametrize("kind", [PrioritizedReplayBuffer, MPPrioritizedReplayBuffer])
-def test_masses_of_an_empty_buffer_and_of_rows_without_mass_are_zero(kind):
-    buffer = kind(8, ENV_DICT, eps=0.0)
-    assert (buffer.total_mass, buffer.min_mass) == (0.0, 0.0)
-    buffer.add(act=np.arange(2), priorities=np.zeros(2))
-    assert (buffer.total_mass, buffer.min_mass) == (0.0, 0.0)
-    buffer.add(act=np.arange(2), priorities=np.array([4.0, 0.0]))
-    assert buffer.total_mass == buffer.min_mass == pytest.approx(4.0**0.6)
-    buffer.clear()
-    assert (buffer.total_mass, buffer.min_mass) == (0.0, 0.0)
-
-
 def random_priorities(rng: np.random.Generator, count: int) -> np.ndarray:
     priorities = 10.0 ** rng.uniform(-3, 3, count) * (rng.random(count) < 0.8)
     return rng.integers(0, 3, count).astype(np.float64) if rng.random() < 0.3 else priorities

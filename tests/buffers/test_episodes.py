@@ -280,18 +280,16 @@ class Life:
         assert [dict(zip(found, row, strict=True)) for row in zip(*found.values(), strict=True)] == listed
         for entry in listed:
             assert_same(buffer.get_episode(entry["episode"]), self.episode(entry, live))
-        known, there = [e["episode"] for table in self.table for e in table], {e["episode"] for e in listed}
-        for episode in [number for number in known if number not in there][-3:]:
+        entries = {entry["episode"]: entry for entry in listed}
+        begun = [entry["episode"] for table in self.table for entry in table]
+        for episode in [number for number in begun if number not in entries][-3:]:
             with pytest.raises(IndexError, match=f"Episode {episode} is no longer stored"):
                 buffer.get_episode(episode)
         masses, places = np.zeros(self.places * self.environments), dict[int, list[int]]()
-        entries = {entry["episode"]: entry for entry in listed}
         for index, step in live.items():
             position, environment = divmod(index, self.environments)
-            slot, entry = (
-                environment * self.places + position % self.places,
-                entries[step["episode"]["episode"]],
-            )
+            slot = environment * self.places + position % self.places
+            entry = entries[step["episode"]["episode"]]
             masses[slot], first = step["mass"], entry["start"] // self.environments
             places[slot] = [position, first, first + entry["length"]]
         located = np.zeros((3, len(places)), np.int64)
@@ -426,10 +424,8 @@ def test_equal_observations_whose_bytes_differ_continue_an_episode():
         buffer.add(1, **step)
         buffer.add_step(**{name: np.full(2, v) for name, v in step.items()})
         assert buffer.episodes()["length"].tolist() == [9, 2]
-        obs = buffer.sample(50)["obs"]
-        assert {*obs.view(np.uint32).tolist()} == {
-            np.float32(one).view(np.uint32).item()
-        }  # as they were added
+        obs, added = buffer.sample(50)["obs"], np.float32(one)
+        assert {*obs.view(np.uint32).tolist()} == {added.view(np.uint32).item()}
         with pytest.raises(ValueError, match="'obs' of step 0 differs"):
             buffer.add(**{**step, "obs": 1.0})
 

@@ -130,10 +130,8 @@ def test_geometric_scheme_halves_the_probability_with_each_half_life(capacity, r
         rows = -(-rows // environments) * environments
     buffer = filled(ReplayBuffer, capacity, rows)
     stored = range(max(0, rows - capacity), rows)
-    scheme, expected = (
-        Geometric(half_life, environments=environments),
-        by_age(stored, half_life, environments),
-    )
+    scheme = Geometric(half_life, environments=environments)
+    expected = by_age(stored, half_life, environments)
     assert_true(buffer, scheme, expected, 100)
     seen = StoredRows(stored.start, stored.stop, capacity, None)
     all_rows = scheme.probabilities(seen, np.array(stored))
@@ -165,10 +163,8 @@ def test_greatest_and_least_random_numbers_draw_the_oldest_and_the_newest_row(en
 
     for rows in [*range(1, 60), 10**6, 10**9 + 7]:
         for half_life in (rows / 7, rows, 3.3 * rows, 1e5 * rows, 1e12 * rows):
-            stored, scheme = (
-                StoredRows(3, 3 + rows, rows, None),
-                Geometric(half_life, environments=environments),
-            )
+            stored = StoredRows(3, 3 + rows, rows, None)
+            scheme = Geometric(half_life, environments=environments)
             for number, index in ((0.0, rows + 2), (math.nextafter(1, 0), 3)):
                 rng: Any = Fixed(number)
                 assert scheme.draw(stored, 2, rng).indexes.tolist() == [index, index]
@@ -273,11 +269,8 @@ def walked(starts: int, stride: int, stored: range, batch_size: int) -> list[int
     [(20, 4, 4), (12, 4, 4), (12, 4, 30), (7, 300, 3), (1, 2, 3), (37, 5, 8), (36, 6, 36)],
 )
 def test_reverse_scheme_walks_as_a_simulation_with_indexes(capacity, stride, batch_size):
-    buffer, scheme, rng = (
-        ReplayBuffer(capacity, ACT, seed=0),
-        Reverse(stride),
-        np.random.default_rng(capacity),
-    )
+    buffer, scheme = ReplayBuffer(capacity, ACT, seed=0), Reverse(stride)
+    rng = np.random.default_rng(capacity)
     following, start = 0, -1
     for _ in range(60):
         count = int(rng.integers(0, 6)) if following else 1

@@ -221,15 +221,10 @@ def test_keywords_of_cpprb_that_mean_nothing_here_are_taken():
         buffer.add(obs=np.zeros(3))
         buffer.update_priorities([0], [5.0])
         assert (buffer.stale_updates, buffer.get_max_priority()) == (1, 1.0)
-    for kind in (MPReplayBuffer, MPPrioritizedReplayBuffer):
+    for kind in EVERY_KIND:
         for backend in ("sharedctypes", "SharedMemory"):
-            with kind(
-                2, fields, ctx=None, backend=backend, check_for_update=True, mmap_prefix=None
-            ) as shared:
-                assert shared.add(obs=1) == 0
-    for kind in (ReplayBuffer, PrioritizedReplayBuffer):
-        buffer = kind(2, fields, ctx=None, backend="SharedMemory", check_for_update=True, mmap_prefix=None)
-        assert buffer.add(obs=1) == 0
+            buffer = kind(2, fields, ctx=None, backend=backend, check_for_update=True, mmap_prefix=None)
+            assert buffer.add(obs=1) == 0
 
 
 @pytest.mark.parametrize("kind", EVERY_KIND)

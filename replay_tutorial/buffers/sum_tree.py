@@ -153,7 +153,8 @@ def last_leaf_with_mass(sums: Floats, node: np.uint64) -> np.uint64:
 def find_leaves(sums: Floats, queries: Floats) -> tuple[Integers, Floats]:
     """Find the slot of each query, a position in the cumulative sum of the masses; all descend together.
 
-    A query at or above the total finds the last slot with nonzero mass. Slots of mass 0 are never found.
+    A query at or above the total finds the last slot with nonzero mass. If masses differ by a factor of 2^53,
+    rounding can lead to an earlier one. Slots of mass 0 are never found.
 
     Returns:
         The slots, int64[n], and their masses, float64[n].

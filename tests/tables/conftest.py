@@ -33,7 +33,8 @@ def endpoint(key: bytes, tmp_path: Path) -> Iterator[Endpoint]:
 
 
 @pytest.fixture
-def there(endpoint: Endpoint) -> Iterator[SimpleNamespace]:
-    """A small server, its endpoint, and a handle on it."""
-    with RemoteServer(endpoint.address) as server:
-        yield SimpleNamespace(served=endpoint._server, endpoint=endpoint, server=server)
+def there(request: pytest.FixtureRequest, key: bytes, tmp_path: Path) -> Iterator[SimpleNamespace]:
+    """A small server, its endpoint, and a handle on it; `cells` says how many cells the server has."""
+    served = small_server(getattr(request, "param", 200))
+    with serving(served, tmp_path) as endpoint, RemoteServer(endpoint.address) as server:
+        yield SimpleNamespace(served=served, endpoint=endpoint, server=server)

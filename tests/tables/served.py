@@ -2,26 +2,32 @@
 
 import contextlib
 import os
+import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Any, NamedTuple
 from unittest.mock import patch
 from weakref import WeakKeyDictionary
 
 import numpy as np
+import pytest
 
 from replay_tutorial.tables import (
     Endpoint,
     Fifo,
+    Hook,
     MinSize,
     Prioritized,
     RemoteServer,
     Sample,
     Server,
     Table,
+    TrajectoryWriter,
     Uniform,
 )
 from replay_tutorial.tables.core.message import ColumnSlice, NewItems, Part
@@ -38,10 +44,27 @@ def table(name: str = "t", **options: Any) -> Table:
     return Table(name, **{**usual, **options})
 
 
+def hook_of(**events: Any) -> Hook:
+    """A hook that answers these events with these functions."""
+    hook = Hook()
+    vars(hook).update(events)
+    return hook
+
+
 def small_server(capacity: int = 200) -> Server:
     """A prioritized table of 20 items, and a queue of 4."""
     replay = table("replay", sampler=Prioritized(0.7), max_size=20)
     return Server([replay, Table.queue("queue", 4)], COLUMNS, capacity, seed=1)
+
+
+def write(
+    writer: TrajectoryWriter, step: dict[str, Any], table: str = "t", length: int = 0, **options: Any
+) -> int | None:
+    """Append a step, and make an item of its values; or of this number of the newest steps."""
+    writer.append(step)
+    steps: Any = slice(-length, None) if length else -1
+    parts = {name: writer.history[name][steps] for name in step}
+    return writer.create_item(table, trajectory=parts, **{"priority": 1.0, **options})
 
 
 PAIR = (Part("pair", "obs", 2), Part("act", "act", 1, True))
@@ -55,6 +78,11 @@ class Sent(NamedTuple):
     runs: Sequence[ColumnSlice]
     items: Sequence[NewItems]
     keep_from: int
+
+
+def cells(count: int) -> pytest.MarkDecorator:
+    """Run a test with a server of this number of cells a column `there`."""
+    return pytest.mark.parametrize("there", [count], indirect=True)
 
 
 SESSIONS: WeakKeyDictionary[Server, Session] = WeakKeyDictionary()
@@ -114,6 +142,39 @@ def until(holds: Callable[[], bool], seconds: float = 300.0) -> None:
             return
         time.sleep(0.01)
     raise AssertionError(f"waited in vain for {seconds} s")
+
+
+def drawing_threads() -> list[threading.Thread]:
+    """The threads of datasets."""
+    return [thread for thread in threading.enumerate() if thread.name == "dataset"]
+
+
+def lines_of(
+    call: Callable[[], object], stop_at: int = -1, modules: Sequence[str] = ("replay_tutorial.tables",)
+) -> int:
+    """Make a call, and count the lines of these modules that it runs; press Ctrl-C before line `stop_at`."""
+    lines = 0
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal lines
+        if not frame.f_globals["__name__"].startswith(tuple(modules)):
+            return None
+        if frame.f_code.co_name == "__del__":  # Python prints what it raises, and goes on
+            return None
+        if event == "line":
+            lines += 1
+            if lines == stop_at:
+                sys.settrace(None)
+                signal.raise_signal(signal.SIGINT)
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return lines
 
 
 def free_address(folder: Path, name: str = "tables.sock") -> str:

@@ -1,25 +1,41 @@
 """A server in another process answers as one in this process does, also if connections are cut."""
 
 import gc
+import itertools
 import math
 import multiprocessing
 import os
 import pickle
 import signal
-import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock, patch
 
 import numpy as np
 import pytest
-from served import Relay, Sent, forget, message, plain, send, serving, small_server, table, until, words_of
+from served import (
+    Relay,
+    Sent,
+    cells,
+    forget,
+    lines_of,
+    message,
+    plain,
+    send,
+    serving,
+    small_server,
+    table,
+    until,
+    words_of,
+    write,
+)
 
 from replay_tutorial.tables import (
     CapacityError,
@@ -33,7 +49,6 @@ from replay_tutorial.tables import (
     Server,
     ServerLost,
     Table,
-    TrajectoryDataset,
     TrajectoryWriter,
     UnknownWriter,
 )
@@ -156,19 +171,20 @@ def test_a_message_whose_connection_was_cut_anywhere_goes_in_once_when_it_is_sen
     sent, whole = message(7, 0, "queue", 2), 0
     for cut_at in [None, *range(3, 5000, 97)]:
         served = small_server()
-        with serving(served, tmp_path) as endpoint:
-            relay = Relay(endpoint.address, tmp_path)
-            with RemoteServer(relay.address) as server:
-                relay.passed, relay.cut_at = 0, cut_at
-                try:
-                    assert send(server, sent) == [0, 1]
-                    assert cut_at is None or cut_at >= whole, "it was cut, and the call went on"
-                except ServerLost:
-                    assert send(server, sent) == [0, 1], f"cut after {cut_at} bytes"
-                whole = relay.passed if cut_at is None else whole
-                relay.cut_at = None
-                assert send(server, message(7, 1, "queue")) == [2]
-            relay.close()
+        with (
+            serving(served, tmp_path) as endpoint,
+            closing(Relay(endpoint.address, tmp_path)) as relay,
+            RemoteServer(relay.address) as server,
+        ):
+            relay.passed, relay.cut_at = 0, cut_at
+            try:
+                assert send(server, sent) == [0, 1]
+                assert cut_at is None or cut_at >= whole, "it was cut, and the call went on"
+            except ServerLost:
+                assert send(server, sent) == [0, 1], f"cut after {cut_at} bytes"
+            whole = relay.passed if cut_at is None else whole
+            relay.cut_at = None
+            assert send(server, message(7, 1, "queue")) == [2]
         assert served.info()["queue"].inserts == 3
         if cut_at is not None and cut_at > whole:
             break
@@ -193,40 +209,19 @@ def test_a_first_handshake_that_used_up_the_timeout_is_followed_by_another(
     assert len(attempts) == 2
 
 
-def recorded(server: Any) -> list[Any]:
-    """What a writer makes of steps, and a dataset of the items."""
-    client = Client(server)
-    with client.writer(num_keep_alive_refs=3) as writer:
-        for step in range(12):
-            writer.append({"obs": np.full(3, step), "act": step})
-            if step > 1:
-                history = writer.history
-                pair = {"pair": history["obs"][[-3, -1]], "act": history["act"][-1]}
-                writer.create_item("replay", step, pair)
-    return [plain(batch) for batch in TrajectoryDataset(client, "replay", 4, max_samples=20)]
-
-
-def test_writers_and_datasets_work_as_in_this_process(there: SimpleNamespace) -> None:
-    assert recorded(there.server) == recorded(small_server())
-
-
-def test_a_handle_whose_connections_were_all_cut_is_told(key: bytes, tmp_path: Path) -> None:
+def test_a_handle_whose_connections_were_all_cut_is_told(endpoint: Endpoint, tmp_path: Path) -> None:
     """Its writers are closed; a first message, sent again, must not begin a new one."""
-    served = small_server()
-    with serving(served, tmp_path) as endpoint:
-        relay = Relay(endpoint.address, tmp_path)
-        with RemoteServer(relay.address) as server:
+    with closing(Relay(endpoint.address, tmp_path)) as relay, RemoteServer(relay.address) as server:
+        send(server, message(3, 0))
+        relay.cut_all()
+        with pytest.raises(ServerLost, match="has exited"):
             send(server, message(3, 0))
-            relay.cut_all()
-            with pytest.raises(ServerLost, match="has exited"):
-                send(server, message(3, 0))
-            until(lambda: not endpoint._threads)  # each closes its writers before it ends
-            with pytest.raises(ServerLost, match="its writers were closed"):
-                send(server, message(3, 0))
-            with RemoteServer(relay.address) as other, pytest.raises(UnknownWriter):
-                send(other, message(3, 1))
-        relay.close()
-    assert served.info()["replay"].inserts == 1
+        until(lambda: not endpoint._threads)  # each closes its writers before it ends
+        with pytest.raises(ServerLost, match="its writers were closed"):
+            send(server, message(3, 0))
+        with RemoteServer(relay.address) as other, pytest.raises(UnknownWriter):
+            send(other, message(3, 1))
+    assert endpoint._server.info()["replay"].inserts == 1
 
 
 @pytest.mark.skipif(os.name != "posix", reason="there are no socket paths")
@@ -248,13 +243,11 @@ def interrupted(holds: Callable[[], bool]) -> Iterator[None]:
         until(holds)
         signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     thread = threading.Thread(target=wait)
     thread.start()
     with pytest.raises(KeyboardInterrupt):
         yield
     thread.join()
-    signal.signal(signal.SIGINT, before)
 
 
 @needs_signals
@@ -280,10 +273,9 @@ def test_a_first_item_that_is_refused_leaves_its_writer_usable(there: SimpleName
         with Client(server).writer(1) as writer:
             writer.append({"obs": np.zeros(3), "act": 1})
             act = writer.history["act"][-1]
+            match = r"There is no table 3|must be a string, not 3"
             for table, parts in [(3, {"act": act}), ("queue", {3: act})]:
-                with pytest.raises(
-                    (KeyError, TypeError), match=r"There is no table 3|must be a string, not 3"
-                ):
+                with pytest.raises((KeyError, TypeError), match=match):
                     writer.create_item(table, 1.0, parts)
             writer.create_item("queue", 1.0, {"act": act})
 
@@ -292,9 +284,8 @@ def test_a_first_item_that_is_refused_leaves_its_writer_usable(there: SimpleName
 def test_a_first_item_may_have_a_timeout_of_any_number_type(there: SimpleNamespace, timeout: Any) -> None:
     for server in (there.server, there.served):
         with Client(server).writer(1) as writer:
-            writer.append({"act": 1})
-            writer.create_item("queue", 1.0, {"act": writer.history["act"][-1:]}, timeout=timeout)
-            writer.create_item("queue", 1.0, {"act": writer.history["act"][-1:]})
+            write(writer, {"act": 1}, "queue", timeout=timeout)
+            write(writer, {"act": 1}, "queue")
 
 
 def test_a_batch_s_priority_of_the_wrong_shape_is_the_same_error_as_here(there: SimpleNamespace) -> None:
@@ -303,66 +294,47 @@ def test_a_batch_s_priority_of_the_wrong_shape_is_the_same_error_as_here(there: 
             Client(server).insert_batch({"act": [1]}, {"queue": 1.0})
 
 
-def test_a_writer_that_is_dropped_is_closed_by_a_later_message(key: bytes, tmp_path: Path) -> None:
-    served = small_server(capacity=6)
-    with serving(served, tmp_path) as endpoint, RemoteServer(endpoint.address) as server:
-        client = Client(server)
-        dropped, other = client.writer(5), client.writer(1)
-        for writer in (dropped, other):
-            writer.append({"act": 1})
-            writer.create_item("replay", 1.0, {"act": writer.history["act"][-1]})
-        (session,) = endpoint._sessions.values()
-        assert len(session._writers) == 2
-        del dropped
-        gc.collect()
-        other.append({"act": 2})
-        other.create_item("replay", 1.0, {"act": other.history["act"][-1]})
-        until(lambda: len(session._writers) == 1)
+def test_a_writer_that_is_dropped_is_closed_by_a_later_message(there: SimpleNamespace) -> None:
+    dropped, other = (TrajectoryWriter(there.server, 1) for _ in range(2))
+    for writer in (dropped, other):
+        write(writer, {"act": 1}, "replay")
+    (session,) = there.endpoint._sessions.values()
+    assert len(session._writers) == 2
+    del dropped, writer
+    gc.collect()
+    write(other, {"act": 2}, "replay")
+    until(lambda: len(session._writers) == 1)
 
 
 @needs_signals
-def test_a_writer_is_closed_although_its_only_call_was_interrupted(key: bytes, tmp_path: Path) -> None:
-    served = small_server(capacity=6)
-    with serving(served, tmp_path) as endpoint, RemoteServer(endpoint.address) as server:
-        send(served, message(1, 0, "queue", 4))
-        with interrupted(lambda: served.info()["queue"].waiting_inserts == 1):
-            send(server, message(2, 0, "queue"))
-        assert not inserted(served, "replay")
-        forget(server, 2)
-        until(lambda: inserted(served, "replay"))
+@cells(6)
+def test_a_writer_is_closed_although_its_only_call_was_interrupted(there: SimpleNamespace) -> None:
+    send(there.served, message(1, 0, "queue", 4))
+    with interrupted(lambda: there.served.info()["queue"].waiting_inserts == 1):
+        send(there.server, message(2, 0, "queue"))
+    assert not inserted(there.served, "replay")
+    forget(there.server, 2)
+    until(lambda: inserted(there.served, "replay"))
 
 
-def test_no_item_is_lost_after_ctrl_c_while_an_episode_is_ended(
-    key: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    served = small_server()
-    with serving(served, tmp_path) as endpoint, RemoteServer(endpoint.address) as server:
-        writer = TrajectoryWriter(server, 5)
-
-        def write() -> None:
-            writer.append({"obs": np.zeros(3), "act": 1})
-            writer.create_item("replay", 1.0, {"act": writer.history["act"][-1:]})
-
-        def press(*_: Any) -> Any:
-            raise KeyboardInterrupt
-
-        write()
-        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-            patched.setattr(server, "_acquire", press)
-            writer.end_episode()
-        write()
-        write()
-        assert served.info()["replay"].inserts == 3
+def test_no_item_is_lost_after_ctrl_c_while_an_episode_is_ended(there: SimpleNamespace) -> None:
+    server, writer = there.server, TrajectoryWriter(there.server, 5)
+    write(writer, {"act": 1}, "replay")
+    with pytest.raises(KeyboardInterrupt), patch.object(server, "_acquire", side_effect=KeyboardInterrupt):
+        writer.end_episode()
+    write(writer, {"act": 2}, "replay")
+    write(writer, {"act": 3}, "replay")
+    assert there.served.info()["replay"].inserts == 3
 
 
 def test_a_long_item_that_is_gone_does_not_count() -> None:
     """An answer is limited by the items that are there."""
     server = Server([table(max_size=2)], {"x": {"shape": 1000}}, 50)
     with TrajectoryWriter(server, 10) as writer:
+        for _ in range(9):
+            writer.append({"x": np.zeros(1000)})
         for length in (10, 1, 1):
-            for _ in range(length):
-                writer.append({"x": np.zeros(1000)})
-            writer.create_item("t", 1.0, {"x": writer.history["x"][-length:]})
+            write(writer, {"x": np.zeros(1000)}, length=length)
     most = 3 * 4000
     with pytest.raises(ValueError, match="at most 2 items at once"):
         server.sample("t", 3, most_bytes=most)
@@ -372,9 +344,9 @@ def test_a_long_item_that_is_gone_does_not_count() -> None:
 def test_a_sample_that_outgrows_the_limit_while_it_waits_returns_what_was_drawn() -> None:
     server = Server([Table.queue("q", 5)], {"x": {"shape": 1000}}, 50)
     with TrajectoryWriter(server, 10) as writer, ThreadPoolExecutor(1) as pool:
-        for _ in range(9):
+        for _ in range(8):
             writer.append({"x": np.zeros(1000)})
-        writer.create_item("q", 1.0, {"x": writer.history["x"][-1:]})
+        write(writer, {"x": np.zeros(1000)}, "q", length=1)
         sampled = pool.submit(server.sample, "q", 3, 60.0, most_bytes=20_000)
         until(lambda: server.info()["q"].samples == 1 and server.info()["q"].waiting_samples == 1)
         writer.create_item("q", 1.0, {"x": writer.history["x"][-9:]})
@@ -438,47 +410,29 @@ def test_a_handle_that_is_closed_while_threads_begin_to_call_leaves_no_connectio
 def test_a_handle_that_is_closed_while_a_call_connects_ends_the_call(
     endpoint: Endpoint, tmp_path: Path
 ) -> None:
-    relay = Relay(endpoint.address, tmp_path)
-    server = RemoteServer(relay.address)
-    relay._lock.acquire()  # nothing is passed on
-    with calling(server.info) as outcomes:
-        until(lambda: len(endpoint._threads) == 2)
-        server.close()
-        relay._lock.release()
-    assert outcomes == [CLOSED]
-    until(lambda: not endpoint._threads)
-    relay.close()
+    with closing(Relay(endpoint.address, tmp_path)) as relay:
+        server = RemoteServer(relay.address)
+        relay._lock.acquire()  # nothing is passed on
+        with calling(server.info) as outcomes:
+            until(lambda: len(endpoint._threads) == 2)
+            server.close()
+            relay._lock.release()
+        assert outcomes == [CLOSED]
+        until(lambda: not endpoint._threads)
 
 
-@pytest.mark.filterwarnings(
-    "ignore::ResourceWarning"
-)  # a socket that was just made is closed as it is dropped
+# a socket that was just made is closed as it is dropped
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_ctrl_c_at_any_line_of_a_call_leaves_no_connection_that_nobody_uses(there: SimpleNamespace) -> None:
     """Of a call that makes a connection; a line further each time."""
-    lines = 0
-
-    def interrupt(frame: Any, event: str, _: Any) -> Any:
-        nonlocal lines
-        if Path(frame.f_code.co_filename).name not in ("handle.py", "local_socket.py"):
-            return None
-        lines -= event == "line"
-        if not lines:
-            raise KeyboardInterrupt
-        return interrupt
-
-    for line in range(1, 1000):
+    modules = ("replay_tutorial.tables.remote.handle", "replay_tutorial.tables.remote.local_socket")
+    for line in itertools.count(1):
         held(there.server)[2].clear()
-        lines, before = line, sys.gettrace()
-        sys.settrace(interrupt)
-        try:
-            there.server.info()
+        with suppress(KeyboardInterrupt):
+            count = lines_of(there.server.info, line, modules)
             break
-        except KeyboardInterrupt:
-            pass
-        finally:
-            sys.settrace(before)
         until(lambda: len(there.endpoint._threads) == 1 + len(held(there.server)[2]), 5.0)
-    assert 30 < line < 999, "the call was carried out in the end"
+    assert 30 < count == line - 1, "the call was carried out in the end"
 
 
 def test_a_newcomer_that_goes_at_once_leaves_no_session(endpoint: Endpoint, key: bytes) -> None:
@@ -494,17 +448,9 @@ def test_a_newcomer_that_goes_at_once_leaves_no_session(endpoint: Endpoint, key:
 def test_a_connection_for_which_there_is_no_thread_is_refused_and_the_next_one_served(
     endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    start = threading.Thread.start
-
-    def fails(self: threading.Thread) -> None:
-        if self.name == "tables client":
-            raise RuntimeError("can't start new thread")
-        start(self)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(threading.Thread, "start", fails)
-        with pytest.raises(ServerLost):
-            RemoteServer(endpoint.address, timeout=0.1)
+    with monkeypatch.context() as patched, pytest.raises(ServerLost):
+        patched.setattr(threading.Thread, "start", Mock(side_effect=RuntimeError("can't start new thread")))
+        RemoteServer(endpoint.address, timeout=0.1)
     with RemoteServer(endpoint.address) as server:
         assert server.info()["queue"].size == 0
 
@@ -529,19 +475,19 @@ def hold_and_wait(address: str, child_id: Any) -> None:
     server.sample("queue", 1)
 
 
-def test_a_killed_client_leaves_nothing_held_although_its_child_lives(key: bytes, tmp_path: Path) -> None:
-    served, (ours, theirs) = small_server(capacity=50), FORK.Pipe()
-    with serving(served, tmp_path) as endpoint:
-        client = FORK.Process(target=hold_and_wait, args=(endpoint.address, theirs))
-        client.start()
-        until(lambda: served.info()["queue"].waiting_samples == 1, 120.0)
-        client.kill()
-        client.join()
-        assert inserted(served), "one cell is free"
-        until(lambda: inserted(served))
-        until(lambda: served.info()["queue"].waiting_samples == 0)
-        assert served.info()["queue"].size == 2, "the dead one has taken nothing"
-        os.kill(ours.recv(), signal.SIGTERM)
+@cells(50)
+def test_a_killed_client_leaves_nothing_held_although_its_child_lives(there: SimpleNamespace) -> None:
+    served, (ours, theirs) = there.served, FORK.Pipe()
+    client = FORK.Process(target=hold_and_wait, args=(there.endpoint.address, theirs))
+    client.start()
+    until(lambda: served.info()["queue"].waiting_samples == 1, 120.0)
+    client.kill()
+    client.join()
+    assert inserted(served), "one cell is free"
+    until(lambda: inserted(served))
+    until(lambda: served.info()["queue"].waiting_samples == 0)
+    assert served.info()["queue"].size == 2, "the dead one has taken nothing"
+    os.kill(ours.recv(), signal.SIGTERM)
 
 
 def serve_until_killed(folder: Path, address: Any) -> None:
@@ -598,24 +544,6 @@ def test_a_server_of_another_version_is_reported_at_once(
     assert not isinstance(error.value, ServerLost)
 
 
-def test_a_timeout_is_over_when_it_is_in_this_process(there: SimpleNamespace) -> None:
-    server = there.server
-    for timeout in (0.0, 0.2):
-        begin = time.monotonic()
-        with pytest.raises(TimeoutError, match="waits for more inserts"):
-            server.sample("queue", 1, timeout=timeout)
-        assert timeout <= time.monotonic() - begin < 10.0
-    with pytest.raises(ValueError, match="at least 0"):
-        server.sample("queue", 1, timeout=-1)
-    send(server, message(1, 0, "queue", 4))
-    late = message(2, 0, "queue", 2)
-    with pytest.raises(TimeoutError, match="waits for more samples"):
-        send(server, late, timeout=0.1)
-    server.sample("queue", 2)
-    assert len(send(server, late, timeout=0.1)) == 2
-    assert server.info()["queue"].inserts == 6
-
-
 def test_closing_the_server_tells_those_who_wait(there: SimpleNamespace) -> None:
     with calling(there.server.sample, "queue", 1) as outcomes:
         until(lambda: there.served.info()["queue"].waiting_samples == 1)
@@ -623,31 +551,29 @@ def test_closing_the_server_tells_those_who_wait(there: SimpleNamespace) -> None
     assert outcomes[0][0] == "Closed"
 
 
-def test_a_closed_handle_gives_back_what_its_writers_held(key: bytes, tmp_path: Path) -> None:
-    served = small_server(capacity=50)
-    with serving(served, tmp_path) as endpoint:
-        with RemoteServer(endpoint.address) as server:
-            send(server, filling(50))
-            assert not inserted(served)
-        until(lambda: inserted(served))
-        with pytest.raises(Closed, match="handle was closed"):
-            server.info()
-        forget(server, 99)  # is no error
-        endpoint.close()  # and again at the end of the block
+@cells(50)
+def test_a_closed_handle_gives_back_what_its_writers_held(there: SimpleNamespace) -> None:
+    send(there.server, filling(50))
+    assert not inserted(there.served)
+    there.server.close()
+    until(lambda: inserted(there.served))
+    with pytest.raises(Closed, match="handle was closed"):
+        there.server.info()
+    forget(there.server, 99)  # is no error
+    there.endpoint.close()  # and again at the end of the fixture
 
 
+@cells(50)
 def test_what_a_call_brings_after_the_end_of_its_session_goes_with_its_connection(
-    key: bytes, tmp_path: Path
+    there: SimpleNamespace,
 ) -> None:
-    served = small_server(capacity=50)
-    with serving(served, tmp_path) as endpoint, RemoteServer(endpoint.address) as server:
-        server.info()  # over another connection than the first, which is cut
-        held(server)[0].shutdown()
-        until(lambda: not endpoint._sessions)
-        send(server, filling(50))
-        assert not inserted(served)
-        server.close()
-        until(lambda: inserted(served))
+    there.server.info()  # over another connection than the first, which is cut
+    held(there.server)[0].shutdown()
+    until(lambda: not there.endpoint._sessions)
+    send(there.server, filling(50))
+    assert not inserted(there.served)
+    there.server.close()
+    until(lambda: inserted(there.served))
 
 
 def insert_some(server: RemoteServer, writer: int) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from served import KEY, Sent, forget, send, serving, table, until
+from served import Sent, forget, send, serving, table, until
 
 from replay_tutorial.tables import (
     Client,
@@ -38,6 +38,13 @@ def server_of(*tables: Table, patience: float = float("inf")) -> Server:
     return SERVERS[-1]
 
 
+def full_queue() -> Server:
+    """A server whose queue of 1 holds the value 0."""
+    server = server_of(Table.queue("q", 1))
+    send(server, message(9, 0, "q", [0]))
+    return server
+
+
 def message(writer: int, sequence: int, table: str, values: list[int]) -> Sent:
     """Each value as an item."""
     first = 100 * sequence
@@ -60,19 +67,26 @@ def waiting(server: Server, table: str) -> tuple[int, int]:
     return info.waiting_inserts, info.waiting_samples
 
 
+@pytest.fixture(params=[False, True], ids=["here", "far"])
+def near_or_far(request: Any, key: bytes, tmp_path: Path) -> Iterator[Any]:
+    """A server with a queue of 4, and a client of it: with the server itself, or with a handle."""
+    server = server_of(Table.queue("q", 4))
+    with serving(server, tmp_path) as endpoint:
+        yield server, Client(endpoint.address if request.param else server)
+
+
 @pytest.mark.parametrize("timeout", [0, 0.0, 0.05])
-def test_a_timeout_means_the_same_everywhere(timeout: float) -> None:
-    server = server_of(Table.queue("q", 1))
-    client = Client(server)
+def test_a_timeout_means_the_same_everywhere(near_or_far: Any, timeout: float) -> None:
+    server, client = near_or_far
     begin = time.monotonic()
     with pytest.raises(TimeoutError, match=r"sample\('q'\) waits for more inserts"):
         client.sample("q", 1, timeout=timeout)
-    client.insert({"x": 1}, {"q": 1.0}, timeout=timeout)
+    client.insert_batch({"x": [1, 2, 3, 4]}, {"q": None}, timeout=timeout)
     with pytest.raises(TimeoutError, match=r"insert\('q'\) waits for more samples"):
-        client.insert({"x": 2}, {"q": 1.0}, timeout=timeout)
+        client.insert({"x": 5}, {"q": 1.0}, timeout=timeout)
     assert 2 * timeout <= time.monotonic() - begin < PATIENCE
-    assert client.sample("q", 5, timeout=timeout).data["x"].tolist() == [1]
-    assert server._cells.free_count(0) == 10_000, "what did not get in leaves nothing behind"
+    assert client.sample("q", 5, timeout=timeout).data["x"].tolist() == [1, 2, 3, 4]
+    until(lambda: server._cells.free_count(0) == 10_000)  # what did not get in leaves nothing behind
 
 
 def test_a_timeout_speaks_only_of_the_bounds_that_there_are() -> None:
@@ -88,12 +102,12 @@ def test_a_timeout_speaks_only_of_the_bounds_that_there_are() -> None:
 
 
 @pytest.mark.parametrize("timeout", [-1.0, float("nan")])
-def test_a_timeout_that_is_none_is_refused(timeout: float) -> None:
-    server = server_of(Table.queue("q", 1))
-    with pytest.raises(ValueError, match="timeout"):
-        server.sample("q", 1, timeout)
-    with pytest.raises(ValueError, match="timeout"):
-        send(server, message(1, 0, "q", [1]), timeout)
+def test_a_timeout_that_is_none_is_refused(near_or_far: Any, timeout: float) -> None:
+    _, client = near_or_far
+    with pytest.raises(ValueError, match="timeout must be at least 0"):
+        client.sample("q", 1, timeout)
+    with pytest.raises(ValueError, match="timeout must be at least 0"):
+        send(client.server, message(1, 0, "q", [1]), timeout)
 
 
 @pytest.mark.parametrize("never", [float("inf"), 1e11])
@@ -108,24 +122,18 @@ def test_infinity_is_never_and_a_count_of_numpys_is_a_count(never: float, start:
     server.save(tmp_path / "tables.npz")
 
 
-@pytest.mark.parametrize("far", [False, True])
-def test_a_sample_waits_for_all_its_items(start: Any, far: bool, tmp_path: Any, monkeypatch: Any) -> None:
+def test_a_sample_waits_for_all_its_items(start: Any, near_or_far: Any) -> None:
     """A limiter may let them out one by one: a queue of 4 gives a batch of 32 in pieces."""
-    monkeypatch.setenv("REPLAY_TUTORIAL_KEY", KEY)
-    server = server_of(Table.queue("q", 4))
-    with serving(server, tmp_path) as endpoint:
-        client = Client(endpoint.address if far else server)
-        sample = start(client.sample, "q", 32, PATIENCE)
-        for value in range(0, 32, 2):
-            client.insert_batch({"x": [value, value + 1]}, {"q": None}, PATIENCE)
-        whole = sample.result(PATIENCE)
-        assert whole.data["x"].tolist() == list(range(32)) and len(set(whole.info.keys.tolist())) == 32
-        client.insert_batch({"x": [1, 2, 3]}, {"q": None})
-        assert client.sample("q", 32, partial=True).data["x"].tolist() == [1, 2, 3], "what is there"
-        client.insert_batch({"x": [4]}, {"q": None})
-        assert client.sample("q", 32, timeout=0.05).data["x"].tolist() == [4], "these have been counted"
-        with pytest.raises(TimeoutError):
-            client.sample("q", 32, timeout=0.05)
+    _, client = near_or_far
+    sample = start(client.sample, "q", 32, PATIENCE)
+    for value in range(0, 32, 2):
+        client.insert_batch({"x": [value, value + 1]}, {"q": None}, PATIENCE)
+    whole = sample.result(PATIENCE)
+    assert whole.data["x"].tolist() == list(range(32)) and len(set(whole.info.keys.tolist())) == 32
+    client.insert_batch({"x": [1, 2, 3]}, {"q": None})
+    assert client.sample("q", 32, partial=True).data["x"].tolist() == [1, 2, 3], "what is there"
+    client.insert_batch({"x": [4]}, {"q": None})
+    assert client.sample("q", 32, timeout=0.05).data["x"].tolist() == [4], "these have been counted"
 
 
 def test_a_sample_that_waits_when_the_server_is_closed_returns_what_was_drawn(start: Any) -> None:
@@ -140,8 +148,7 @@ def test_a_sample_that_waits_when_the_server_is_closed_returns_what_was_drawn(st
 
 
 def test_inserts_wait_in_line_for_samples(start: Any) -> None:
-    server = server_of(Table.queue("q", 1))
-    send(server, message(9, 0, "q", [0]))
+    server = full_queue()
     inserts = []
     for writer in range(5):
         inserts.append(start(send, server, message(writer, 0, "q", [writer + 1])))
@@ -152,8 +159,7 @@ def test_inserts_wait_in_line_for_samples(start: Any) -> None:
 
 
 def test_a_call_that_comes_late_does_not_overtake_one_whose_turn_has_come(start: Any) -> None:
-    server = server_of(Table.queue("q", 1))
-    send(server, message(9, 0, "q", [0]))
+    server = full_queue()
     first = start(send, server, message(1, 0, "q", [1]))
     until(lambda: waiting(server, "q") == (1, 0))
     with server._lock:  # so that the first one is woken, and can't go on yet
@@ -164,19 +170,19 @@ def test_a_call_that_comes_late_does_not_overtake_one_whose_turn_has_come(start:
     assert server.items("q").data["x"].tolist() == [1]
 
 
-def test_after_a_timeout_the_message_goes_on_where_it_stopped() -> None:
-    server = server_of(Table.queue("q", 2))
-    sent = message(1, 0, "q", [1, 2, 3])
+def test_after_a_timeout_the_message_goes_on_where_it_stopped(near_or_far: Any) -> None:
+    server, client = near_or_far
+    sent = message(1, 0, "q", [1, 2, 3, 4, 5])
     with pytest.raises(TimeoutError):
-        send(server, sent, timeout=0)
+        send(client.server, sent, timeout=0)
     with pytest.raises(ValueError, match="is not finished"):
-        send(server, message(1, 1, "q", [4]), timeout=0)
-    assert server.sample("q", 9, partial=True).data["x"].tolist() == [1, 2]
-    keys = send(server, sent, timeout=0)
-    assert len(keys) == 3 and send(server, sent, timeout=0) == keys, "answered as before"
-    assert server.sample("q", 9, partial=True).data["x"].tolist() == [3]
-    assert send(server, sent, timeout=0) == keys
-    assert server.info()["q"].inserts == 3
+        send(client.server, message(1, 1, "q", [6]), timeout=0)
+    assert server.sample("q", 9, partial=True).data["x"].tolist() == [1, 2, 3, 4]
+    keys = send(client.server, sent, timeout=0)
+    assert len(keys) == 5 and send(client.server, sent, timeout=0) == keys, "answered as before"
+    assert server.sample("q", 9, partial=True).data["x"].tolist() == [5]
+    assert send(client.server, sent, timeout=0) == keys
+    assert server.info()["q"].inserts == 5
 
 
 def test_a_message_sent_by_two_calls_at_once_goes_in_once(start: Any) -> None:
@@ -270,11 +276,7 @@ def test_who_loses_patience_says_which_side_waits(start: Any, caplog: pytest.Log
 
 def test_whoever_gives_up_does_not_stop_the_line(start: Any) -> None:
     server = server_of(Table.queue("q", 1))
-    calls = []
-    for _ in range(20):
-        calls.append(start(server.sample, "q", 1, 0.05 if len(calls) % 2 else PATIENCE))
-        if len(calls) == 10:
-            break
+    calls = [start(server.sample, "q", 1, 0.05 if i % 2 else PATIENCE) for i in range(10)]
     for impatient in calls[1::2]:
         with pytest.raises(TimeoutError):
             impatient.result(PATIENCE)
@@ -288,10 +290,9 @@ def test_many_threads_do_all_things_at_once(start: Any) -> None:
     """Inserting, sampling, mutating, deleting, looking: in the end the counts fit and no cell leaks."""
     server = server_of(table(max_size=50, max_times_sampled=3), Table.queue("q", 10))
 
-    def write(writer: int) -> None:
-        client = Client(server)
+    def write() -> None:
         for value in range(150):
-            client.insert({"x": value}, {"t": 1.0, "q": 1.0}, PATIENCE)
+            Client(server).insert({"x": value}, {"t": 1.0, "q": 1.0}, PATIENCE)
 
     def mutate() -> None:
         for _ in range(150):
@@ -300,10 +301,9 @@ def test_many_threads_do_all_things_at_once(start: Any) -> None:
 
     def sample() -> None:
         for _ in range(100):
-            sample = server.sample("t", 4, PATIENCE, partial=True)
-            assert (sample.data["x"] >= 0).all()
+            assert (server.sample("t", 4, PATIENCE, partial=True).data["x"] >= 0).all()
 
-    calls = [start(write, writer) for writer in range(4)] + [start(mutate), start(sample)]
+    calls = [start(call) for call in (write, write, write, write, mutate, sample)]
     drained = 0
     while drained < 600:
         drained += len(server.sample("q", 7, PATIENCE, partial=True).info.keys)
@@ -319,8 +319,7 @@ def test_many_threads_do_all_things_at_once(start: Any) -> None:
 
 
 def test_loading_ends_the_calls_of_writers_that_wait(start: Any, tmp_path: Path) -> None:
-    server = server_of(Table.queue("q", 1))
-    send(server, message(9, 0, "q", [0]))
+    server = full_queue()
     server.save(tmp_path / "file")
     calls = [start(send, server, message(writer, 0, "q", [1])) for writer in (1, 2)]
     until(lambda: waiting(server, "q") == (2, 0))
@@ -331,8 +330,7 @@ def test_loading_ends_the_calls_of_writers_that_wait(start: Any, tmp_path: Path)
 
 
 def test_a_ctrl_c_while_a_call_wakes_the_others_wakes_them(start: Any) -> None:
-    server = server_of(Table.queue("q", 1))
-    send(server, message(1, 0, "q", [1]))
+    server = full_queue()
     waits = start(send, server, message(2, 0, "q", [2]))
     until(lambda: waiting(server, "q") == (1, 0))
 
@@ -341,21 +339,17 @@ def test_a_ctrl_c_while_a_call_wakes_the_others_wakes_them(start: Any) -> None:
             sys.settrace(None)
             signal.raise_signal(signal.SIGINT)
 
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     with pytest.raises(KeyboardInterrupt):
         sys.settrace(trace)
         server.sample("q", 1)
-    signal.signal(signal.SIGINT, before)
     waits.result(PATIENCE)
 
 
 @pytest.mark.parametrize("side", ["insert", "sample"])
 def test_a_ctrl_c_when_the_turn_has_come_leaves_it_to_the_next_one(start: Any, side: str) -> None:
     """The tracer raises where a Ctrl-C may: as the wait returns, before anything is done."""
-    server = server_of(Table.queue("q", 1))
     is_insert = side == "insert"
-    if is_insert:
-        send(server, message(9, 0, "q", [0]))
+    server = full_queue() if is_insert else server_of(Table.queue("q", 1))
 
     def go(writer: int) -> object:
         return send(server, message(writer, 0, "q", [writer])) if is_insert else server.sample("q", 1)

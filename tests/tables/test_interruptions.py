@@ -2,29 +2,27 @@
 
 import contextlib
 import gc
+import itertools
 import os
-import signal
 import sys
 import threading
 import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from types import FrameType
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from served import table, until
+from served import drawing_threads, hook_of, lines_of, table, until, write
 
 from replay_tutorial.tables import (
     Client,
-    Endpoint,
     Fifo,
-    Hook,
     InsertOnSample,
     Prioritized,
-    RemoteServer,
     Sample,
     Server,
     Table,
@@ -34,32 +32,6 @@ from replay_tutorial.tables import (
 )
 
 COLUMNS = {"obs": {"shape": (), "dtype": np.int64}}
-KEY = "a key that both sides know"
-
-
-def lines_of(call: Callable[[], object], stop_at: int = -1) -> int:
-    """Make a call, and count the lines of the tables that it runs; press Ctrl-C before the line `stop_at`."""
-    lines = 0
-
-    def trace(frame: FrameType, event: str, _: Any) -> Any:
-        nonlocal lines
-        if not frame.f_globals["__name__"].startswith("replay_tutorial.tables"):
-            return None
-        if frame.f_code.co_name == "__del__":  # Python prints what it raises, and goes on
-            return None
-        if event == "line":
-            lines += 1
-            if lines == stop_at:
-                sys.settrace(None)
-                signal.raise_signal(signal.SIGINT)
-        return trace
-
-    sys.settrace(trace)
-    try:
-        call()
-    finally:
-        sys.settrace(None)
-    return lines
 
 
 class Life:
@@ -71,15 +43,9 @@ class Life:
         self.folder = folder
         self.writer = TrajectoryWriter(self.server, 2, max_in_flight_items=2)
         self.writer.append({"obs": -1})
-        for obs in range(6):
-            self.create_item(obs)
-        self.create_item(6, send=False)
-
-    def create_item(self, obs: int, send: bool = True) -> None:
-        self.writer.append({"obs": obs})
-        self.writer.create_item("t", 1.0 + obs, {"obs": self.writer.history["obs"][-2:]})
-        if send:
-            self.writer.flush()
+        for obs in range(7):
+            self.writer.flush()  # all but the last one
+            write(self.writer, {"obs": obs}, length=2, priority=1.0 + obs)
 
     def press(self, does: str) -> Callable[[], object]:
         """Something to do, whose last step is a call that may be interrupted."""
@@ -116,14 +82,17 @@ class Life:
             self.writer = TrajectoryWriter(self.server, 2)
         with contextlib.suppress(UnknownWriter):  # the server was loaded
             self.writer.end_episode()
-        self.writer.append({"obs": 9})
-        self.writer.create_item("t", 1.0, {"obs": self.writer.history["obs"][-1:]})
+        write(self.writer, {"obs": 9}, length=1)
         self.writer.flush()
         assert 9 in self.server.items("t").data["obs"]
         self.server.reset("t")
         self.writer.close()
-        assert self.server._cells.free_count(0) == 12
-        assert not self.server._cells.allocator.references.any()
+        check_all_cells_are_free(self.server, 12)
+
+
+def check_all_cells_are_free(server: Server, cells: int) -> None:
+    assert server._cells.free_count(0) == cells
+    assert not server._cells.allocator.references.any()
 
 
 def insert_after_waiting(stop_at: int = -1) -> int:
@@ -138,15 +107,11 @@ def insert_after_waiting(stop_at: int = -1) -> int:
         if waits:
             server.sample("q", 1)
 
-    def insert(obs: int) -> None:
-        writer.append({"obs": obs})
-        writer.create_item("q", 1.0, {"obs": writer.history["obs"][-1:]})
-
-    insert(0)
+    write(writer, {"obs": 0}, "q", length=1)
     thread = threading.Thread(target=empty_the_queue)
     thread.start()
     try:
-        return lines_of(partial(insert, 1), stop_at)
+        return lines_of(partial(write, writer, {"obs": 1}, "q", length=1), stop_at)
     finally:
         ended.set()
         thread.join()
@@ -155,117 +120,81 @@ def insert_after_waiting(stop_at: int = -1) -> int:
         assert [item.data["obs"].tolist() for item in items] in ([[0]], [], [[1]])
         server.reset("q")
         writer.close()
-        assert server._cells.free_count(0) == 3
-        assert not server._cells.allocator.references.any()
+        check_all_cells_are_free(server, 3)
 
 
 def test_ctrl_c_at_any_line_of_an_insert_that_waits_leaves_whole_tables() -> None:
-    before = signal.getsignal(signal.SIGINT)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        insert_after_waiting()  # compiles
-        count = insert_after_waiting()
-        assert count > 50
-        for line in range(1, count + 1):
-            with contextlib.suppress(KeyboardInterrupt):
-                insert_after_waiting(line)
-    finally:
-        signal.signal(signal.SIGINT, before)
+    insert_after_waiting()  # compiles
+    count = insert_after_waiting()
+    assert count > 50
+    for line in range(1, count + 1):
+        with contextlib.suppress(KeyboardInterrupt):
+            insert_after_waiting(line)
 
 
 @pytest.mark.parametrize("does", ["create_item", "end_episode", "sample", "mutate", "reset", "close", "load"])
 def test_ctrl_c_at_any_line_loses_nothing(does: str, tmp_path: Path) -> None:
-    before = signal.getsignal(signal.SIGINT)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        Life(tmp_path).press(does)()  # compiles
+    Life(tmp_path).press(does)()  # compiles
+    life = Life(tmp_path)
+    count = lines_of(life.press(does))
+    life.check(does)
+    assert count > 5
+    for line in range(1, count + 1, count // 200 + 1):
         life = Life(tmp_path)
-        count = lines_of(life.press(does))
+        with pytest.raises(KeyboardInterrupt):
+            lines_of(life.press(does), stop_at=line)
         life.check(does)
-        assert count > 5
-        for line in range(1, count + 1, count // 200 + 1):
-            life = Life(tmp_path)
-            with pytest.raises(KeyboardInterrupt):
-                lines_of(life.press(does), stop_at=line)
-            life.check(does)
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
-def no_thread_draws() -> bool:
-    """Whether all threads of datasets have ended, which the tests of the datasets expect of those before."""
-    return all(thread.name != "dataset" for thread in threading.enumerate())
+class Learner:
+    """Holds the batches of a dataset until the garbage collector finds it."""
 
-
-class Collects(Hook):
-    """Stands for a garbage collector that comes while the server's lock is held."""
-
-    def on_insert(self, tables: Any, table: str, key: int) -> None:
-        gc.collect()
+    def __init__(self, source: Any) -> None:
+        self.itself = self
+        self.batches = iter(TrajectoryDataset(source, "q", 1, in_flight=1))
+        next(self.batches)
 
 
 def test_batches_that_the_garbage_collector_ends_hold_nobody_up_for_good() -> None:
-    server = Server([Table.queue("q", 5), Table.queue("other", 5, hooks=[Collects()])], COLUMNS, capacity=20)
+    """The collector comes while the server's lock is held."""
+    collects = hook_of(on_insert=lambda *_: gc.collect())
+    server = Server([Table.queue("q", 5), Table.queue("other", 5, hooks=[collects])], COLUMNS, capacity=20)
     client = Client(server)
     client.insert({"obs": 1}, {"q": 1.0})
-
-    class Learner:
-        def __init__(self) -> None:
-            self.itself = self
-            self.batches = iter(TrajectoryDataset(server, "q", 1, in_flight=1))
-
-    learner = Learner()
-    next(learner.batches)
+    learner = Learner(server)
     until(lambda: server.info()["q"].waiting_samples == 1)
     del learner
     inserts = threading.Thread(target=client.insert, args=({"obs": 2}, {"other": 1.0}), daemon=True)
     inserts.start()
     inserts.join(300.0)
     assert not inserts.is_alive()
-    until(no_thread_draws)
-
-
-class DrawsAndCollects:
-    """A source in whose second call the garbage collector comes, when the learner is gone."""
-
-    def __init__(self, server: Server) -> None:
-        self.server = server
-        self.calls = 0
-        self.is_gone, self.collected = threading.Event(), threading.Event()
-
-    def sample(
-        self, table: str, batch_size: int, timeout: float | None = None, partial: bool = False, **_: Any
-    ) -> Sample:
-        self.calls += 1
-        if self.calls == 2:
-            self.is_gone.wait(300.0)
-            gc.collect()
-            self.collected.set()
-        return self.server.sample(table, batch_size, timeout, partial)
+    until(lambda: not drawing_threads())
 
 
 def test_batches_may_end_in_the_thread_that_draws_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The garbage collector comes in its second call, when the learner is gone."""
     faults: list[Any] = []
     monkeypatch.setattr(sys, "unraisablehook", faults.append)
     server = Server([Table.queue("q", 5)], COLUMNS, capacity=20)
     Client(server).insert_batch({"obs": range(5)}, {"q": None})
-    source = DrawsAndCollects(server)
+    calls, is_gone, collected = itertools.count(1), threading.Event(), threading.Event()
 
-    class Learner:
-        def __init__(self) -> None:
-            self.itself = self
-            self.batches = iter(TrajectoryDataset(source, "q", 1, in_flight=1))
+    def sample(*arguments: Any, **options: Any) -> Sample:
+        if next(calls) == 2:
+            is_gone.wait(300.0)
+            gc.collect()
+            collected.set()
+        return server.sample(*arguments, **options)
 
-    learner = Learner()
-    next(learner.batches)
+    learner = Learner(SimpleNamespace(sample=sample))
     gc.disable()
     try:
         del learner
-        source.is_gone.set()
-        assert source.collected.wait(300.0)
+        is_gone.set()
+        assert collected.wait(300.0)
     finally:
         gc.enable()
-    until(no_thread_draws)
+    until(lambda: not drawing_threads())
     assert not faults
 
 
@@ -273,11 +202,9 @@ def test_a_first_message_that_is_half_in_does_not_go_on_after_a_load(tmp_path: P
     server = Server([Table.queue("q", 2)], COLUMNS, capacity=20)
     writer = TrajectoryWriter(server, 3, max_in_flight_items=3)
     for obs in range(2):
-        writer.append({"obs": obs})
-        writer.create_item("q", 1.0, {"obs": writer.history["obs"][-1]})
-    writer.append({"obs": 2})
+        write(writer, {"obs": obs}, "q")
     with pytest.raises(TimeoutError):
-        writer.create_item("q", 1.0, {"obs": writer.history["obs"][-1]}, timeout=0.0)
+        write(writer, {"obs": 2}, "q", timeout=0.0)
     server.save(tmp_path / "tables.npz")
     server.load(tmp_path / "tables.npz")
     with pytest.raises(UnknownWriter) as error:
@@ -286,16 +213,13 @@ def test_a_first_message_that_is_half_in_does_not_go_on_after_a_load(tmp_path: P
     assert server.items("q").data["obs"].tolist() == [0, 1]
 
 
-class PutsBack(Hook):
-    """Inserts what one table deletes into another one."""
-
-    def on_delete(self, tables: Any, table: str, key: int) -> None:
+def test_a_hook_does_not_change_a_table_in_the_middle_of_a_change() -> None:
+    def put_back(tables: Any, table: str, key: int) -> None:
         tables["a"].try_insert(tables[table].item(key))
 
-
-def test_a_hook_does_not_change_a_table_in_the_middle_of_a_change() -> None:
     first = table("a", sampler=Fifo(), max_size=3, max_times_sampled=1, hooks=[InsertOnSample("b")])
-    server = Server([first, table("b", max_size=1, hooks=[PutsBack()])], COLUMNS, capacity=20)
+    second = table("b", max_size=1, hooks=[hook_of(on_delete=put_back)])
+    server = Server([first, second], COLUMNS, capacity=20)
     Client(server).insert_batch({"obs": [1, 2, 3]}, {"a": None})
     assert server.sample("a", 3).data["obs"].tolist() == [1, 2, 3]
     info = server.info()["a"]
@@ -325,9 +249,8 @@ def test_a_hook_can_not_change_its_own_table_or_save_it_or_wait(
         assert server.items("a").info.table_size.size == server.info()["a"].size
         called.append(name)
 
-    hook = Hook()
-    setattr(hook, event, misbehave)
-    tables = [table("a", max_size=2, max_times_sampled=1, hooks=[hook]), table("b"), Table.queue("full", 1)]
+    misbehaving = table("a", max_size=2, max_times_sampled=1, hooks=[hook_of(**{event: misbehave})])
+    tables = [misbehaving, table("b"), Table.queue("full", 1)]
     server = Server(tables, COLUMNS, capacity=20)
     client = Client(server)
     client.insert({"obs": 1}, {"full": 1.0})
@@ -342,9 +265,8 @@ def test_a_hook_can_not_change_its_own_table_or_save_it_or_wait(
 
 
 def test_a_hook_can_close_the_writer_whose_items_are_being_inserted() -> None:
-    hook = Hook()
-    hook.on_insert = lambda *_: writer.close()  # pyright: ignore[reportAttributeAccessIssue]
-    server = Server([table("a", hooks=[hook]), table("b"), table("c")], COLUMNS, capacity=9)
+    closes = hook_of(on_insert=lambda *_: writer.close())
+    server = Server([table("a", hooks=[closes]), table("b"), table("c")], COLUMNS, capacity=9)
     client = Client(server)
     writer = client.writer(2, max_in_flight_items=5)
     for step in range(2):
@@ -358,15 +280,9 @@ def test_a_hook_can_close_the_writer_whose_items_are_being_inserted() -> None:
     assert server._cells.free_count(0) == 0
 
 
-class Exits(Hook):
-    """Ends the program when it hears of a reset."""
-
-    def on_reset(self, tables: Any, table: str) -> None:
-        raise SystemExit
-
-
 def test_a_hook_that_ends_the_program_leaves_its_table_open_for_other_hooks() -> None:
-    tables = [table("a", hooks=[InsertOnSample("b")]), table("b", hooks=[Exits()])]
+    exits = hook_of(on_reset=Mock(side_effect=SystemExit))
+    tables = [table("a", hooks=[InsertOnSample("b")]), table("b", hooks=[exits])]
     server = Server(tables, COLUMNS, capacity=20)
     with pytest.raises(SystemExit):
         server.reset("b")
@@ -398,19 +314,14 @@ def test_a_forked_child_can_not_use_its_parents_server() -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs fork")
-def test_a_forked_child_does_not_close_or_use_its_parents_writer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REPLAY_TUTORIAL_KEY", KEY)
-    server = Server([Table.queue("t", 5)], COLUMNS, capacity=9)
-    with Endpoint(server, "127.0.0.1:0") as endpoint, RemoteServer(endpoint.address) as remote:
-        with TrajectoryWriter(remote, 5, max_in_flight_items=3) as writer:
-            for value in (1, 2):
-                writer.append({"obs": value})
-                writer.create_item("t", 1.0, {"obs": writer.history["obs"][-1]})
-            writer.flush()
-            writer.append({"obs": 3})
-            writer.create_item("t", 1.0, {"obs": writer.history["obs"][-1]})
-            calls = (writer.flush, writer.end_episode, partial(writer.append, {"obs": 4}))
-            leave = partial(writer.__exit__, None, None, None)
-            assert refused_in_a_child("Create a writer in each process", *calls, last=leave)
-            writer.create_item("t", 1.0, {"obs": writer.history["obs"][-2]})
-        assert server.items("t").data["obs"].tolist() == [1, 2, 3, 2]
+def test_a_forked_child_does_not_close_or_use_its_parents_writer(there: SimpleNamespace) -> None:
+    with TrajectoryWriter(there.server, 5, max_in_flight_items=3) as writer:
+        for value in (1, 2):
+            write(writer, {"act": value}, "queue")
+        writer.flush()
+        write(writer, {"act": 3}, "queue")
+        calls = (writer.flush, writer.end_episode, partial(writer.append, {"act": 4}))
+        leave = partial(writer.__exit__, None, None, None)
+        assert refused_in_a_child("Create a writer in each process", *calls, last=leave)
+        writer.create_item("queue", 1.0, {"act": writer.history["act"][-2]})
+    assert there.served.items("queue").data["act"].tolist() == [1, 2, 3, 2]

@@ -5,11 +5,12 @@ import pickle
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from served import KEY, serving, table, until
+from served import drawing_threads, serving, table, until
 
 from replay_tutorial.tables import (
     CallerGone,
@@ -48,10 +49,6 @@ def write(server, lengths, table="queue", squeeze_obs=False):
 
 def acts(samples):
     return [sample.data["act"].tolist() for sample in samples]
-
-
-def drawing_threads():
-    return [thread for thread in threading.enumerate() if thread.name == "dataset"]
 
 
 @pytest.fixture(params=[0, 1, 3], ids=["at once", "1 ahead", "3 ahead"])
@@ -122,20 +119,6 @@ def test_what_the_draw_fails_with_reaches_the_reader(in_flight):
         next(iter(TrajectoryDataset(server, "other", 1, in_flight=in_flight)))
 
 
-@contextmanager
-def closed_when_somebody_waits(server):
-    """So that all that can be drawn has been."""
-
-    def close():
-        until(lambda: server.info()["queue"].waiting_samples == 1)
-        server.close()
-
-    closing_server = threading.Thread(target=close)
-    closing_server.start()
-    yield
-    closing_server.join()
-
-
 @pytest.mark.parametrize(("dataset", "lengths"), [(TrajectoryDataset, [1] * 3), (TimestepDataset, [3])])
 def test_what_was_drawn_before_an_error_is_handed_over_first(in_flight, dataset, lengths):
     """The table has counted it."""
@@ -143,7 +126,13 @@ def test_what_was_drawn_before_an_error_is_handed_over_first(in_flight, dataset,
     write(server, lengths)
     batches = iter(dataset(server, "queue", 2, in_flight=in_flight))
     assert next(batches).data["act"].ravel().tolist() == [0, 1]
-    with closed_when_somebody_waits(server):
+
+    def close_when_all_is_drawn():
+        until(lambda: server.info()["queue"].waiting_samples == 1)
+        server.close()
+
+    with ThreadPoolExecutor() as pool:
+        pool.submit(close_when_all_is_drawn)
         assert next(batches).data["act"].ravel().tolist() == [2]
         with pytest.raises(Closed):
             next(batches)
@@ -176,23 +165,19 @@ def test_a_draw_that_takes_long_is_not_taken_for_an_empty_table():
     assert len(list(TrajectoryDataset(script, "t", 1, timeout=0.06, in_flight=1))) == 3
 
 
-class Slow:
-    """A source whose caller in the line has not yet noticed, when its time is up, that its turn has come."""
+def test_what_is_there_when_the_time_is_up_is_drawn_and_the_clock_begins_anew():
+    """The first look finds nothing, the last one an item; so twice, and then nothing is there any more."""
+    looks = Script(None, 0.0, None, 0.0)
 
-    def __init__(self):
-        self.looks = Script(None, 0.0, None, 0.0)
-
-    def sample(self, table, batch_size, timeout=None, partial=False, should_cancel=None):
+    def sample(table, batch_size, timeout=None, partial=False, should_cancel=None):
         if timeout == 0.0:
-            return self.looks.sample(table, batch_size)
-        while not should_cancel():
+            return looks.sample(table, batch_size)
+        while not should_cancel():  # its turn has come, but it has not noticed when its time is up
             time.sleep(0.001)
         raise CallerGone
 
-
-def test_what_is_there_when_the_time_is_up_is_drawn_and_the_clock_begins_anew():
-    """The first look finds nothing, the last one an item; so twice, and then nothing is there any more."""
-    assert len(list(TrajectoryDataset(Slow(), "t", 1, timeout=0.05, in_flight=1))) == 2
+    dataset = TrajectoryDataset(SimpleNamespace(sample=sample), "t", 1, timeout=0.05, in_flight=1)
+    assert len(list(dataset)) == 2
 
 
 def test_a_thread_that_waits_keeps_its_place_in_the_line_and_says_what_for(caplog):
@@ -209,17 +194,15 @@ def test_a_thread_that_waits_keeps_its_place_in_the_line_and_says_what_for(caplo
         assert later.result(PATIENCE).data["act"].tolist() == [[1]]
 
 
-def test_a_thread_leaves_the_line_of_a_server_in_another_process(tmp_path, monkeypatch):
+def test_a_thread_leaves_the_line_of_a_server_in_another_process(there):
     """What comes later is not taken by one whom nobody waits for."""
-    monkeypatch.setenv("REPLAY_TUTORIAL_KEY", KEY)
-    server = server_of()
-    with serving(server, tmp_path) as endpoint, RemoteServer(endpoint.address) as remote:
-        assert list(TrajectoryDataset(remote, "queue", 1, timeout=0.1, in_flight=1)) == []
-        assert not drawing_threads()
-        until(lambda: server.info()["queue"].waiting_samples == 0)
-        write(server, [1])
-        assert server.info()["queue"].size == 1
-        assert acts(TrajectoryDataset(remote, "queue", 1, timeout=0.1, in_flight=1)) == [[[0]]]
+    dataset = TrajectoryDataset(there.server, "queue", 1, timeout=0.1, in_flight=1)
+    assert list(dataset) == []
+    assert not drawing_threads()
+    until(lambda: there.served.info()["queue"].waiting_samples == 0)
+    Client(there.served).insert({"act": 7}, {"queue": 1.0})
+    assert there.served.info()["queue"].size == 1
+    assert acts(dataset) == [[7]]
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 3])
@@ -293,22 +276,17 @@ def test_datasets_of_steps_count_trajectories():
 
 def test_steps_are_not_told_apart_without_an_axis_of_time_or_where_lengths_differ():
     """Also if a part without the axis has as many numbers as the others have steps."""
-    for squeezed, one, match in [
-        (True, False, r"'obs'.* have no time axis"),
-        (False, True, r"'act', 'obs'.* have no time axis"),
-        (False, False, "'obs': 2, 'act': 1"),
+    for obs, act, match in [
+        (-1, slice(-2, None), r"'obs'.* have no time axis"),
+        (-1, -1, r"'act', 'obs'.* have no time axis"),
+        (slice(-2, None), slice(-1, None), "'obs': 2, 'act': 1"),
     ]:
         server = server_of()
-        if squeezed:
-            write(server, [2], squeeze_obs=True)
-        elif one:
-            Client(server).insert({"obs": [1, 2], "act": 3}, {"queue": 1.0})
-        else:
-            with TrajectoryWriter(server, 2) as writer:
-                for i in range(2):
-                    writer.append({"obs": [i, i], "act": i})
-                parts = {"obs": writer.history["obs"][:], "act": writer.history["act"][-1:]}
-                writer.create_item("queue", 1.0, parts)
+        with TrajectoryWriter(server, 2) as writer:
+            for i in range(2):
+                writer.append({"obs": [i, i], "act": i})
+            parts = {"obs": writer.history["obs"][obs], "act": writer.history["act"][act]}
+            writer.create_item("queue", 1.0, parts)
         with pytest.raises(ValueError, match=match):
             list(TimestepDataset(server, "queue", 1, timeout=0.0))
 
@@ -333,33 +311,20 @@ def test_a_sample_of_pinned_memory_is_one_of_its_tensors():
     assert Sample(info, {"obs": Tensor()}, None, frozenset()).pin_memory().data == {"obs": "pinned"}
 
 
-def test_a_loader_of_pytorch_makes_tensors():
-    torch = pytest.importorskip("torch")
-    server = server_of()
-    write(server, [2] * 3)
-    loader = torch.utils.data.DataLoader(
-        as_torch(TrajectoryDataset(server, "queue", 2, timeout=0.0)), batch_size=None
-    )
-    samples = list(loader)
-    assert samples[0].data["obs"].dtype == torch.float32
-    assert samples[0].data["act"].tolist() == [[0, 1], [2, 3]]
-    assert samples[1].info.keys.dtype == torch.int64
-    assert len(samples) == 2
-
-
-def test_processes_of_a_loader_draw_from_a_server_in_another_process(tmp_path, monkeypatch):
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_loader_of_pytorch_makes_tensors(num_workers, key, tmp_path):
     """Each item comes once, however the system starts processes: some need pickle."""
     torch = pytest.importorskip("torch")
-    monkeypatch.setenv("REPLAY_TUTORIAL_KEY", KEY)
     server = server_of()
-    write(server, [1] * 12)
+    write(server, [2] * 12)
     with serving(server, tmp_path) as endpoint, RemoteServer(endpoint.address) as remote:
-        dataset = as_torch(TrajectoryDataset(Client(remote), "queue", 2, timeout=1.0))
+        dataset = as_torch(TrajectoryDataset(Client(remote), "queue", 2, timeout=num_workers / 2))
         # An earlier test may have started the fork server, Python 3.14's default, without the key.
-        start = {"forkserver": "spawn"}.get(multiprocessing.get_start_method())
-        dataset = pickle.loads(pickle.dumps(dataset))
-        loader = torch.utils.data.DataLoader(
-            dataset, batch_size=None, num_workers=2, multiprocessing_context=start
-        )
-        drawn = [act for sample in loader for (act,) in sample.data["act"].tolist()]
-    assert sorted(drawn) == list(range(12))
+        start = {"forkserver": "spawn"}.get(multiprocessing.get_start_method()) if num_workers else None
+        options = {"num_workers": num_workers, "multiprocessing_context": start}
+        loader = torch.utils.data.DataLoader(pickle.loads(pickle.dumps(dataset)), batch_size=None, **options)
+        samples = list(loader)
+    assert {sample.data["obs"].dtype for sample in samples} == {torch.float32}
+    assert {sample.info.keys.dtype for sample in samples} == {torch.int64}
+    drawn = [act for sample in samples for act in sample.data["act"].tolist()]
+    assert sorted(drawn) == [[i, i + 1] for i in range(0, 24, 2)]

@@ -15,15 +15,28 @@ from replay_tutorial.tables.writing.patterns import Pattern, StructuredWriter, r
 COLUMNS = {"a": {"shape": (), "dtype": np.int64}, "b": {"shape": (), "dtype": np.int64}, "td": {"shape": ()}}
 STEP = reference(COLUMNS)
 NEWEST = {"a": STEP["a"][-1]}
+PAIR = {"a": STEP["a"][-2:]}
+AT_END = [lambda state: state.is_end_episode]
 
 
-def items_of(patterns, steps, **end):
-    """The values of `a` in each item, after an episode with these values of `a`."""
+def writer_of(*patterns):
+    """A writer, and the server that records what it sends."""
     server = RecordingServer(COLUMNS)
-    writer = StructuredWriter(server, patterns)
-    for step in steps:
-        writer.append(step if isinstance(step, dict) else {"a": step})
-    writer.end_episode(**end)
+    return StructuredWriter(server, patterns), server
+
+
+def items_of(patterns, *episodes, **end):
+    """What is made of episodes of these values of `a`."""
+    writer, server = writer_of(*patterns)
+    for steps in episodes:
+        for step in steps:
+            writer.append(step if isinstance(step, dict) else {"a": step})
+        writer.end_episode(**end)
+    return made(server)
+
+
+def made(server):
+    """The table and the values of `a` of each item."""
     return [(table, parts["a"].tolist()) for table, _, parts in server.items]
 
 
@@ -77,23 +90,7 @@ def test_a_pattern_holds_the_values_that_a_list_holds(offsets, gap, steps):
     assert [item for _, item in items_of([pattern], values)] == expected
 
 
-@pytest.mark.parametrize(
-    "index",
-    [
-        0,
-        1,
-        slice(None),
-        slice(None, -1),
-        slice(-2, 1),
-        slice(-2, 0),
-        slice(0, None),
-        slice(-1, -3),
-        [],
-        [-1, 0],
-        slice(None, None, -1),
-        slice(-1, 0, -1),
-    ],
-)
+@pytest.mark.parametrize("index", [0, 1, [], [-1, 0], *np.s_[:, :-1, -2:1, -2:0, 0:, -1:-3, ::-1, -1:0:-1]])
 def test_a_pattern_counts_backwards_from_the_newest_step(index):
     with pytest.raises(IndexError, match="relative to the newest"):
         STEP["a"][index]
@@ -113,8 +110,7 @@ def test_a_writer_needs_patterns_with_parts(patterns):
 
 
 def test_patterns_are_looked_at_in_order_and_all_items_of_a_step_travel_together():
-    server = RecordingServer(COLUMNS)
-    writer = StructuredWriter(server, [Pattern("two", NEWEST), Pattern("one", {"a": STEP["a"][-2:]})])
+    writer, server = writer_of(Pattern("two", NEWEST), Pattern("one", PAIR))
     for step in range(3):
         writer.append({"a": step})
     assert [table for table, _, _ in server.items] == ["two", "two", "one", "two", "one"]
@@ -122,33 +118,20 @@ def test_patterns_are_looked_at_in_order_and_all_items_of_a_step_travel_together
 
 
 def test_an_item_may_span_episodes_only_if_the_buffers_are_not_cleared():
-    pairs = Pattern("t", {"a": STEP["a"][-2:]})
     for clear_buffers, expected in [
         (True, [[0, 1], [1, 2], [10, 11]]),
         (False, [[0, 1], [1, 2], [2, 10], [10, 11]]),
     ]:
-        server = RecordingServer(COLUMNS)
-        writer = StructuredWriter(server, [pairs])
-        for episode in ([0, 1, 2], [10, 11]):
-            for step in episode:
-                writer.append({"a": step})
-            writer.end_episode(clear_buffers)
-        assert [parts["a"].tolist() for _, _, parts in server.items] == expected
+        items = items_of([Pattern("t", PAIR)], [0, 1, 2], [10, 11], clear_buffers=clear_buffers)
+        assert items == [("t", pair) for pair in expected]
 
 
 def test_an_episode_without_steps_makes_no_item():
-    server = RecordingServer(COLUMNS)
-    writer = StructuredWriter(server, [Pattern("t", NEWEST, when=[lambda state: state.is_end_episode])])
-    writer.end_episode()
-    writer.append({"a": 1})
-    writer.end_episode()
-    writer.end_episode()
-    assert len(server.items) == 1
+    assert items_of([Pattern("t", NEWEST, when=AT_END)], [], [1], []) == [("t", 1)]
 
 
 def test_a_partial_step_makes_an_item_as_soon_as_its_values_are_there_and_only_one():
-    server = RecordingServer(COLUMNS)
-    writer = StructuredWriter(server, [Pattern("t", NEWEST), Pattern("both", {**NEWEST, "b": STEP["b"][-1]})])
+    writer, server = writer_of(Pattern("t", NEWEST), Pattern("both", {**NEWEST, "b": STEP["b"][-1]}))
     writer.append({"b": 1}, partial_step=True)
     assert writer.step_is_open
     assert not server.items
@@ -166,7 +149,7 @@ def test_steps_since_applied_grows_once_a_step_however_many_parts_it_has():
         seen.append((state.step_index, state.steps_since_applied))
         return state.steps_since_applied >= 2
 
-    writer = StructuredWriter(RecordingServer(COLUMNS), [Pattern("t", NEWEST, when=[look])])
+    writer, _ = writer_of(Pattern("t", NEWEST, when=[look]))
     for step in range(3):
         writer.append({"a": step}, partial_step=True)
         writer.append({"b": step})
@@ -181,13 +164,8 @@ def test_steps_are_numbered_anew_in_each_episode_but_a_pattern_counts_on():
         seen.append((state.step_index, state.steps_since_applied))
         return state.steps_since_applied >= 3
 
-    server = RecordingServer(COLUMNS)
-    writer = StructuredWriter(server, [Pattern("t", NEWEST, when=[every_third])])
-    for episode in range(2):
-        for step in range(4):
-            writer.append({"a": 10 * episode + step})
-        writer.end_episode()
-    assert [parts["a"] for _, _, parts in server.items] == [2, 11]
+    items = items_of([Pattern("t", NEWEST, when=[every_third])], range(4), range(10, 14))
+    assert items == [("t", 2), ("t", 11)]
     # the last step of each episode is looked at twice
     assert seen == [(0, 1), (1, 2), (2, 3), (3, 1), (3, 1), (0, 2), (1, 3), (2, 1), (3, 2), (3, 2)]
 
@@ -205,22 +183,18 @@ def test_a_pattern_that_fails_costs_those_before_it_nothing_and_those_after_it_n
         seen.append(state.steps_since_applied)
         return False
 
-    server = RecordingServer(COLUMNS)
     fails = Pattern("t", NEWEST, when=[lambda state: 1 / (state.step_index != 1) < 0])
-    writer = StructuredWriter(server, [Pattern("first", NEWEST), fails, Pattern("t", NEWEST, when=[look])])
+    writer, server = writer_of(Pattern("first", NEWEST), fails, Pattern("t", NEWEST, when=[look]))
     writer.append({"a": 0})
     with pytest.raises(ZeroDivisionError):
         writer.append({"a": 1})
     writer.append({"a": 2})
     assert seen == [1, 3]
-    assert [(table, parts["a"]) for table, _, parts in server.items] == [("first", a) for a in range(3)]
+    assert made(server) == [("first", a) for a in range(3)]
 
 
 def test_an_item_whose_priority_fails_is_lost_so_that_the_episode_can_end():
-    server = RecordingServer(COLUMNS)
-    writer = StructuredWriter(
-        server, [Pattern("t", NEWEST, priority=lambda parts: 1 / int(parts["a"].numpy()))]
-    )
+    writer, server = writer_of(Pattern("t", NEWEST, priority=lambda parts: 1 / int(parts["a"].numpy())))
     with pytest.raises(ZeroDivisionError):
         writer.append({"a": 0})
     writer.end_episode()
@@ -229,8 +203,7 @@ def test_an_item_whose_priority_fails_is_lost_so_that_the_episode_can_end():
 
 
 def test_the_end_of_an_episode_closes_an_open_step():
-    server = RecordingServer(COLUMNS)
-    writer = StructuredWriter(server, [Pattern("t", NEWEST, when=[lambda state: state.is_end_episode])])
+    writer, server = writer_of(Pattern("t", NEWEST, when=AT_END))
     writer.append({"a": 3}, partial_step=True)
     writer.end_episode()
     assert not writer.step_is_open
@@ -239,7 +212,7 @@ def test_the_end_of_an_episode_closes_an_open_step():
 
 def test_a_value_that_was_left_out_makes_no_item():
     steps = [{"a": 0}, {"b": 1}, {"a": 2}, {"a": 3}]
-    assert items_of([Pattern("t", {"a": STEP["a"][-2:]})], steps) == [("t", [2, 3])]
+    assert items_of([Pattern("t", PAIR)], steps) == [("t", [2, 3])]
     assert items_of([Pattern("t", {"a": STEP["a"][-3::2]})], steps) == [("t", [0, 2])]
 
 
@@ -250,7 +223,7 @@ def test_conditions_see_the_newest_step_as_it_is_stored():
         seen.append((dict(state.data), len(state.data), "b" in state.data))
         return False
 
-    writer = StructuredWriter(RecordingServer(COLUMNS), [Pattern("t", NEWEST, when=[look])])
+    writer, _ = writer_of(Pattern("t", NEWEST, when=[look]))
     writer.append({"a": True}, partial_step=True)
     writer.append({"b": 2})
     assert seen == [({"a": 1}, 1, False), ({"a": 1, "b": 2}, 2, True)]
@@ -271,9 +244,8 @@ def test_a_condition_can_not_change_what_is_stored():
 
 @pytest.mark.parametrize(("max_weight", "priority"), [(0.9, 0.9 * 4 + 0.1 * 2), (1.0, 4.0), (0.0, 2.0)])
 def test_the_priority_of_a_sequence_mixes_largest_and_mean_td_error(max_weight, priority):
-    server = RecordingServer(COLUMNS)
     parts = {"errors": STEP["td"][-3:]}
-    writer = StructuredWriter(server, [Pattern("t", parts, priority=td_error("errors", max_weight))])
+    writer, server = writer_of(Pattern("t", parts, priority=td_error("errors", max_weight)))
     for td in (-4, 1, -1):
         writer.append({"td": td})
     assert [item[1] for item in server.items] == [pytest.approx(priority)]
@@ -285,18 +257,15 @@ def test_a_weight_beyond_1_is_refused():
 
 
 def test_priorities_are_the_pattern_s():
-    server = RecordingServer(COLUMNS)
-    writer = StructuredWriter(
-        server, [Pattern("t", NEWEST, priority=3.0), Pattern("t", NEWEST, priority=None)]
-    )
+    writer, server = writer_of(Pattern("t", NEWEST, priority=3.0), Pattern("t", NEWEST, priority=None))
     writer.append({"a": 0})
     assert [item[1] for item in server.items] == [3.0, None]
 
 
 def test_items_that_timed_out_are_kept_and_made_once():
-    server = RecordingServer(COLUMNS)
-    at_end = [Pattern("end", NEWEST, when=[lambda state: state.is_end_episode])] * 2
-    with StructuredWriter(server, [Pattern("t", NEWEST), Pattern("u", NEWEST), *at_end]) as writer:
+    at_end = [Pattern("end", NEWEST, when=AT_END)] * 2
+    writer, server = writer_of(Pattern("t", NEWEST), Pattern("u", NEWEST), *at_end)
+    with writer:
         server.room = 1
         with pytest.raises(TimeoutError):
             writer.append({"a": 0}, timeout=0)
@@ -311,19 +280,13 @@ def test_items_that_timed_out_are_kept_and_made_once():
             writer.end_episode(timeout=0)  # now it is the item of the end that waits
         server.room = None
         writer.end_episode()
-    assert [(table, parts["a"].item()) for table, _, parts in server.items] == [
-        ("t", 0),
-        ("u", 0),
-        ("end", 0),
-        ("end", 0),
-    ]
+    assert made(server) == [("t", 0), ("u", 0), ("end", 0), ("end", 0)]
     assert not server.writers
 
 
 def test_the_items_of_some_steps_travel_together():
     server = RecordingServer(COLUMNS)
-    at_end = Pattern("end", NEWEST, when=[lambda state: state.is_end_episode])
-    patterns = [Pattern("t", NEWEST), Pattern("u", {"a": STEP["a"][-2:]}), at_end]
+    patterns = [Pattern("t", NEWEST), Pattern("u", PAIR), Pattern("end", NEWEST, when=AT_END)]
     with StructuredWriter(server, patterns, max_in_flight_items=4) as writer:
         for step in range(4):
             writer.append({"a": step})
@@ -347,10 +310,10 @@ def test_the_end_of_an_episode_has_one_deadline(monkeypatch):
             clock[0] += 4
             return super()._insert(writer, message, timeout)
 
-    at_end = Pattern("end", NEWEST, when=[lambda state: state.is_end_episode])
+    patterns = [Pattern("t", NEWEST), Pattern("end", NEWEST, when=AT_END)]
     for timeout, expected in [(10, [10, 6]), (5, [5, 1]), (3, [3, 0]), (0, [0, 0]), (None, [None, None])]:
         server = SlowServer(COLUMNS)
-        writer = StructuredWriter(server, [Pattern("t", NEWEST), at_end])
+        writer = StructuredWriter(server, patterns)
         server.room = 0
         with pytest.raises(TimeoutError):
             writer.append({"a": 0})

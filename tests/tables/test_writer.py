@@ -1,5 +1,8 @@
 """Writers beside a server of dicts: what they send and when, and what they refuse."""
 
+from functools import partial
+from unittest.mock import Mock
+
 import numpy as np
 import pytest
 from recording_server import RecordingServer
@@ -90,23 +93,6 @@ def test_nested_values_go_to_columns_with_joined_names():
         writer.append({"obs": {"image": [1, 2]}, "obs/image": [1, 2]})
 
 
-def test_a_partial_step_is_filled_by_the_next_append(writer, server):
-    append_steps(writer, 0)
-    writer.append({"obs": [1, 1]}, partial_step=True)
-    assert writer.step_is_open
-    assert writer.episode_steps == 1
-    writer.create_item("table", 1, newest(writer, "obs"))
-    with pytest.raises(IndexError, match="'act' has no value in step 1"):
-        writer.history["act"][-1]
-    writer.append({"act": 1}, partial_step=True)
-    writer.append({"done": True})
-    assert not writer.step_is_open
-    assert writer.episode_steps == 2
-    writer.create_item("table", 1, newest(writer))
-    assert server.items[0][2]["obs"].tolist() == server.items[1][2]["obs"].tolist() == [1, 1]
-    assert server.items[1][2]["act"] == 1
-
-
 def test_a_column_given_twice_in_a_step_is_named_and_changes_nothing(writer):
     writer.append({"obs": [1, 1]}, partial_step=True)
     with pytest.raises(ValueError, match="open step already has a value in 'obs'"):
@@ -119,22 +105,13 @@ def test_a_column_given_twice_in_a_step_is_named_and_changes_nothing(writer):
 # --- items ---
 
 
-def test_steps_that_nobody_names_are_not_sent(writer, server):
-    append_steps(writer, 0, 1, 2, 3)
-    writer.create_item("table", 1, {"ends": writer.history["act"][[0, -1]]})
-    assert [(run.column, run.first_step, len(run.values)) for run in server.messages[0].slices] == [
-        ("act", 0, 1),
-        ("act", 3, 1),
-    ]
-
-
-def test_steps_that_follow_each_other_are_sent_as_one_run_also_around_the_ring(writer, server):
-    append_steps(writer, *range(6))
-    writer.create_item("table", 1, {"obs": writer.history["obs"][[-1, -3, -2, -4]]})
-    (run,) = server.messages[0].slices
-    assert run.first_step == 2
-    assert run.values[:, 0].tolist() == [2, 3, 4, 5]
-    assert server.items[0][2]["obs"][:, 0].tolist() == [5, 3, 4, 2]
+def test_only_steps_that_are_named_are_sent_as_runs_also_around_the_ring(server):
+    writer = TrajectoryWriter(server, 6)
+    append_steps(writer, *range(9))
+    writer.create_item("table", 1, {"obs": writer.history["obs"][[-1, -4, -3]]})
+    runs = [(run.column, run.first_step, run.values[:, 0].tolist()) for run in server.messages[0].slices]
+    assert runs == [("obs", 5, [5, 6]), ("obs", 8, [8])]
+    assert server.items[0][2]["obs"][:, 0].tolist() == [8, 5, 6]
 
 
 def test_the_server_may_forget_what_the_writer_can_not_name_any_more(writer, server):
@@ -206,28 +183,10 @@ def test_items_of_several_kinds_keep_their_order(server):
     kinds = [("one", 1, "act"), ("one", None, "act"), ("two", 2, "act"), ("two", 3, "obs"), ("one", 4, "act")]
     for table, priority, name in kinds:
         assert writer.create_item(table, priority, newest(writer, name)) is None
-    writer.create_item("one", 5, newest(writer, "act"))
+    kinds.append(("one", 5, "act"))
+    assert writer.create_item("one", 5, newest(writer, "act")) is not None
     assert len(server.messages) == 1 and len(server.messages[0].items) == 5
-    assert [(table, priority, *parts) for table, priority, parts in server.items] == [
-        *kinds,
-        ("one", 5, "act"),
-    ]
-
-
-@pytest.mark.parametrize("end", ["flush", "end_episode", "__exit__"])
-def test_what_is_in_flight_is_sent_at_the_end(server, end):
-    writer = TrajectoryWriter(server, 1, max_in_flight_items=20)
-    for number in range(3):
-        append_steps(writer, number)
-        writer.create_item("t", 1, newest(writer, "act"))
-    assert not server.messages
-    getattr(writer, end)(*[None] * 3 if end == "__exit__" else [])
-    assert [parts["act"] for _, _, parts in server.items] == [
-        0,
-        1,
-        2,
-    ]  # two of them the history has forgotten
-    writer.close()
+    assert [(table, priority, *parts) for table, priority, parts in server.items] == kinds
 
 
 @pytest.mark.parametrize("is_left", [False, True])
@@ -265,8 +224,8 @@ def test_a_message_in_flight_that_times_out_goes_on_once(server):
 def test_a_priority_that_is_no_number_is_refused_before_it_is_in_flight(server):
     writer = TrajectoryWriter(server, 1, max_in_flight_items=2)
     append_steps(writer, 0)
-    for priority, error in [("1.5", TypeError), ([1.0], TypeError), (1j, TypeError)]:
-        with pytest.raises(error):
+    for priority in ("1.5", [1.0], 1j):
+        with pytest.raises(TypeError):
             writer.create_item("t", priority, newest(writer, "act"))
     writer.flush()
     assert not server.messages
@@ -278,14 +237,10 @@ def test_a_priority_that_is_no_number_is_refused_before_it_is_in_flight(server):
 def test_an_item_that_timed_out_is_kept_and_inserted_once(writer, server):
     append_steps(writer, 0)
     server.room = 0
-    for wait in (
-        lambda: writer.create_item("table", 1, newest(writer), timeout=0),
-        lambda: writer.flush(timeout=0),
-    ):
+    item = partial(writer.create_item, "table", 1, newest(writer))
+    for wait in (item, writer.flush, writer.end_episode):
         with pytest.raises(TimeoutError):
-            wait()
-    with pytest.raises(TimeoutError):
-        writer.end_episode(timeout=0)
+            wait(timeout=0)
     assert writer.episode_steps == 1  # nothing has been reset
     for call in (writer.flush, writer.end_episode):
         with pytest.raises(ValueError, match="timeout must be at least 0"):
@@ -299,13 +254,8 @@ def test_an_item_that_timed_out_is_kept_and_inserted_once(writer, server):
 
 def test_a_message_that_is_refused_when_it_is_sent_again_is_dropped(writer, server, monkeypatch):
     append_steps(writer, 0)
-
-    def interrupted(writer, message, timeout):
-        monkeypatch.undo()
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(server, "_insert", interrupted)
-    with pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(server, "_insert", Mock(side_effect=KeyboardInterrupt))
         writer.create_item("table", -1, newest(writer))
     with pytest.raises(ValueError, match="priority"):
         writer.flush()
@@ -314,16 +264,6 @@ def test_a_message_that_is_refused_when_it_is_sent_again_is_dropped(writer, serv
 
 
 # --- episodes, and the end ---
-
-
-def test_an_item_may_reach_back_over_an_episode_s_end_if_the_buffers_are_not_cleared(writer, server):
-    append_steps(writer, 0, 1)
-    writer.end_episode(clear_buffers=False)
-    assert writer.episode_steps == 0
-    append_steps(writer, 10)
-    assert writer.episode_steps == 1
-    writer.create_item("table", 1, {"act": writer.history["act"][-2:]})
-    assert server.items[0][2]["act"].tolist() == [1, 10]
 
 
 def test_with_waits_for_what_timed_out_and_closes(server):
@@ -335,12 +275,10 @@ def test_with_waits_for_what_timed_out_and_closes(server):
         server.room = None
     assert len(server.items) == 1
     assert not server.writers
-    with pytest.raises(ValueError, match="closed"):
-        append_steps(writer, 1)
-    with pytest.raises(ValueError, match="closed"):
-        writer.create_item("table", 1, {"x": writer.history["act"][-1]})
-    with pytest.raises(ValueError, match="closed"):
-        writer.end_episode()
+    item = partial(writer.create_item, "table", 1, {"x": writer.history["act"][-1]})
+    for call in (partial(writer.append, step(1)), item, writer.end_episode):
+        with pytest.raises(ValueError, match="closed"):
+            call()
     writer.close()
 
 

@@ -1,13 +1,14 @@
 """Writers on a real server: what is sampled is what was named, and cells nobody names are free again."""
 
 import gc
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 from histories import repeatable
 from hypothesis import given
 from hypothesis import strategies as st
-from served import table
+from served import table, write
 
 from replay_tutorial.tables import (
     CapacityError,
@@ -38,6 +39,7 @@ class Program:
         self.server = Server([Table.queue("queue", 3)], COLUMNS, capacity)
         self.writers = [TrajectoryWriter(self.server, keep, in_flight) for _ in range(2)]
         self.steps = [[], []]
+        self.begin = [0, 0]  # of the episode
         self.is_open = [False, False]
         self.pending = [[], []]  # items in flight: priority, and values by part
         self.expected = []  # items that were sent
@@ -59,7 +61,9 @@ class Program:
         if not self.is_open[who]:
             self.steps[who].append({})
         self.steps[who][-1].update(values)
-        self.is_open[who] = partial_step
+        self.is_open[who] = self.writers[who].step_is_open
+        assert self.is_open[who] == partial_step
+        assert self.writers[who].episode_steps == len(self.steps[who]) - self.begin[who] - partial_step
 
     def failing_append(self, who, names):
         with pytest.raises((TypeError, ValueError)):
@@ -105,6 +109,7 @@ class Program:
         self.is_open[who] = False
         if clear_buffers:
             self.steps[who] = []
+        self.begin[who] = len(self.steps[who])
 
     def sample_all(self):
         while self.server.info()["queue"].size:
@@ -155,11 +160,10 @@ def test_sampled_items_hold_exactly_the_values_that_were_named(seed, operations,
 def test_a_stopped_server_acknowledges_nothing_that_did_not_happen():
     server = Server([Table.queue("q", 1)], COLUMNS, capacity=10)
     with TrajectoryWriter(server, 1) as writer:
-        writer.append({"act": 1})
-        writer.create_item("q", 1.0, {"act": writer.history["act"][-1]})
+        write(writer, {"act": 1}, "q")
         server.close()
         with pytest.raises(Closed):
-            writer.create_item("q", 1.0, {"act": writer.history["act"][-1]})
+            write(writer, {"act": 2}, "q")
         with pytest.raises(Closed):
             writer.flush()
         writer.close()
@@ -169,8 +173,7 @@ def test_a_stopped_server_acknowledges_nothing_that_did_not_happen():
 def test_a_client_makes_writers():
     client = Client(Server([table()], COLUMNS, capacity=10))
     with client.writer(num_keep_alive_refs=1) as writer:
-        writer.append({"act": 7})
-        key = writer.create_item("t", 1.0, {"act": writer.history["act"][-1]})
+        key = write(writer, {"act": 7})
     with client.structured_writer([Pattern("t", {"act": reference(COLUMNS)["act"][-1]})]) as writer:
         assert isinstance(writer, StructuredWriter)
         writer.append({"act": 8})
@@ -183,8 +186,7 @@ def test_a_writer_begins_a_new_episode_after_a_load_or_when_it_was_closed_elsewh
     server = Server([table()], COLUMNS, capacity=10)
     writers = [TrajectoryWriter(server, 2) for _ in range(2)]
     for writer in writers:
-        writer.append({"act": 1})
-        writer.create_item("t", 1.0, {"act": writer.history["act"][-1]})
+        write(writer, {"act": 1})
     if loads:
         server.save(tmp_path / "server.zip")
         server.load(tmp_path / "server.zip")
@@ -196,75 +198,64 @@ def test_a_writer_begins_a_new_episode_after_a_load_or_when_it_was_closed_elsewh
     writers[1].end_episode()  # it is at an end anyway, and hears nothing of it
     for writer in writers:
         assert writer.episode_steps == 0
-        writer.append({"act": 2})
-        writer.create_item("t", 1.0, {"act": writer.history["act"][-1]})
+        write(writer, {"act": 2})
     assert sorted(server.items("t").data["act"].tolist()) == [1, 1, 2, 2]
 
 
-@pytest.mark.parametrize("wrong", ["priority", "structure", "table", "full"])
-def test_a_refused_message_of_several_items_changes_nothing_and_stops_nobody(wrong):
+@pytest.mark.parametrize(
+    ("table_name", "priority", "index", "match"),
+    [
+        ("t", np.nan, -1, "not nan"),
+        ("t", 1.0, slice(-1, None), "parts"),
+        ("other", 1.0, -1, "no table 'other'"),
+        ("t", 1.0, 0, "'act' is full: of its 2 cells, 2 are"),
+    ],
+)
+def test_a_refused_message_of_several_items_changes_nothing_and_stops_nobody(
+    table_name, priority, index, match
+):
     server = Server([table()], COLUMNS, capacity=2)
     writer = TrajectoryWriter(server, 9, max_in_flight_items=3)
-    for act in range(3):
+    for act in range(2):
         writer.append({"act": act})
-    writer.create_item("t", 1.0, {"act": writer.history["act"][-1]})
-    bad = {
-        "priority": ("t", np.nan, {"act": writer.history["act"][-1]}),
-        "structure": ("t", 1.0, {"act": writer.history["act"][-1:]}),
-        "table": ("other", 1.0, {"act": writer.history["act"][-1]}),
-        "full": ("t", 1.0, {"act": writer.history["act"][0]}),
-    }
-    message = {
-        "priority": "not nan",
-        "structure": "parts",
-        "table": "no table 'other'",
-        "full": "'act' is full: of its 2 cells, 2 are",
-    }
-    writer.create_item(*bad[wrong])
-    with pytest.raises((ValueError, KeyError, CapacityError), match=message[wrong]) as refused:
-        writer.create_item("t", 1.0, {"act": writer.history["act"][1]})
+    write(writer, {"act": 2})
+    act = writer.history["act"]
+    writer.create_item(table_name, priority, {"act": act[index]})
+    with pytest.raises((ValueError, KeyError, CapacityError), match=match) as refused:
+        writer.create_item("t", 1.0, {"act": act[1]})
     assert "3 items of the message" in refused.value.__notes__[0]
     assert server.info()["t"].inserts == 0
     writer.flush()
     for _ in range(3):
-        writer.create_item("t", 1.0, {"act": writer.history["act"][-1]})
-    assert server.items("t").data["act"].tolist() == [writer.history["act"][-1].numpy()] * 3
+        writer.create_item("t", 1.0, {"act": act[-1]})
+    assert server.items("t").data["act"].tolist() == [2] * 3
 
 
 def test_an_item_that_was_accepted_is_not_lost_for_want_of_memory(monkeypatch):
     server = Server([table()], COLUMNS, capacity=9)
     writer = TrajectoryWriter(server, 9)
-    for act in range(2):
-        writer.append({"act": act})
-
-    def out_of_memory(*_):
-        monkeypatch.undo()
-        raise MemoryError
-
-    monkeypatch.setattr(server._tables["t"], "insert", out_of_memory)
-    with pytest.raises(MemoryError):
-        writer.create_item("t", 1.0, {"act": writer.history["act"][0]})
+    with monkeypatch.context() as patch, pytest.raises(MemoryError):
+        patch.setattr(server._tables["t"], "insert", Mock(side_effect=MemoryError))
+        write(writer, {"act": 0})
     with pytest.raises(RuntimeError, match="flush"):
-        writer.create_item("t", 1.0, {"act": writer.history["act"][1]})
+        write(writer, {"act": 1})
     writer.flush()
-    writer.create_item("t", 1.0, {"act": writer.history["act"][1]})
-    assert server.items("t").data["act"].tolist() == [0, 1]
+    write(writer, {"act": 2})
+    assert server.items("t").data["act"].tolist() == [0, 2]
 
 
 def test_a_writer_that_vanishes_while_the_lock_is_held_stops_nobody():
     """The next insert frees its cell, before it needs one."""
     server = Server([table()], COLUMNS, capacity=1)
     lost = TrajectoryWriter(server, 9)
-    lost.append({"act": 1})
-    lost.create_item("t", 1.0, {"act": lost.history["act"][-1]})
+    write(lost, {"act": 1})
     server.reset("t")
     with server._lock:
         del lost
         gc.collect()
         assert server._cells.allocator.references.sum() == 1, "nothing happens in a finalizer"
     writer = TrajectoryWriter(server, 9)
-    writer.append({"act": 2})
-    writer.create_item("t", 1.0, {"act": writer.history["act"][-1]})
+    write(writer, {"act": 2})
     server.reset("t")
     writer.close()
     assert not server._cells.allocator.references.any()
@@ -276,9 +267,8 @@ def test_lists_take_as_much_room_as_the_items_that_are_there():
     items = server._tables["t"].items
     with TrajectoryWriter(server, 300) as writer:
         for act in range(300):
-            writer.append({"act": act})
             length = 4 if act < 100 else 1 + act % 40
-            writer.create_item("t", 1.0, {"act": writer.history["act"][-min(length, act + 1) :]})
+            write(writer, {"act": act}, length=min(length, act + 1))
             assert len(items.cells) <= (3 * 11 * 4 if act < 100 else 4 * 11 * 40)
     assert sorted(server.items("t").lengths["act"].tolist()) == list(range(11, 21))
     server.reset("t")

@@ -6,14 +6,15 @@ import os
 import socket
 import stat
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from multiprocessing import AuthenticationError
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,11 +22,11 @@ import pytest
 from served import (
     KEY,
     Sent,
+    cells,
     free_address,
     message,
     plain,
     send,
-    serving,
     small_server,
     stranger_at,
     until,
@@ -144,60 +145,54 @@ def connected(address: str) -> Connection:
     return wire
 
 
-def test_a_frame_that_is_no_call_is_answered_with_an_error(endpoint: Endpoint) -> None:
-    with RemoteServer(endpoint.address) as server:
-        before = server.info()
-        for what, frame in BAD.items():
-            wire = connected(endpoint.address)
+def test_a_frame_that_is_no_call_is_answered_with_an_error(there: SimpleNamespace) -> None:
+    before = there.server.info()
+    for what, frame in BAD.items():
+        with closing(connected(there.endpoint.address)) as wire:
             wire.send(frame)
             answer = unpack(*wire.receive(), RESULT_TYPES["info"])
-            assert (answer[0], answer[1][0]) == ("error", "BadFrame"), f"{what}: {answer}"
-            wire.close()
-        assert server.info() == before
-        wire = connected(endpoint.address)
+        assert (answer[0], answer[1][0]) == ("error", "BadFrame"), f"{what}: {answer}"
+    assert there.server.info() == before
+    with closing(connected(there.endpoint.address)) as wire:
         wire.send(framed(MESSAGE, ARRAYS))
         good = unpack(*wire.receive(), RESULT_TYPES["insert"])
-        assert good == ("answer", ([0],)), "the frame that the bad ones were made from is good"
-        wire.close()
+    assert good == ("answer", ([0],)), "the frame that the bad ones were made from is good"
 
 
 def test_a_connection_begins_with_a_greeting_of_this_version(endpoint: Endpoint, key: bytes) -> None:
     for name, values in (("info", []), ("hello 2", ["", ""]), (HELLO, ["", "of another"]), (HELLO, [])):
-        wire = connect(endpoint.address)
-        wire.authenticate(key, is_server=False)
-        wire.send(framed([name, values, []]))
-        outcome, (kind, _) = unpack(*wire.receive(), RESULT_TYPES["info"])
+        with closing(connect(endpoint.address)) as wire:
+            wire.authenticate(key, is_server=False)
+            wire.send(framed([name, values, []]))
+            outcome, (kind, _) = unpack(*wire.receive(), RESULT_TYPES["info"])
         assert (outcome, kind) == ("error", "Closed" if values[1:] == ["of another"] else "BadFrame")
-        wire.close()
     until(lambda: not endpoint._threads)
 
 
-def test_a_frame_with_flipped_bytes_leaves_the_server_alive(key: bytes, tmp_path: Path) -> None:
+@cells(2000)
+def test_a_frame_with_flipped_bytes_leaves_the_server_alive(there: SimpleNamespace) -> None:
     rng = np.random.default_rng(5)
     good = np.frombuffer(pack("insert", words_of(message(5, 0), 0.0)), np.uint8)
-    with serving(small_server(2000), tmp_path) as endpoint, RemoteServer(endpoint.address) as server:
-        for _ in range(150):
-            wire, bad = connected(endpoint.address), good.copy()
-            bad[rng.integers(len(bad), size=rng.integers(1, 4))] = rng.integers(256, dtype=np.uint8)
+    for _ in range(150):
+        bad = good.copy()
+        bad[rng.integers(len(bad), size=rng.integers(1, 4))] = rng.integers(256, dtype=np.uint8)
+        with closing(connected(there.endpoint.address)) as wire:
             wire.send(bad.tobytes())
-            wire.close()
-        Client(server).insert({"obs": np.zeros(3)}, {"queue": 1.0})
-        assert server.sample("queue", 1).info.keys.tolist() == [0]
+    Client(there.server).insert({"obs": np.zeros(3)}, {"queue": 1.0})
+    assert there.server.sample("queue", 1).info.keys.tolist() == [0]
 
 
-def test_an_error_longer_than_a_text_may_be_is_cut(endpoint: Endpoint) -> None:
-    with RemoteServer(endpoint.address) as server:
-        with pytest.raises(KeyError, match="There is no table 'xxx") as refused:
-            server.reset("x" * 1_048_000)
-        assert len(str(refused.value)) < 2100
-        assert len(endpoint._threads) == 2, "the connection goes on"
+def test_an_error_longer_than_a_text_may_be_is_cut(there: SimpleNamespace) -> None:
+    with pytest.raises(KeyError, match="There is no table 'xxx") as refused:
+        there.server.reset("x" * 1_048_000)
+    assert len(str(refused.value)) < 2100
+    assert len(there.endpoint._threads) == 2, "the connection goes on"
 
 
-def test_who_does_not_know_the_key_is_not_listened_to(endpoint: Endpoint) -> None:
-    with stranger_at(endpoint.address):
-        server = RemoteServer(endpoint.address)
+def test_who_does_not_know_the_key_is_not_listened_to(there: SimpleNamespace) -> None:
+    with stranger_at(there.endpoint.address):
         for said in (b"", b"x", bytes(100), b"\xff" * 1000, pack("info", ())):
-            with stranger_at(endpoint.address) as stranger:
+            with stranger_at(there.endpoint.address) as stranger:
                 stranger.settimeout(10)
                 stranger.sendall(said)
                 stranger.shutdown(socket.SHUT_WR)
@@ -206,19 +201,15 @@ def test_who_does_not_know_the_key_is_not_listened_to(endpoint: Endpoint) -> Non
                     while more := stranger.recv(1 << 12):
                         heard += more
                 assert HELLO.encode() not in heard
-        assert server.info()["replay"].size == 0, "while one says nothing"
-        server.close()
+        with RemoteServer(there.endpoint.address) as server:
+            assert server.info()["replay"].size == 0, "while one says nothing"
 
 
 def test_a_stranger_that_says_a_byte_now_and_then_has_one_deadline(
-    key: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(local_socket, "HANDSHAKE_TIMEOUT", 0.1)
-    with (
-        serving(small_server(), tmp_path) as endpoint,
-        stranger_at(endpoint.address) as silent,
-        stranger_at(endpoint.address) as stranger,
-    ):
+    with stranger_at(endpoint.address) as silent, stranger_at(endpoint.address) as stranger:
         silent.settimeout(10)
         while silent.recv(32):
             pass
@@ -285,12 +276,10 @@ def test_there_are_not_more_connections_than_allowed(
     endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("replay_tutorial.tables.remote.endpoint.MAX_CONNECTIONS", 2)
-    first, second = connected(endpoint.address), connected(endpoint.address)
-    with stranger_at(endpoint.address) as third:
+    address = endpoint.address
+    with closing(connected(address)), closing(connected(address)), stranger_at(address) as third:
         third.settimeout(10)
         assert third.recv(1) == b""
-    first.close()
-    second.close()
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="reads /proc")
@@ -310,37 +299,38 @@ def test_memory_is_taken_for_bytes_that_came_and_not_for_those_announced() -> No
     assert resident("VmHWM") - before < 1 << 26
 
 
-def test_a_small_frame_that_expands_is_refused_at_once(key: bytes, tmp_path: Path) -> None:
-    parts = [Part(f"part {i}", "obs", 10**6) for i in range(60)]
-    with serving(small_server(2_000_000), tmp_path) as endpoint, RemoteServer(endpoint.address) as server:
-        for shape in ((1, 1), (0, 60 * 10**6)):
-            items = [NewItems("replay", None, tuple(parts), np.zeros(shape, np.int64))]
-            begin = time.process_time()
-            with pytest.raises(ValueError, match=r"not add up to 1 cells|at least 1 item"):
-                send(server, Sent(1, 0, [ColumnSlice("obs", 0, np.zeros((1, 3), np.float32))], items, 0))
-            assert time.process_time() - begin < 1.0
-        assert server.info()["replay"].inserts == 0
+@cells(2_000_000)
+def test_a_small_frame_that_expands_is_refused_at_once(there: SimpleNamespace) -> None:
+    parts = tuple(Part(f"part {i}", "obs", 10**6) for i in range(60))
+    runs = [ColumnSlice("obs", 0, np.zeros((1, 3), np.float32))]
+    for shape in ((1, 1), (0, 60 * 10**6)):
+        items = [NewItems("replay", None, parts, np.zeros(shape, np.int64))]
+        begin = time.process_time()
+        with pytest.raises(ValueError, match=r"not add up to 1 cells|at least 1 item"):
+            send(there.server, Sent(1, 0, runs, items, 0))
+        assert time.process_time() - begin < 1.0
+    assert there.server.info()["replay"].inserts == 0
 
 
+@cells(2000)
 def test_an_answer_with_too_many_bytes_is_refused_before_anything_is_copied(
-    key: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    there: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("replay_tutorial.tables.remote.endpoint.MAX_CALL_BYTES", 10_000)
-    local = small_server(2_000)
-    with serving(local, tmp_path) as endpoint, RemoteServer(endpoint.address) as server:
-        Client(server).insert_batch({"obs": np.zeros((9, 3))}, {"replay": None})
-        assert len(server.items("replay")) == len(server.sample("replay", 9)) == 9
-        with Client(server).writer(300) as writer:
-            for _ in range(300):
-                writer.append({"obs": np.zeros(3)})
-            for steps in (slice(-1, None), slice(None), slice(None)):
-                writer.create_item("queue", 1.0, {"obs": writer.history["obs"][steps]})
-        for call in (lambda: server.sample("queue", 3), lambda: server.items("queue")):
-            with pytest.raises(ValueError, match="3 items of the table 'queue' may take 10,944 bytes"):
-                call()
-        assert server.info()["queue"].samples == 0
-        assert len(local.items("queue")) == 3, "no limit in the process of the server"
-        assert len(server.sample("queue", 2)) == 2
+    server = there.server
+    Client(server).insert_batch({"obs": np.zeros((9, 3))}, {"replay": None})
+    assert len(server.items("replay")) == len(server.sample("replay", 9)) == 9
+    with Client(server).writer(300) as writer:
+        for _ in range(300):
+            writer.append({"obs": np.zeros(3)})
+        for steps in (slice(-1, None), slice(None), slice(None)):
+            writer.create_item("queue", 1.0, {"obs": writer.history["obs"][steps]})
+    for call in (lambda: server.sample("queue", 3), lambda: server.items("queue")):
+        with pytest.raises(ValueError, match="3 items of the table 'queue' may take 10,944 bytes"):
+            call()
+    assert server.info()["queue"].samples == 0
+    assert len(there.served.items("queue")) == 3, "no limit in the process of the server"
+    assert len(server.sample("queue", 2)) == 2
 
 
 LIMITERS = [
@@ -353,20 +343,18 @@ LIMITERS = [
 SAMPLE = Sample(
     SampleInfo(*[np.arange(2) * 1.5] * 6), {"obs": np.ones((2, 3), np.float32)}, None, frozenset("ba")
 )
-RUNS = [
-    ColumnSlice(f"column {i}", 1 << 62, array)
-    for i, array in enumerate(
-        [
-            np.arange(5, dtype=np.uint8),
-            np.zeros((0, 3), np.float32),
-            np.arange(12, dtype=np.complex128).reshape(3, 4)[:, ::2],
-            np.array([True, False, True]),
-            np.arange(3, dtype=">i4"),
-            np.zeros((2, 0), np.float16),
-            np.arange(24, dtype=np.longdouble).reshape(2, 3, 4).T,
-        ]
-    )
+VALUES = [
+    np.arange(5, dtype=np.uint8),
+    np.zeros((0, 3), np.float32),
+    np.arange(12, dtype=np.complex128).reshape(3, 4)[:, ::2],
+    np.array([True, False, True]),
+    np.arange(3, dtype=">i4"),
+    np.zeros((2, 0), np.float16),
+    np.arange(24, dtype=np.longdouble).reshape(2, 3, 4).T,
 ]
+RUNS = [ColumnSlice(f"column {i}", 1 << 62, array) for i, array in enumerate(VALUES)]
+PADDED = replace(SAMPLE, lengths={"obs": np.array([1, 2])}, squeezed=frozenset())
+INFO = {"a": TableInfo(*range(7), 1.5, Stack(2)), "b": TableInfo(*range(8), *LIMITERS[:1])}
 SAID = [
     (GREETING, HELLO, ("", "a")),
     (ARGUMENT_TYPES, "insert", (3, 4, RUNS, [NewItems("é", None, (), np.zeros((1, 0), np.int64))], -5, 1.5)),
@@ -374,24 +362,14 @@ SAID = [
     (ARGUMENT_TYPES, "mutate_priorities", ("a", (np.arange(3), np.ones(3)), np.zeros(0, np.int64))),
     *[(ARGUMENT_TYPES, "replace_limiter", ("a", limiter)) for limiter in LIMITERS],
     (RESULT_TYPES["sample"], "answer", (SAMPLE,)),
-    (
-        RESULT_TYPES["items"],
-        "answer",
-        (replace(SAMPLE, lengths={"obs": np.array([1, 2])}, squeezed=frozenset()),),
-    ),
+    (RESULT_TYPES["items"], "answer", (PADDED,)),
     (RESULT_TYPES["reset"], "answer", (None,)),
-    (
-        RESULT_TYPES["info"],
-        "answer",
-        ({"a": TableInfo(*range(7), 1.5, Stack(2)), "b": TableInfo(*range(8), *LIMITERS[:1])},),
-    ),
+    (RESULT_TYPES["info"], "answer", (INFO,)),
     (RESULT_TYPES["info"], "error", ("KeyError", "There is none.")),
 ]
 
 
-@pytest.mark.parametrize(
-    ("known", "name", "values"), SAID, ids=[f"{i}-{said[1]}" for i, said in enumerate(SAID)]
-)
+@pytest.mark.parametrize(("known", "name", "values"), SAID)
 def test_what_is_said_is_heard(known: Any, name: str, values: tuple[Any, ...]) -> None:
     said = pack(name, values)
     heard = unpack(HEAD.unpack(said[: HEAD.size])[0], memoryview(bytearray(said[HEAD.size :])), known)
@@ -465,10 +443,9 @@ def test_a_server_that_is_too_busy_to_answer_keeps_its_place(tmp_path: Path) -> 
 
 
 @pytest.fixture
-def no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("REPLAY_TUTORIAL_KEY", raising=False)
     monkeypatch.setattr(Path, "home", lambda: tmp_path)
-    yield
 
 
 @needs_paths
@@ -506,23 +483,25 @@ def test_nobody_reads_half_a_key(no_key: None) -> None:
 def test_a_key_that_can_be_guessed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for short in ("", "fifteen letters"):
         monkeypatch.setenv("REPLAY_TUTORIAL_KEY", short)
-        with pytest.raises(ValueError, match="at least 16"):
-            Endpoint(small_server(), free_address(tmp_path))
+        for call in (partial(Endpoint, small_server()), RemoteServer):
+            with pytest.raises(ValueError, match="at least 16"):
+                call(free_address(tmp_path))
     monkeypatch.setenv("REPLAY_TUTORIAL_KEY", "sixteen letters!")
     Endpoint(small_server(), free_address(tmp_path)).close()
 
 
 @needs_paths
-def test_a_client_waits_for_the_first_server_on_a_machine_which_makes_the_key(no_key: None) -> None:
-    folder, server = tempfile.mkdtemp(dir="/tmp"), small_server()  # the path of a socket must be short
-    address = f"{folder}/tables.sock"
+def test_a_client_waits_for_the_first_server_on_a_machine_which_makes_the_key(
+    no_key: None, short_folder: Path
+) -> None:
+    address, server = str(short_folder / "tables.sock"), small_server()
     with pytest.raises(FileNotFoundError, match="There is no key"):
         RemoteServer(address, timeout=0.0)
     with ThreadPoolExecutor(1) as thread:
         waiting = thread.submit(RemoteServer, address, timeout=300.0)
         with Endpoint(server, address), waiting.result() as remote:
             assert remote.info().keys() == server.info().keys()
-    Path(folder).rmdir()
+    assert not [*short_folder.iterdir()]
 
 
 def test_the_key_decides_who_may_call(
@@ -530,7 +509,4 @@ def test_the_key_decides_who_may_call(
 ) -> None:
     monkeypatch.setenv("REPLAY_TUTORIAL_KEY", KEY + "!")
     with pytest.raises(AuthenticationError, match="different key"):
-        RemoteServer(endpoint.address)
-    monkeypatch.setenv("REPLAY_TUTORIAL_KEY", "short")
-    with pytest.raises(ValueError, match="at least 16"):
         RemoteServer(endpoint.address)

@@ -37,86 +37,62 @@ def written(client: Any) -> Any:
     return writer
 
 
-CALLS: dict[str, tuple[Any, type[Exception], str]] = {
-    "insert of a list": (
+ARGUMENTS: list[tuple[Any, str]] = [  # that TypeErrors explain
+    (
         lambda client: client.insert(STEP, priorities={"replay": 1.0}),
-        TypeError,
         r"passed by column, as \{'obs': ..., 'act': ..., 'rew': ...\}, not as list",
     ),
-    "insert_batch of a list": (
-        lambda client: client.insert_batch(STEP, {"replay": [1.0]}),
-        TypeError,
-        "by column",
-    ),
-    "append of a list": (lambda client: client.writer(3).append(STEP), TypeError, "by column"),
-    "max_sequence_length": (
+    (lambda client: client.insert_batch(STEP, {"replay": [1.0]}), "by column"),
+    (lambda client: client.writer(3).append(STEP), "by column"),
+    (
         lambda client: client.writer(max_sequence_length=3),
-        TypeError,
         r"Client.writer\(\) has no argument 'max_sequence_length': use num_keep_alive_refs",
     ),
-    "num_timesteps": (
+    (
         lambda client: written(client).create_item("replay", num_timesteps=1, priority=1.0),
-        TypeError,
         r"create_item\(\) has no argument 'num_timesteps': pass a trajectory",
     ),
-    "a number of steps by position": (
-        lambda client: written(client).create_item("replay", 1, 1.0),
-        TypeError,
+    (
+        lambda client: written(client).create_item("replay", 1, 1.0),  # a number of steps
         r"A trajectory must be a dict .*, not 1\.0",
     ),
-    "num_samples": (
-        lambda client: client.sample("replay", num_samples=3),
-        TypeError,
-        "no argument 'num_samples': .* batch_size",
-    ),
-    "block_until_num_items": (
-        lambda client: written(client).flush(block_until_num_items=20),
-        TypeError,
-        "always waits for all",
-    ),
-    "timeout_ms": (
-        lambda client: written(client).end_episode(timeout_ms=20),
-        TypeError,
-        "timeout, in seconds",
-    ),
-    "timeout_ms of a structured writer": (
+    (lambda client: client.sample("replay", num_samples=3), "no argument 'num_samples': .* batch_size"),
+    (lambda client: written(client).flush(block_until_num_items=20), "always waits for all"),
+    (lambda client: written(client).end_episode(timeout_ms=20), "timeout, in seconds"),
+    (
         lambda client: client.structured_writer(PATTERNS).end_episode(timeout_ms=20),
-        TypeError,
         r"StructuredWriter.end_episode\(\) has no argument 'timeout_ms': use timeout, in seconds",
     ),
-    "rate_limiter_timeout_ms": (
+    (
         lambda client: TrajectoryDataset(client, "replay", 1, rate_limiter_timeout_ms=20),
-        TypeError,
         r"TrajectoryDataset\(\) has no argument 'rate_limiter_timeout_ms': use timeout, in seconds",
     ),
-    "max_in_flight_samples_per_worker": (
+    (
         lambda client: TimestepDataset(client, "replay", 1, max_in_flight_samples_per_worker=2),
-        TypeError,
         "use in_flight",
     ),
-    "server_address": (
+    (
         lambda _: TrajectoryDataset(server_address="localhost:8000", table="replay"),
-        TypeError,
         "pass a client or a server as source",
     ),
-    "a port": (lambda _: client_of(port=8000), TypeError, r"Server\(\) has no argument 'port': Endpoint\("),
-    "the port": (
-        lambda client: client.server.port,
-        AttributeError,
-        r"Server has no 'port': .* Client\(server\)",
-    ),
-    "server_info": (lambda client: client.server_info(), AttributeError, r"client.info\(\)"),
-    "trajectory_writer": (lambda client: client.trajectory_writer(3), AttributeError, r"client.writer\(num"),
-    "another name": (lambda client: client.sampel("replay"), AttributeError, "no attribute 'sampel'"),
-}
+    (lambda _: client_of(port=8000), r"Server\(\) has no argument 'port': Endpoint\("),
+]
+NAMES: list[tuple[Any, str]] = [  # that AttributeErrors explain
+    (lambda client: client.server.port, r"Server has no 'port': .* Client\(server\)"),
+    (lambda client: client.server_info(), r"client.info\(\)"),
+    (lambda client: client.trajectory_writer(3), r"client.writer\(num"),
+    (lambda client: client.sampel("replay"), "no attribute 'sampel'"),
+]
 
 
-@pytest.mark.parametrize("name", CALLS)
-def test_a_call_of_reverb_is_answered_with_the_call_here(name: str) -> None:
-    call, error, message = CALLS[name]
+@pytest.mark.parametrize(
+    ("error", "call", "match"),
+    [(TypeError, *row) for row in ARGUMENTS] + [(AttributeError, *row) for row in NAMES],
+)
+def test_a_call_of_reverb_is_answered_with_the_call_here(error: Any, call: Any, match: str) -> None:
     client = client_of()
     client.insert(NAMED, priorities={"replay": 1.0})
-    with pytest.raises(error, match=message):
+    with pytest.raises(error, match=match):
         call(client)
     assert client.info()["replay"].inserts == 1
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import itertools
 import threading
 import time
 import weakref
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from forger import trial
-from served import Sent, send, table
+from served import Sent, send, table, write
 from test_random_programs import COLUMNS, Program
 
 from replay_tutorial.tables import (
@@ -34,14 +35,7 @@ from replay_tutorial.tables.core import checkpoint
 def tables() -> list[Table]:
     return [
         table("p", sampler=Prioritized(0.7), max_size=40),
-        table(
-            "h",
-            sampler=MaxHeap(),
-            remover=MinHeap(),
-            max_size=30,
-            max_times_sampled=3,
-            hooks=[InsertOnSample("u")],
-        ),
+        table("h", sampler=MaxHeap(), remover=MinHeap(), max_times_sampled=3, hooks=[InsertOnSample("u")]),
         table("u", remover=Uniform(), max_size=25),
         Table.queue("q", 200),
         Table.stack("s", 200),
@@ -91,9 +85,8 @@ def test_a_server_saved_and_loaded_five_times_answers_as_the_one_never_saved(tmp
             one_call(loaded, np.random.default_rng(generation))
         loaded.load(tmp_path / "file")
         assert repr(loaded.info()) == repr(kept.info())
-        assert (
-            loaded.server._cells.allocator.references.sum() == kept.server._cells.allocator.references.sum()
-        )
+        ours, theirs = (client.server._cells.allocator.references for client in (loaded, kept))
+        assert ours.sum() == theirs.sum()
     same_life(kept, loaded, 120, 20)
     loaded.save(tmp_path / "one")
     loaded.load(tmp_path / "one")
@@ -148,14 +141,12 @@ def test_what_is_saved_is_one_moment_of_all_tables(tmp_path: Path) -> None:
     client, loaded = (Client(Server([table("t"), table("u")], COLUMNS, 30)) for _ in range(2))
     stop, path = threading.Event(), tmp_path / "file"
 
-    def write() -> None:
-        number = 0
-        while not stop.is_set():
-            number += 1
+    def insert() -> None:
+        for number in itertools.takewhile(lambda _: not stop.is_set(), itertools.count()):
             client.insert({"b": number}, {"t": 1.0, "u": 1.0})
             time.sleep(0)  # so that the other thread may have the lock
 
-    thread = threading.Thread(target=write)
+    thread = threading.Thread(target=insert)
     thread.start()
     try:
         for _ in range(20):
@@ -216,8 +207,7 @@ def test_a_load_frees_the_old_content_though_writers_remain(tmp_path: Path) -> N
     client = built()
     client.save(tmp_path / "file")
     with client.writer(2) as writer:
-        writer.append({"b": 1})
-        writer.create_item("p", 1.0, {"b": writer.history["b"][-1]})
+        write(writer, {"b": 1}, "p")
         old = [weakref.ref(client.server._cells), weakref.ref(client.server._tables["p"])]
         gc.disable()
         try:

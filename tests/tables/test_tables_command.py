@@ -12,7 +12,7 @@ from typing import IO, Any
 
 import numpy as np
 import pytest
-from served import COLUMNS, free_address, message, send, serving, until
+from served import COLUMNS, free_address, message, plain, send, serving, until
 
 from replay_tutorial.__main__ import main
 from replay_tutorial.tables import Client, RemoteServer, Server, Table
@@ -71,19 +71,12 @@ def test_a_file_describes_what_a_program_would(tmp_path: Path) -> None:
         "obs": ((2, 3), "float64"),
         "act": ((), "int64"),
     }
-    infos = server.info()
-    assert {name: info.max_size for name, info in infos.items()} == {
-        "replay": 100,
-        "best": 5,
-        "rollouts": 4,
-        "last": 3,
+    assert {name: (info.max_size, info.rate_limiter) for name, info in server.info().items()} == {
+        "replay": (100, SampleToInsertRatio(2.0, 3, (0, 12))),
+        "best": (5, MinSize(1)),
+        "rollouts": (4, Queue(4)),
+        "last": (3, Stack(3)),
     }
-    assert [info.rate_limiter for info in infos.values()] == [
-        SampleToInsertRatio(2.0, 3, (0, 12)),
-        MinSize(1),
-        Queue(4),
-        Stack(3),
-    ]
     described = [contents.config for contents in server._tables.values()]
     assert [table.sampler for table in described][:2] == [Prioritized(0.6), Uniform()]
     assert [table.remover for table in described][:2] == [Fifo(), MaxHeap()]
@@ -106,11 +99,7 @@ def test_a_file_describes_what_a_program_would(tmp_path: Path) -> None:
         ("seed = 3", "save_every = 1e20", "save_every: must be from 0 to 1,000,000"),
         ('seed = 3\nsave = "tables.npz"', "save_every = 1", "save_every: .* set `save` too"),
         ("127.0.0.1:0", "127.0.0.1:65536", "the port must be between 0 and 65535"),
-        (
-            "capacity = 1000",
-            "capacity = 1000\ncapacities = 1",
-            r"\['capacities'\]; it may contain .*'capacity'",
-        ),
+        ("seed = 3", "capacities = 1", r"The file: .*unknown keys \['capacities'\]; it may .*'capacity'"),
         ("seed = 3", "seed = 0.5", "ints for entropy not 0.5"),
         ('address = "127.0.0.1:0"', 'address = "example.com:80"', "address: .*not an address of this"),
         ('address = "127.0.0.1:0"', "", "address: is missing.* --address"),
@@ -134,10 +123,8 @@ def test_a_file_describes_what_a_program_would(tmp_path: Path) -> None:
         ('"queue"', '"heap"', "tables.rollouts: kind must be one of table, queue, stack"),
         ("max_size = 4", 'max_size = 4\nsampler = "Fifo"', "tables.rollouts: .*'sampler'"),
         ('["best"]', '["worst"]', r"InsertOnSample\('worst'\)"),
-        ('["best"]', "1", "tables.replay: .*must be a list of tables, not 1"),
         ("[columns]", "[columns", "is not valid TOML"),
         ("[tables.last]", "[tables.more]\n[tables.last]", "tables.more: .*missing"),
-        ("[columns]", "folder = 'x'\n[columns]", r"The file: .*unknown keys \['folder'\]"),
         (GOOD, "capacity = 1", "The file: it must also contain columns and tables"),
         (GOOD, 'address = "127.0.0.1:0"\ncolumns = 3\n[tables]', "columns: .*not 3"),
         (GOOD, 'address = "127.0.0.1:0"\n[columns]\n[tables]', "env_dict is empty"),
@@ -199,9 +186,7 @@ def test_a_server_that_is_ended_is_saved_and_goes_on_when_it_is_started_again(
         process.join(300)
         assert process.exitcode == 0
     with started(tmp_path, GOOD) as (process, client, _):
-        after = client.items("best")
-        assert after.info.keys.tolist() == before.info.keys.tolist()
-        assert after.data["obs"].tobytes() == before.data["obs"].tobytes()
+        assert plain(client.items("best")) == plain(before)
         os.kill(process.pid, signal.SIGINT)
         process.join(300)
         assert process.exitcode == 0

@@ -37,16 +37,7 @@ DTYPES = {"a": np.float32, "b": np.int64, "c": np.uint8}
 SHAPES: dict[str, tuple[int, ...]] = {"a": (2,), "b": (), "c": (1,)}
 CAPACITY = 12
 PRIORITIES = [None, 0.0, 0.5, 1.0, 2.0, 2.0]
-SELECTORS = [
-    Uniform(),
-    Fifo(),
-    Lifo(),
-    MinHeap(),
-    MaxHeap(),
-    Prioritized(0.0),
-    Prioritized(0.7),
-    Prioritized(2.0),
-]
+SELECTORS = [Uniform(), Fifo(), Lifo(), MinHeap(), MaxHeap(), *map(Prioritized, (0.0, 0.7, 2.0))]
 RANDOM = ("Uniform", "Prioritized")  # with these removers, the model is told whom the server evicted
 LIMITERS = [MinSize(1), MinSize(2), Queue(3), RateLimiter(2.0, 2, -2.0, 7.0), RateLimiter(0.5, 1, -1.0, 1.0)]
 # name → (column, squeezed); of a table the lengths may differ from item to item
@@ -260,27 +251,28 @@ class Program:
             return
         before = self.server._rng.bit_generator.state
         message, _, _ = self.compose(rng, w)
-        items = [*message.items, NewItems(name, np.array([np.nan]), (Part("a", "a", 1),), np.array([[0]]))]
-        steps = np.array([[9999]])
+        part, steps, newest = (Part("a", "a", 1),), np.array([[9999]]), self.next_step[w]
+
+        def with_run(*run: Any) -> Sent:
+            return message._replace(runs=[*message.runs, ColumnSlice(*run)])
+
+        def with_items(*new: Any) -> Sent:
+            return message._replace(items=[*message.items, NewItems(*new)])
+
         bad: list[Sent] = [
-            message._replace(items=items),
+            with_items(name, np.array([np.nan]), part, np.array([[0]])),
             message._replace(sequence=message.sequence - 2),  # a later one has come
-            message._replace(runs=[*message.runs, ColumnSlice("x", 0, np.zeros(1))]),
-            message._replace(
-                runs=[*message.runs, ColumnSlice("b", self.next_step[w], np.zeros(1, np.int32))]
-            ),
-            message._replace(
-                runs=[*message.runs, ColumnSlice("b", self.next_step[w] + 2, np.zeros(2, np.int64))] * 2
-            ),
-            message._replace(items=[*message.items, NewItems(name, None, (), steps)]),
-            message._replace(items=[*message.items, NewItems("?", None, (Part("a", "a", 1),), steps)]),
-            message._replace(items=[*message.items, NewItems(name, None, (Part("q", "a", 1),), steps)]),
+            with_run("x", 0, np.zeros(1)),
+            with_run("b", newest, np.zeros(1, np.int32)),
+            message._replace(runs=with_run("b", newest + 2, np.zeros(2, np.int64)).runs * 2),
+            with_items(name, None, (), steps),
+            with_items("?", None, part, steps),
+            with_items(name, None, (Part("q", "a", 1),), steps),
             message._replace(keep_from=-1),
         ]
         if forgotten := self.keep_from[w]:
-            bad.append(
-                message._replace(runs=[ColumnSlice("b", forgotten - 1, np.zeros(1, np.int64))], items=[])
-            )
+            run = ColumnSlice("b", forgotten - 1, np.zeros(1, np.int64))
+            bad.append(message._replace(runs=[run], items=[]))
         with pytest.raises((ValueError, KeyError, UnknownWriter, CapacityError)):
             send(self.server, bad[rng.integers(len(bad))], timeout=0)
         with pytest.raises((ValueError, TypeError)):

@@ -27,7 +27,7 @@ from replay_tutorial.tables.core.results import (
 )
 from replay_tutorial.tables.core.selectors import Fifo, Lifo, MaxHeap, MinHeap, Prioritized, Uniform
 from replay_tutorial.tables.core.table import Table
-from replay_tutorial.tables.core.waiting import CallerGone, Closed
+from replay_tutorial.tables.core.waiting import Cancelled, Closed
 from replay_tutorial.tables.core.writer_state import UnknownWriter
 from replay_tutorial.tables.dataset import TimestepDataset, Timesteps, TrajectoryDataset, as_torch
 from replay_tutorial.tables.remote.endpoint import Endpoint
@@ -37,7 +37,7 @@ from replay_tutorial.tables.writing.patterns import Pattern, StepState, Structur
 from replay_tutorial.tables.writing.writer import TrajectoryWriter
 
 __all__ = [
-    "CallerGone",
+    "Cancelled",
     "CapacityError",
     "Client",
     "Closed",

@@ -134,16 +134,15 @@ class Client:
         max_sequence_length="use num_keep_alive_refs, the number of newest steps that items can reference.",
         chunk_length="omit it; steps are stored one by one.",
         delta_encoded="omit it; values are stored without compression.",
+        max_in_flight_items="use items_per_message, the number of items that are sent together.",
     )
-    def writer(self, num_keep_alive_refs: int, max_in_flight_items: int = 0) -> TrajectoryWriter:
+    def writer(self, num_keep_alive_refs: int, items_per_message: int = 1) -> TrajectoryWriter:
         """Create a writer for the steps of one environment; see `TrajectoryWriter`."""
-        return TrajectoryWriter(self.server, num_keep_alive_refs, max_in_flight_items)
+        return TrajectoryWriter(self.server, num_keep_alive_refs, items_per_message)
 
-    def structured_writer(
-        self, patterns: Sequence[Pattern], max_in_flight_items: int = 0
-    ) -> StructuredWriter:
+    def structured_writer(self, patterns: Sequence[Pattern], items_per_message: int = 1) -> StructuredWriter:
         """Create a writer that builds its items from patterns; see `StructuredWriter`."""
-        return StructuredWriter(self.server, patterns, max_in_flight_items)
+        return StructuredWriter(self.server, patterns, items_per_message)
 
     def mutate_priorities(
         self, table: str, updates: Mapping[int, float] | tuple[Any, Any] = ((), ()), deletes: Any = ()

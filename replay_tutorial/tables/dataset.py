@@ -28,7 +28,7 @@ from replay_tutorial.buffers.rows import checked_at_least
 from replay_tutorial.tables.client import Client
 from replay_tutorial.tables.core.arguments import explain_reverb_arguments
 from replay_tutorial.tables.core.results import Sample, SampleInfo, concatenate_samples
-from replay_tutorial.tables.core.waiting import POLL_INTERVAL, CallerGone, deadline_of
+from replay_tutorial.tables.core.waiting import POLL_INTERVAL, Cancelled, deadline_of
 from replay_tutorial.tables.remote.handle import RemoteServer
 from replay_tutorial.tables.server import Server
 
@@ -193,7 +193,7 @@ class Prefetcher:
         with suppress(TimeoutError):
             return self._draw_now(count)
         self._empty_since = time.monotonic()
-        with suppress(CallerGone):
+        with suppress(Cancelled):
             if not self._should_cancel():
                 return self._dataset._draw(count, None, should_cancel=self._should_cancel)
         return self._draw_now(count)  # the limiter may have admitted the call before it was cancelled

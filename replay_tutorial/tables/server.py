@@ -44,7 +44,7 @@ from replay_tutorial.tables.core.rate_limiters import RateLimiter
 from replay_tutorial.tables.core.results import Sample, TableInfo, concatenate_samples
 from replay_tutorial.tables.core.table import Table, check_reachable
 from replay_tutorial.tables.core.table_state import TableState
-from replay_tutorial.tables.core.waiting import CallerGone, Closed, WaitQueue, WaitQueues, deadline_of
+from replay_tutorial.tables.core.waiting import Cancelled, Closed, WaitQueue, WaitQueues, deadline_of
 from replay_tutorial.tables.core.writer_state import CellsByStep, WriterState
 
 log = logging.getLogger("replay_tutorial")
@@ -186,7 +186,7 @@ class Server:
             The keys of all items, in order.
 
         Raises:
-            CallerGone: If `should_cancel`, which is called repeatedly while waiting, returned True.
+            Cancelled: If `should_cancel`, which is called repeatedly while waiting, returned True.
             CapacityError: If there are too few free cells for the values.
             TimeoutError: If some items were not inserted within `timeout`.
             UnknownWriter: If the writer was closed, or the server loaded a file, before or during the call.
@@ -265,7 +265,7 @@ class Server:
             them.
 
         Raises:
-            CallerGone: If `should_cancel` returned True before any item was sampled.
+            Cancelled: If `should_cancel` returned True before any item was sampled.
             Closed: If the server was closed before any item was sampled.
             MemoryError: If the batch does not fit into memory. No item was sampled, unless the batch was
                 drawn in several parts.
@@ -287,7 +287,7 @@ class Server:
                         if most_bytes is not None:
                             state.check_size(batch_size, most_bytes)
                         samples.append(state.sample(remaining))
-            except (TimeoutError, Closed, CallerGone, MemoryError, ValueError):
+            except (TimeoutError, Closed, Cancelled, MemoryError, ValueError):
                 if not samples:
                     raise
                 break  # the items sampled so far have been counted, so return them

@@ -10,7 +10,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import astuple, replace
 from functools import partial
 from multiprocessing import AuthenticationError
 from pathlib import Path
@@ -388,6 +388,14 @@ class OwnLimiter(MinSize):
 def test_what_the_other_side_could_not_know_is_not_sent(value: Any) -> None:
     with pytest.raises(TypeError, match="can't be sent"):
         pack("replace_limiter", ["replay", value])
+
+
+def test_info_describes_a_limiter_of_an_own_class_by_its_four_numbers() -> None:
+    said = pack("answer", [{"a": TableInfo(*range(8), OwnLimiter(3))}])
+    name, values = unpack(
+        HEAD.unpack(said[: HEAD.size])[0], memoryview(bytearray(said[HEAD.size :])), RESULT_TYPES["info"]
+    )
+    assert name == "answer" and values[0]["a"].rate_limiter == RateLimiter(*astuple(MinSize(3)))
 
 
 def test_a_text_that_is_too_long_is_not_sent() -> None:

@@ -13,7 +13,7 @@ import pytest
 from served import drawing_threads, serving, table, until
 
 from replay_tutorial.tables import (
-    CallerGone,
+    Cancelled,
     Client,
     Closed,
     RemoteServer,
@@ -174,7 +174,7 @@ def test_what_is_there_when_the_time_is_up_is_drawn_and_the_clock_begins_anew():
             return looks.sample(table, batch_size)
         while not should_cancel():  # its turn has come, but it has not noticed when its time is up
             time.sleep(0.001)
-        raise CallerGone
+        raise Cancelled
 
     dataset = TrajectoryDataset(SimpleNamespace(sample=sample), "t", 1, timeout=0.05, in_flight=1)
     assert len(list(dataset)) == 2

@@ -41,7 +41,7 @@ class Life:
         twice = table(sampler=Prioritized(0.5), max_size=3, max_times_sampled=2)
         self.server = Server([twice], COLUMNS, capacity=12, seed=0)
         self.folder = folder
-        self.writer = TrajectoryWriter(self.server, 2, max_in_flight_items=2)
+        self.writer = TrajectoryWriter(self.server, 2, items_per_message=2)
         self.writer.append({"obs": -1})
         for obs in range(7):
             self.writer.flush()  # all but the last one
@@ -200,7 +200,7 @@ def test_batches_may_end_in_the_thread_that_draws_them(monkeypatch: pytest.Monke
 
 def test_a_first_message_that_is_half_in_does_not_go_on_after_a_load(tmp_path: Path) -> None:
     server = Server([Table.queue("q", 2)], COLUMNS, capacity=20)
-    writer = TrajectoryWriter(server, 3, max_in_flight_items=3)
+    writer = TrajectoryWriter(server, 3, items_per_message=3)
     for obs in range(2):
         write(writer, {"obs": obs}, "q")
     with pytest.raises(TimeoutError):
@@ -223,7 +223,30 @@ def test_a_hook_does_not_change_a_table_in_the_middle_of_a_change() -> None:
     Client(server).insert_batch({"obs": [1, 2, 3]}, {"a": None})
     assert server.sample("a", 3).data["obs"].tolist() == [1, 2, 3]
     info = server.info()["a"]
-    assert info.size == info.inserts - info.deletes == 0
+    assert (info.size, info.inserts, info.deletes) == (0, 3, 3)
+
+
+def test_a_hook_can_not_insert_the_rest_of_a_message_into_its_own_table() -> None:
+    errors: list[str] = []
+
+    def flush(*_: object) -> None:
+        with pytest.raises(RuntimeError, match="A hook of the table 'q' can't") as raised:
+            writer.flush(0)
+        errors.append(str(raised.value))
+
+    server = Server([Table.queue("q", 1, hooks=[hook_of(on_sample=flush)])], COLUMNS, capacity=20)
+    writer = Client(server).writer(1)
+    writer.append({"obs": 1})
+    writer.create_item("q", 1.0, {"obs": writer.history["obs"][-1:]})
+    writer.append({"obs": 2})
+    with pytest.raises(TimeoutError):  # the message has been accepted, and waits for a place
+        writer.create_item("q", 1.0, {"obs": writer.history["obs"][-1:]}, timeout=0)
+    assert server.sample("q", 1).data["obs"].tolist() == [[1]] and errors
+    info = server.info()["q"]
+    assert (info.size, info.inserts, info.deletes) == (0, 1, 1)
+    server._tables["q"].config.hooks[0].on_sample = lambda *_: None  # pyright: ignore
+    writer.flush(0)
+    assert server.sample("q", 1).data["obs"].tolist() == [[2]]
 
 
 @pytest.mark.parametrize("event", ["on_insert", "on_sample", "on_update", "on_delete", "on_reset"])
@@ -268,7 +291,7 @@ def test_a_hook_can_close_the_writer_whose_items_are_being_inserted() -> None:
     closes = hook_of(on_insert=lambda *_: writer.close())
     server = Server([table("a", hooks=[closes]), table("b"), table("c")], COLUMNS, capacity=9)
     client = Client(server)
-    writer = client.writer(2, max_in_flight_items=5)
+    writer = client.writer(2, items_per_message=5)
     for step in range(2):
         writer.append({"obs": step})
     for name in ("a", "b"):
@@ -315,7 +338,7 @@ def test_a_forked_child_can_not_use_its_parents_server() -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs fork")
 def test_a_forked_child_does_not_close_or_use_its_parents_writer(there: SimpleNamespace) -> None:
-    with TrajectoryWriter(there.server, 5, max_in_flight_items=3) as writer:
+    with TrajectoryWriter(there.server, 5, items_per_message=3) as writer:
         for value in (1, 2):
             write(writer, {"act": value}, "queue")
         writer.flush()

@@ -202,6 +202,15 @@ def test_an_item_whose_priority_fails_is_lost_so_that_the_episode_can_end():
     assert [priority for _, priority, _ in server.items] == [0.5]
 
 
+def test_an_item_whose_condition_fails_is_lost_so_that_the_episode_can_end():
+    writer, server = writer_of(Pattern("t", NEWEST, when=[lambda state: 1 / int(state.data["a"]) > 0]))
+    with pytest.raises(ZeroDivisionError):
+        writer.append({"a": 0})
+    writer.end_episode()
+    writer.append({"a": 2})
+    assert [item["a"] for _, _, item in server.items] == [2]
+
+
 def test_the_end_of_an_episode_closes_an_open_step():
     writer, server = writer_of(Pattern("t", NEWEST, when=AT_END))
     writer.append({"a": 3}, partial_step=True)
@@ -287,7 +296,7 @@ def test_items_that_timed_out_are_kept_and_made_once():
 def test_the_items_of_some_steps_travel_together():
     server = RecordingServer(COLUMNS)
     patterns = [Pattern("t", NEWEST), Pattern("u", PAIR), Pattern("end", NEWEST, when=AT_END)]
-    with StructuredWriter(server, patterns, max_in_flight_items=4) as writer:
+    with StructuredWriter(server, patterns, items_per_message=4) as writer:
         for step in range(4):
             writer.append({"a": step})
         writer.end_episode()

@@ -57,6 +57,7 @@ ARGUMENTS: list[tuple[Any, str]] = [  # that TypeErrors explain
         r"A trajectory must be a dict .*, not 1\.0",
     ),
     (lambda client: client.sample("replay", num_samples=3), "no argument 'num_samples': .* batch_size"),
+    (lambda client: client.writer(2, max_in_flight_items=20), "use items_per_message"),
     (lambda client: written(client).flush(block_until_num_items=20), "always waits for all"),
     (lambda client: written(client).end_episode(timeout_ms=20), "timeout, in seconds"),
     (

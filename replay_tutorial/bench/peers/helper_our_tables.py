@@ -28,7 +28,7 @@ class OurTable:
 
     def trajectory_writer(self) -> tables.TrajectoryWriter:
         """Return a new trajectory writer."""
-        return self.client.writer(num_keep_alive_refs=2, max_in_flight_items=IN_FLIGHT)
+        return self.client.writer(num_keep_alive_refs=2, items_per_message=IN_FLIGHT)
 
     def sampler(self, size: int, timeout: float | None = None) -> Callable[[], object]:
         """Return a function that samples a batch, or returns None after `timeout` seconds without items."""

@@ -22,7 +22,7 @@ class Closed(RuntimeError):
     """
 
 
-class CallerGone(Exception):
+class Cancelled(Exception):
     """The caller cancelled the call while it was waiting.
 
     Items that the call inserted before stay. A call of a `RemoteServer` may still have been carried out.
@@ -86,7 +86,7 @@ class WaitQueue:
 
         The lock is released while waiting. After each wake-up, `check` raises an error if the call has become
         pointless. `should_cancel` is also called every `POLL_INTERVAL` seconds; it returns True to raise
-        CallerGone. `on_slow` is called once if the call waits longer than `patience` seconds. `writer` is the
+        Cancelled. `on_slow` is called once if the call waits longer than `patience` seconds. `writer` is the
         writer on whose behalf the call waits.
         """
         if time.monotonic() >= deadline:
@@ -100,7 +100,7 @@ class WaitQueue:
                 waiter[0].wait(max(0.0, min(longest, min(deadline, warn_at) - time.monotonic())))
                 check()
                 if should_cancel is not None and should_cancel():
-                    raise CallerGone
+                    raise Cancelled
                 now = time.monotonic()
                 is_next = self._waiters[0] is waiter and self._can_proceed()
                 if not is_next and now >= deadline:

@@ -23,7 +23,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from replay_tutorial.tables.core.waiting import CallerGone, Closed
+from replay_tutorial.tables.core.waiting import Cancelled, Closed
 from replay_tutorial.tables.remote.codec import (
     ARGUMENT_TYPES,
     ERRORS,
@@ -134,7 +134,7 @@ class Endpoint:
                 connection.send(error_frame(error))
         except AuthenticationError as error:
             log.warning("Rejected a connection without the key: %s", error)
-        except (OSError, EOFError, CallerGone):
+        except (OSError, EOFError, Cancelled):
             pass  # the client has disconnected
         finally:
             del self._threads[connection]
@@ -172,7 +172,7 @@ class Endpoint:
             if name == "close_writer":
                 return session.close_writer(*values)  # the client does not wait for a result
             if name == "insert" and not connection.is_connected():
-                raise CallerGone  # the client may have sent the message again on another connection
+                raise Cancelled  # the client may have sent the message again on another connection
             options: dict[str, Any] = {"most_bytes": MAX_CALL_BYTES} if name in ("sample", "items") else {}
             if name in ("sample", "insert"):
                 options["should_cancel"] = lambda: not connection.is_connected()

@@ -28,7 +28,7 @@ from replay_tutorial.tables.core.arguments import as_keys, as_updates, check_nam
 from replay_tutorial.tables.core.message import Message
 from replay_tutorial.tables.core.rate_limiters import RateLimiter
 from replay_tutorial.tables.core.results import Sample, TableInfo
-from replay_tutorial.tables.core.waiting import POLL_INTERVAL, CallerGone, Closed
+from replay_tutorial.tables.core.waiting import POLL_INTERVAL, Cancelled, Closed
 from replay_tutorial.tables.remote.codec import ERRORS, HELLO, RESULT_TYPES, BadFrame, pack, unpack
 from replay_tutorial.tables.remote.local_socket import Connection, connect, parse_address, read_key
 
@@ -170,7 +170,7 @@ class RemoteServer:
             connection.send(frame)
             while should_cancel is not None and not connection.poll(POLL_INTERVAL):
                 if should_cancel():
-                    raise CallerGone
+                    raise Cancelled
             outcome, back = unpack(*connection.receive(), RESULT_TYPES[name])
         except BaseException as error:
             connection.close()  # the result of an abandoned call may still arrive on it

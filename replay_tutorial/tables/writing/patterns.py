@@ -187,22 +187,21 @@ class StructuredWriter(TrajectoryWriter):
     """
 
     def __init__(
-        self, server: Server | RemoteServer, patterns: Sequence[Pattern], max_in_flight_items: int = 0
+        self, server: Server | RemoteServer, patterns: Sequence[Pattern], items_per_message: int = 1
     ) -> None:
         """Start an episode.
 
         Args:
             server: The server that stores the items.
             patterns: Patterns to check after every step, in this order; at least one.
-            max_in_flight_items: As for `TrajectoryWriter`. All items that one call creates are
-                sent together.
+            items_per_message: As for `TrajectoryWriter`. All items that one call creates are sent together.
         """
         if not patterns:
             raise ValueError(
                 "A StructuredWriter requires at least one pattern; without patterns it creates no items."
             )
         reach = [-min(cells.offsets) for pattern in patterns for cells in pattern.trajectory.values()]
-        super().__init__(server, max(reach, default=1), max_in_flight_items)
+        super().__init__(server, max(reach, default=1), items_per_message)
         self._patterns = [PatternState(pattern, self.history) for pattern in patterns]
 
     def append(

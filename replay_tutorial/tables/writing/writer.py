@@ -68,23 +68,23 @@ class TrajectoryWriter:
     configure = ReverbName("omit it; every column keeps its newest num_keep_alive_refs steps.")
 
     def __init__(
-        self, server: Server | RemoteServer, num_keep_alive_refs: int, max_in_flight_items: int = 0
+        self, server: Server | RemoteServer, num_keep_alive_refs: int, items_per_message: int = 1
     ) -> None:
         """Start an episode.
 
         Args:
             server: The server that stores the items.
             num_keep_alive_refs: Number of newest steps that items can reference; at least 1.
-            max_in_flight_items: Number of items to collect and send in one message. With 0, `create_item`
+            items_per_message: Number of items to collect and send in one message. With 1, `create_item`
                 sends each item immediately. The server stores all values of a message before it evicts items,
                 so it needs enough free cells for a whole message.
 
         Raises:
-            ValueError: If `num_keep_alive_refs` is below 1, or `max_in_flight_items` is negative.
+            ValueError: If `num_keep_alive_refs` or `items_per_message` is below 1.
         """
         kept = checked_at_least("num_keep_alive_refs", num_keep_alive_refs, 1, math.inf)
         self.history = History(server.fields, kept)
-        self._items_per_message = max(1, checked_at_least("max_in_flight_items", max_in_flight_items, 0))
+        self._items_per_message = checked_at_least("items_per_message", items_per_message, 1)
         self._server = server
         self._pending: list[PendingItem] = []
         self._unfinished: Message | None = None  # contains everything pending

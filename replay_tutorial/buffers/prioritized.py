@@ -201,7 +201,9 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             ValueError: As for `ReplayBuffer.add`, or if a priority is negative, infinite or NaN. The buffer
                 is then unchanged.
         """
-        count, columns = self._checked(fields)
+        count, columns = self._fields.to_columns(fields)
+        if self._window is not None:
+            self._check_consecutive(self._window, count, columns)
         rules = self._prioritization
         masses, max_given = rules.initial_masses(priorities, count)
         return self._store(count, columns, masses, ((rules.max_given, 0, max_given),))

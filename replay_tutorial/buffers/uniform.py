@@ -162,7 +162,9 @@ class ReplayBuffer(BaseBuffer):
                 `obs` of a step differs from the `next_obs` of the step before it. The buffer is then
                 unchanged.
         """
-        count, columns = self._checked(fields)
+        count, columns = self._fields.to_columns(fields)
+        if self._window is not None:
+            self._check_consecutive(self._window, count, columns)
         return self._store(count, columns)
 
     def on_episode_end(self) -> None:
@@ -247,14 +249,10 @@ class ReplayBuffer(BaseBuffer):
         """Bytes reserved for transitions."""
         return self._ring.nbytes + (self._frames.nbytes if self._frames else 0)
 
-    def _checked(self, values: Mapping[str, Any]) -> tuple[int, list[Any]]:
-        """Check the arguments of `add`; return the number of transitions and the columns."""
-        count, columns = self._fields.to_columns(values)
-        if self._window is not None:
-            self._window.check_consecutive(
-                count, columns, restore=self._frames.values_of if self._frames else None
-            )
-        return count, columns
+    def _check_consecutive(self, window: Windows, count: int, columns: list[Any]) -> None:
+        """Raise NotConsecutive if steps don't continue those in the window."""
+        restore = self._frames.values_of if self._frames else None
+        window.check_consecutive(count, columns, restore=restore)
 
     def _store(
         self,

@@ -28,6 +28,7 @@ from replay_tutorial.buffers.priorities import (
     check_update,
     masses_of,
 )
+from replay_tutorial.buffers.ranking import Ranking
 from replay_tutorial.buffers.sum_tree import ROOT, SumTree, find_stratified, first_leaf, recompute_above
 from replay_tutorial.shared.atomics import (
     fence_acquire,
@@ -342,7 +343,12 @@ class PrioritizedSampler:
         """Draw once; return words, indexes and masses, and the positions that must be drawn again."""
         words = np.empty((count, self._ring.rows.shape[1]), np.uint64)
         indexes, masses, failed = np.empty(count, np.int64), np.empty(count), np.empty(count, np.int64)
-        failures = self._call(draw_rows, rng.random(count), indexes, masses, words, failed)
+        uniforms, ranking = rng.random(count), self.tree.ranking
+        if ranking is not None:
+            self._mark_pending(ranking)
+        failures = draw_rows(self._plain, uniforms, indexes, masses, words, failed)
+        if ranking is not None:
+            self._mark_synced(ranking)
         return words, indexes, masses, failed[:failures]
 
     def update(self, indexes: Any, priorities: Any) -> None:
@@ -350,25 +356,26 @@ class PrioritizedSampler:
         if self._claim_number != self._lease.number:
             self._reset_tree()
         checked, given = self.rules.as_update(indexes, priorities)
-        if self.tree.ranking is not None:
-            self.tree.ranking.mark(checked % self._ring.capacity)
-        status = self._call(update_rows, checked, given, self.rules.formula, self._ring.max_given)
+        ranking = self.tree.ranking
+        if ranking is not None:
+            ranking.mark(checked % self._ring.capacity)
+            self._mark_pending(ranking)
+        status = update_rows(self._plain, checked, given, self.rules.formula, self._ring.max_given)
+        if ranking is not None:
+            self._mark_synced(ranking)
         if status != DONE:
             next_index = int(self.arrays.progress[SYNCED_TO])
             raise self.rules.update_error(status, checked, given, next_index)
 
-    def _call(self, kernel_that_syncs: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a kernel that updates the tree; for rank-based sampling, mark the slots it may change."""
-        ranking = self.tree.ranking
-        if ranking is None:
-            return kernel_that_syncs(self._plain, *arguments)
-        progress = self.arrays.progress
-        ranking.mark(self.arrays.pending[: progress[PENDING]].copy())
-        result = kernel_that_syncs(self._plain, *arguments)
-        synced_to, capacity = int(progress[SYNCED_TO]), self._ring.capacity
+    def _mark_pending(self, ranking: Ranking) -> None:
+        """Mark the slots that the next kernel will check again; their masses may change."""
+        ranking.mark(self.arrays.pending[: self.arrays.progress[PENDING]].copy())
+
+    def _mark_synced(self, ranking: Ranking) -> None:
+        """Mark the slots of the rows that kernels have added to the tree since the last call."""
+        synced_to, capacity = int(self.arrays.progress[SYNCED_TO]), self._ring.capacity
         ranking.mark(np.arange(max(self._ranked_to, synced_to - capacity), synced_to) % capacity)
         self._ranked_to = synced_to  # if interrupted before this, the next call marks the same slots
-        return result
 
     def zero_mass(self, indexes: Integers) -> None:
         """Set the mass of rows that lack a frame to 0. They stay known, so they do not return to the tree."""

@@ -5,7 +5,6 @@ import io
 import os
 import re
 import signal
-import subprocess
 import sys
 from dataclasses import replace
 from importlib.metadata import version
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from places import ROOT
+from programs import run_python
 from victim import Victim
 
 from replay_tutorial import __main__, __version__
@@ -26,8 +26,6 @@ from replay_tutorial.apex.parts import make_agent
 from replay_tutorial.apex.runs.checkpoint import newest_checkpoint
 from replay_tutorial.apex.runs.run_folder import RunFolder
 from replay_tutorial.bench.command import BENCHMARKS
-
-README = ROOT / "README.md"
 
 
 def test_version_is_that_of_the_installed_package(capsys):
@@ -58,22 +56,14 @@ runpy.run_module("replay_tutorial", run_name="__main__")
 )
 def test_ctrl_c_during_an_import_ends_the_process_silently(tmp_path, module, status):
     """The first import of all brings `enum`, the next is `argparse`, and then come the libraries."""
-    done = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED_IMPORT.replace("MODULE", module)],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_python("-c", INTERRUPTED_IMPORT.replace("MODULE", module), cwd=tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (status, "", "")
     assert not list(tmp_path.iterdir())
 
 
 def test_package_imports_nothing_before_the_program_has_set_its_signals():
     program = "import runpy, sys; old = {*sys.modules}; import replay_tutorial; print({*sys.modules} - old)"
-    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    assert told.strip() == "{'replay_tutorial'}"
+    assert run_python("-c", program).stdout.strip() == "{'replay_tutorial'}"
 
 
 NAMES = ["train", "resume", "evaluate", "play", "plot", "warm-up", "bench"]  # and three more
@@ -91,9 +81,8 @@ print(sorted(sys.modules))
 
 
 def test_every_command_has_help_that_waits_for_no_library():
-    program = [sys.executable, "-c", HELP, *NAMES]
-    utf8 = os.environ | {"PYTHONIOENCODING": "utf-8"}  # Windows' pipes have no ε
-    told = subprocess.run(program, env=utf8, capture_output=True, encoding="utf-8", check=True).stdout
+    utf8 = {"PYTHONIOENCODING": "utf-8"}  # Windows' pipes have no ε
+    told = run_python("-c", HELP, *NAMES, environment=utf8, encoding="utf-8").stdout
     modules = told.splitlines()[-1]
     for name in [*NAMES, "conformance", "cluster", "tables"]:
         assert f"\n  {name} " in told
@@ -108,8 +97,7 @@ def test_every_command_has_help_that_waits_for_no_library():
 def test_output_that_nothing_reads_ends_without_a_traceback(arguments):
     reading, writing = os.pipe()
     os.close(reading)
-    program = [sys.executable, "-m", "replay_tutorial", *arguments]
-    done = subprocess.run(program, stdout=writing, stderr=subprocess.PIPE, text=True, cwd=ROOT, check=False)
+    done = run_python("-m", "replay_tutorial", *arguments, stdout=writing)
     os.close(writing)
     assert (done.returncode, done.stderr) == (141, "")
 
@@ -155,24 +143,14 @@ print(one() + two())
 def test_first_call_says_that_kernels_are_compiled_and_the_next_process_has_them(tmp_path):
     program = tmp_path / "kernels.py"
     program.write_text(KERNELS)
-    here = os.environ | {"PYTHONPATH": str(ROOT)}
-
-    def said():
-        done = subprocess.run(
-            [sys.executable, program], env=here, capture_output=True, text=True, check=True, timeout=300
-        )
-        assert done.stdout == "3\n"
-        return done.stderr
-
-    assert said().startswith("replay_tutorial is compiling its kernels, which happens once per machine; ")
-    assert said() == ""
+    first, second = run_python(program), run_python(program)
+    assert first.stdout == second.stdout == "3\n"
+    told = "replay_tutorial is compiling its kernels, which happens once per machine; "
+    assert first.stderr.startswith(told) and second.stderr == ""
 
 
 def test_unknown_benchmark_is_refused_with_the_names_of_all(capsys):
-    with pytest.raises(SystemExit) as end:
-        main(["bench", "nothing"])
-    assert end.value.code == 2
-    told = capsys.readouterr().err
+    told = refusal(["bench", "nothing"], capsys)
     for name in BENCHMARKS:
         assert re.search(rf"\b{name}\b", told)  # in quotes or not, as the release of Python has it
 
@@ -196,9 +174,7 @@ for argument in sys.argv[2:]:
 
 
 def test_missing_extra_is_told_with_the_remedy(tmp_path):
-    arguments = [str(tmp_path), *(f"{command}={name}" for command, name in MISSING.items())]
-    program = [sys.executable, "-c", WITHOUT, *arguments]
-    done = subprocess.run(program, capture_output=True, text=True, check=False)
+    done = run_python("-c", WITHOUT, tmp_path, *(f"{command}={name}" for command, name in MISSING.items()))
     assert done.returncode == 0, done.stderr
     for command, name in MISSING.items():
         assert f"{command} requires {name}" in done.stderr
@@ -241,10 +217,8 @@ def test_flags_change_the_preset_of_the_environment(monkeypatch, tmp_path, capsy
     ],
 )
 def test_arguments_that_cannot_work_are_refused(arguments, reason, run, capsys):
-    with pytest.raises(SystemExit) as end:
-        main([argument.replace("RUN", str(run)) for argument in arguments])
-    assert end.value.code == 2
-    told = capsys.readouterr().err.replace(os.sep, "/")
+    told = refusal([argument.replace("RUN", str(run)) for argument in arguments], capsys)
+    told = told.replace(os.sep, "/")
     assert re.search(reason.replace("RUN", re.escape(run.as_posix())), told)
     assert arguments[0] == "train" or told.splitlines()[-1].startswith(arguments[0]) or "usage" in told
 
@@ -277,6 +251,14 @@ def test_runs_in_a_file_are_refused_in_a_line(tmp_path):
     (tmp_path / "runs").touch()
     with pytest.raises(SystemExit, match=r"^train: .*Not a folder; pass another path to --runs: '.*runs'$"):
         main(["train", "CartPole-v1", "--runs", str(tmp_path / "runs")])
+
+
+def refusal(arguments, capsys):
+    """What the command line says as it ends with status 2."""
+    with pytest.raises(SystemExit) as end:
+        main(arguments)
+    assert end.value.code == 2
+    return capsys.readouterr().err
 
 
 @pytest.fixture
@@ -318,10 +300,7 @@ def test_picture_that_does_not_fit_on_the_disk_is_told_in_a_line(command, name, 
     output = tmp_path / "full" / name
     output.parent.mkdir()
     (output.parent / f".{name}.unfinished").symlink_to("/dev/full")
-    with pytest.raises(SystemExit) as end:
-        main([*command, str(run), "--output", str(output)])
-    assert end.value.code == 2
-    told = capsys.readouterr().err
+    told = refusal([*command, str(run), "--output", str(output)], capsys)
     assert told == f"{command[0]}: [Errno 28] No space left on device: '{output}'\n"
     assert not list(output.parent.iterdir())
 
@@ -341,19 +320,14 @@ def test_resume_without_a_checkpoint_is_refused(run):
 def test_run_whose_environment_is_not_here_is_refused_in_a_line(command, run, capsys):
     settings = (run / "config.json").read_text().replace("CartPole-v1", "NoSuchThing-v0")
     (run / "config.json").write_text(settings)
-    with pytest.raises(SystemExit) as end:
-        main([command, str(run)])
-    assert end.value.code == 2
-    assert "NoSuchThing" in capsys.readouterr().err
+    assert "NoSuchThing" in refusal([command, str(run)], capsys)
 
 
 def commands_of_the_readme():
     """The lines of its section on training, without the words behind them, by the name of the command."""
-    section = README.read_text(encoding="utf-8").partition("## Train\n")[2].partition("\n## ")[0]
-    lines = [
-        line.partition("#")[0].split()
-        for line in section.partition("```console\n")[2].split("```")[0].splitlines()
-    ]
+    section = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Train\n")[2]
+    console = section.partition("```console\n")[2].split("```")[0]
+    lines = [line.partition("#")[0].split() for line in console.splitlines()]
     return {line[3] if line[0] == "python" else line[0]: line for line in lines}
 
 
@@ -371,16 +345,12 @@ def test_four_commands_of_the_readme_work(tmp_path, monkeypatch):
         assert "to resume" in run.printed.read_text()
     (folder,) = tmp_path.glob("runs/*")
 
-    look = [sys.executable, "-m", "tensorboard.main", *commands["tensorboard"][1:], "--inspect"]
-    seen = subprocess.run(look, capture_output=True, text=True, check=True, timeout=900).stdout
-    assert "charts/episodic_return" in seen
-
-    here = {**os.environ, "PYTHONPATH": str(README.parent)}
+    seen = run_python("-m", "tensorboard.main", *commands["tensorboard"][1:], "--inspect", cwd=tmp_path)
+    assert "charts/episodic_return" in seen.stdout
     budget = str(newest_checkpoint(folder).step + 500)
     more = {"resume": ("--total-steps", budget, "--no-progress"), "play": ("--steps", "50")}
     for name, flags in more.items():
-        command = [sys.executable, *commands[name][1:], *flags]
-        command = [part.replace("runs/RUN", str(folder)) for part in command]
-        done = subprocess.run(command, env=here, capture_output=True, text=True, check=False, timeout=900)
+        command = [part.replace("runs/RUN", str(folder)) for part in [*commands[name][1:], *flags]]
+        done = run_python(*command, cwd=tmp_path)
         assert (done.returncode, done.stderr) == (0, "")
     assert (folder / "play.gif").read_bytes().startswith(b"GIF8")

@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import tarfile
 import textwrap
 import tomllib
@@ -21,6 +20,7 @@ import numpy as np
 import pytest
 from hypothesis import settings
 from places import PACKAGE, ROOT, modules_in
+from programs import run_python
 from test_layout import names_in
 
 from replay_tutorial import __version__
@@ -45,13 +45,13 @@ PUBLIC_NAMES = [
 ]
 
 each_module = pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 
 
-def test_no_example_of_hypothesis_fails_by_being_late() -> None:
+def test_examples_of_hypothesis_may_be_late_and_are_the_same_in_every_run_unless_others_are_asked_for() -> (
+    None
+):
     assert settings().deadline is None
-
-
-def test_every_run_tries_the_same_examples_of_hypothesis_unless_others_are_asked_for() -> None:
     assert settings().derandomize == ("EXPLORE" not in os.environ)
 
 
@@ -61,9 +61,7 @@ def test_constraints_pin_every_dependency_to_one_version() -> None:
     assert all(re.fullmatch(r"[\w.-]+==[\w.]+", pin) for pin in pins)
     pinned = [re.sub(r"[-_.]+", "-", pin.split("==")[0]).lower() for pin in pins]
     assert len(pinned) == len(set(pinned))
-    for extra in tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
-        "optional-dependencies"
-    ]:
+    for extra in PROJECT["optional-dependencies"]:
         assert set(names_in(extra)) <= {"replay_tutorial", *pinned}, extra
     assert set(names_in("")) <= set(pinned)
     assert "torch==2.13.0" in pins
@@ -98,28 +96,18 @@ def public_functions() -> Iterator[tuple[str, Callable[..., object], str]]:
 def test_public_docstrings_name_every_argument_result_and_error() -> None:
     faults = []
     for name, function, text in public_functions():
-        signature = inspect.signature(function)
-        section = text.partition("Args:")[2]
+        signature, section = inspect.signature(function), text.partition("Args:")[2]
         for parameter in signature.parameters.values():
             stars = {parameter.VAR_POSITIONAL: r"\*", parameter.VAR_KEYWORD: r"\*\*"}.get(parameter.kind, "")
-            if parameter.name != "self" and not re.search(
-                rf"^\s+{stars}{parameter.name}\b.*:", section, re.MULTILINE
-            ):
+            named = re.search(rf"^\s+{stars}{parameter.name}\b.*:", section, re.MULTILINE)
+            if parameter.name != "self" and not named:
                 faults.append(f"{name}: Args does not name {parameter.name}")
-        asks = (
-            len(signature.parameters) > 1
-        )  # what takes nothing but self may say its result in its first sentence
-        if (
-            asks
-            and signature.return_annotation not in (None, "None", signature.empty)
-            and "Returns:" not in text
-        ):
+        returns = signature.return_annotation not in (None, "None", signature.empty)
+        # what takes nothing but self may say its result in its first sentence
+        if returns and len(signature.parameters) > 1 and "Returns:" not in text:
             faults.append(f"{name}: no Returns")
-        source = ast.parse(textwrap.dedent(inspect.getsource(function)))
-        if (
-            any(isinstance(node, ast.Raise) and node.exc for node in ast.walk(source))
-            and "Raises:" not in text
-        ):
+        nodes = ast.walk(ast.parse(textwrap.dedent(inspect.getsource(function))))
+        if any(isinstance(node, ast.Raise) and node.exc for node in nodes) and "Raises:" not in text:
             faults.append(f"{name}: no Raises")
     assert not faults, "\n".join(faults)
 
@@ -129,10 +117,8 @@ def test_the_examples_in_docstrings_are_true(path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("REPLAY_TUTORIAL_KEY", "so that no example creates a file")
     name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
     if ">>>" in path.read_text(encoding="utf-8"):
-        results = doctest.testmod(
-            importlib.import_module(name), extraglobs={"np": np}, optionflags=doctest.ELLIPSIS
-        )
-        assert results.failed == 0
+        module = importlib.import_module(name)
+        assert doctest.testmod(module, extraglobs={"np": np}, optionflags=doctest.ELLIPSIS).failed == 0
 
 
 @each_module
@@ -142,65 +128,39 @@ def test_the_examples_in_docstrings_have_one_shape_of_numbers(path: Path) -> Non
     assert not [line for line in examples if '"rew": {}' in line]
 
 
-def python(code: str, **environment: str) -> str:
+def printed(code: str, **environment: str) -> str:
     """What a fresh Python process prints."""
-    result = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=600,  # a busy machine takes long
-        check=False,
-    )
+    result = run_python("-c", code, environment=environment)
     assert result.returncode == 0, result.stderr
     return result.stdout
 
 
 def test_import_loads_neither_torch_nor_gymnasium() -> None:
     heavy = {"torch", "gymnasium", "matplotlib", "tyro", "tensorboard", "rich", "cpprb"}
-    loaded = python("import sys; from replay_tutorial import *; print(*sys.modules)").split()
+    loaded = printed("import sys; from replay_tutorial import *; print(*sys.modules)").split()
     assert "numba" in loaded
     assert not heavy & set(loaded)
 
 
-def test_first_prioritized_sample_of_a_fresh_process_comes_soon(tmp_path: Path) -> None:
-    cold, warm = seconds_to_first_sample(tmp_path, "PrioritizedReplayBuffer", 10)
-    assert cold < 10
-    assert warm < 3
-
-
-def test_first_uniform_sample_of_a_fresh_process_comes_sooner(tmp_path: Path) -> None:
-    cold, warm = seconds_to_first_sample(tmp_path, "ReplayBuffer", 3)
-    assert cold < 3
-    assert warm < 3
-
-
-def seconds_to_first_sample(tmp_path: Path, buffer: str, bound: float) -> tuple[float, float]:
+@pytest.mark.parametrize(("program", "bound"), [(FIRST_SAMPLE, 10), (FIRST_UNIFORM_SAMPLE, 3)])
+def test_first_sample_of_a_fresh_process_comes_soon(program: str, bound: float, tmp_path: Path) -> None:
     """Import to first sample, with a cold cache and a warm one, in the processor's time.
 
     Promised are less than 3 s, or 10 s for a prioritized buffer with a cold cache: three times what it took
     when this was written. A busy machine takes longer even in the processor's time: the best of three counts.
     """
-    first = FIRST_UNIFORM_SAMPLE if buffer == "ReplayBuffer" else FIRST_SAMPLE
-    program = first.replace("perf_counter", "process_time")
-    cold = float("inf")
+    program, cold = program.replace("perf_counter", "process_time"), float("inf")
     for number in range(3):
         cache = tmp_path / str(number)
-        cold = min(cold, float(python(program, NUMBA_CACHE_DIR=str(cache))))
+        cold = min(cold, float(printed(program, NUMBA_CACHE_DIR=str(cache))))
         if cold < bound:
             break
     compiled = sorted(cache.rglob("*.nbc"))
-    warm = min(float(python(program, NUMBA_CACHE_DIR=str(cache))) for _ in range(3))
-    print(f"import to first sample of {buffer}: cold {cold:.2f} s, warm {warm:.2f} s")
+    warm = min(float(printed(program, NUMBA_CACHE_DIR=str(cache))) for _ in range(3))
+    assert cold < bound
+    assert warm < 3
     assert compiled, "the kernels are kept on disk"
     assert sorted(cache.rglob("*.nbc")) == compiled, "a second process compiles nothing"
-    return cold, warm
-
-
-def code_blocks(path: Path) -> list[str]:
-    """The Python programs in a page."""
-    return re.findall(r"^```python\n(.*?)^```", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 
 
 PAGES = ["README.md", "docs/index.md", *(f"docs/api/{name}.md" for name in ("buffers", "shared", "apex"))]
@@ -208,20 +168,13 @@ PAGES = ["README.md", "docs/index.md", *(f"docs/api/{name}.md" for name in ("buf
 
 @pytest.mark.parametrize("page", PAGES)
 def test_the_programs_in_a_page_run(page: str, tmp_path: Path) -> None:
-    programs = code_blocks(ROOT / page)
+    text = (ROOT / page).read_text(encoding="utf-8")
+    programs = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     assert programs
     for number, program in enumerate(programs):
         script = tmp_path / f"program_{number}.py"
         script.write_text(program, encoding="utf-8")
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        result = subprocess.run(
-            [sys.executable, "-W", "error", script],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=600,  # a busy machine takes long
-            check=False,
-        )
+        result = run_python("-W", "error", script)
         assert result.returncode == 0, f"program {number} of {page}:\n{result.stderr}"
 
 
@@ -236,12 +189,9 @@ def test_the_settings_named_beside_the_papers_are_those_of_the_configuration() -
     pytest.importorskip("tyro", reason="the configuration needs the extra `train`")
     from replay_tutorial.apex.config import Config
 
-    text = (
-        (ROOT / "docs" / "design" / "decisions.md")
-        .read_text(encoding="utf-8")
-        .partition("Distance from the paper")[2]
-    )
-    settings = re.findall(r"^\| `(\w+)` \| ([\d.,]+)", text, re.MULTILINE)
+    text = (ROOT / "docs" / "design" / "decisions.md").read_text(encoding="utf-8")
+    section = text.partition("Distance from the paper")[2]
+    settings = re.findall(r"^\| `(\w+)` \| ([\d.,]+)", section, re.MULTILINE)
     assert len(settings) >= 9
     for name, value in settings:
         assert getattr(Config(), name) == float(value.rstrip(",").replace(",", "")), name
@@ -254,20 +204,19 @@ def test_the_changelog_begins_with_this_version() -> None:
 
 def test_the_files_for_a_release_agree_with_the_project() -> None:
     yaml = pytest.importorskip("yaml", reason="it comes with the extra `docs`")
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     citation, recipe = [
         yaml.safe_load((ROOT / name).read_text(encoding="utf-8"))
         for name in ["CITATION.cff", "conda/recipe.yaml"]
     ]
     assert citation["version"] == recipe["context"]["version"] == __version__
-    assert citation["authors"] == project["authors"]
-    assert citation["abstract"] == recipe["about"]["summary"] == project["description"]
-    assert citation["license"] == recipe["about"]["license"] == project["license"]
-    needed = [f"python{project['requires-python']}", *project["dependencies"]]
+    assert citation["authors"] == PROJECT["authors"]
+    assert citation["abstract"] == recipe["about"]["summary"] == PROJECT["description"]
+    assert citation["license"] == recipe["about"]["license"] == PROJECT["license"]
+    needed = [f"python{PROJECT['requires-python']}", *PROJECT["dependencies"]]
     python = recipe["context"]["python_min"]
     run = [entry.replace("${{ python_min }}", python) for entry in recipe["requirements"]["run"]]
     assert [entry.replace(" ", "") for entry in run] == needed
-    scripts = [f"{name} = {place}" for name, place in project["scripts"].items()]
+    scripts = [f"{name} = {place}" for name, place in PROJECT["scripts"].items()]
     assert recipe["build"]["python"]["entry_points"] == scripts
 
 
@@ -302,10 +251,9 @@ def test_the_paper_cites_what_its_bibliography_and_the_repository_have() -> None
 
 
 def test_the_console_script_is_the_command_line() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    module, _, name = project["scripts"]["replay-tutorial"].partition(":")
+    module, _, name = PROJECT["scripts"]["replay-tutorial"].partition(":")
     called = f"import sys; from {module} import {name}; sys.argv[1:] = ['--version']; sys.exit({name}())"
-    assert python(called) == f"replay_tutorial {__version__}\n"
+    assert printed(called) == f"replay_tutorial {__version__}\n"
 
 
 def test_windows_installs_and_runs_what_make_test_does() -> None:
@@ -332,13 +280,15 @@ def not_ignored(paths: set[str]) -> set[str]:
     return paths if listed.returncode else paths & {*listed.stdout.split("\0")}
 
 
+def build(kind: str, folder: Path) -> None:
+    pytest.importorskip("hatchling", reason="it builds the package: the extra `dev`")
+    printed(f"from hatchling.build import build_{kind}; build_{kind}({str(folder)!r})")
+
+
 def test_source_distribution_holds_what_its_tests_need_and_its_readme_no_relative_link(
     tmp_path: Path,
 ) -> None:
-    pytest.importorskip("hatchling", reason="it builds the package: the extra `dev`")
-    code = "import sys; from hatchling.build import build_sdist; build_sdist(sys.argv[1])"
-    build = [sys.executable, "-c", code, str(tmp_path)]
-    subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=600)
+    build("sdist", tmp_path)
     with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as archive:
         files = {name.partition("/")[2]: archive.extractfile(name) for name in archive.getnames()}
         text = files["PKG-INFO"].read().decode()
@@ -361,14 +311,8 @@ def test_make_says_when_python_is_too_old(tmp_path: Path) -> None:
         '#!/bin/sh\n[ "$1" = --version ] && { echo Python 3.9.2; exit 0; }\nexit 1\n', encoding="utf-8"
     )
     old.chmod(0o755)
-    result = subprocess.run(
-        ["make", "train", f"PYTHON={old}"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
+    command = ["make", "train", f"PYTHON={old}"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False)
     assert result.returncode != 0
     assert "needs Python 3.11 or newer" in result.stdout
     assert "Python 3.9.2" in result.stdout
@@ -376,23 +320,14 @@ def test_make_says_when_python_is_too_old(tmp_path: Path) -> None:
 
 
 def test_wheel_holds_the_package_without_the_benchmarks(tmp_path: Path) -> None:
-    pytest.importorskip("hatchling", reason="it builds the package: the extra `dev`")
-    code = "import sys; from hatchling.build import build_wheel; build_wheel(sys.argv[1])"
-    build = [sys.executable, "-c", code, str(tmp_path)]
-    subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=600)
+    build("wheel", tmp_path)
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "installed")
         files = {name for name in archive.namelist() if name.endswith(".py")}
     ours = {f"replay_tutorial/{path.relative_to(PACKAGE).as_posix()}" for path in MODULES}
     assert files == {name for name in ours if not name.startswith("replay_tutorial/bench/")}
-    asked = subprocess.run(
-        [sys.executable, "-m", "replay_tutorial", "bench"],
-        cwd=tmp_path / "installed",
-        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    installed = tmp_path / "installed"
+    path = {"PYTHONPATH": str(installed)}
+    asked = run_python("-m", "replay_tutorial", "bench", cwd=installed, environment=path)
     assert (asked.returncode, "make bench" in asked.stderr) == (2, True), asked.stderr

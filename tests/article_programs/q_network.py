@@ -1,4 +1,4 @@
-"""A Q-network of two layers in NumPy: just enough of a learner for the programs beside it, and a mock."""
+"""A Q-network of two layers in NumPy: just enough of a learner for the programs beside it."""
 
 import numpy as np
 
@@ -57,8 +57,6 @@ class QNetwork:
         """|TD error|, [batch]."""
         return np.abs(self.td_error(sample)).ravel()
 
-    compute_abs_TD = abs_TD_error
-
     def train(self, sample):
         """One Adam step, weighted by sample["weights"] if there are any."""
         w1, b1, w2, _ = self.layers
@@ -90,13 +88,3 @@ class QNetwork:
         upright, falling = np.zeros(4, np.float32), np.array([0, 0, 0.2, 2.0], np.float32)
         values = self.values(np.stack([upright, falling])).max(axis=1)
         return float(values[0] - values[1])
-
-
-class MockModel(QNetwork):
-    """What the articles put in a network's place: it learns nothing, and every TD error is 0."""
-
-    def train(self, sample):
-        pass
-
-    def compute_abs_TD(self, sample):
-        return 0

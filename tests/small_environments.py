@@ -5,6 +5,7 @@ Tests name them as `small_environments:Counting-v0`, which works in spawned proc
 
 import multiprocessing
 import sys
+from functools import partial
 
 import gymnasium as gym
 import numpy as np
@@ -74,38 +75,34 @@ class Endless(Counting):
 
 
 class Showing(Counting):
-    """Shows whatever `observation_space` has at first."""
+    """Shows whatever its observation space has at first."""
+
+    def __init__(self, observation_space):
+        self.observation_space = observation_space
 
     def observation(self):
         self.observation_space.seed(self.step_number)
         return self.observation_space.sample()
 
 
-class SmallPictures(Showing):
-    observation_space = Box(0, 255, (4, 4), np.uint8)
-
-
-class GreyPictures(Showing):
-    observation_space = Box(0, 255, (40, 60), np.uint8)
-
-
-class ColourPictures(Showing):
-    observation_space = Box(0, 255, (40, 60, 3), np.uint8)
-
-
-class StackedPictures(Showing):
-    observation_space = Box(0, 255, (4, 40, 60), np.uint8)
+GREY = Box(0, 255, (40, 60), np.uint8)
+SPACES = {
+    "SmallPictures": Box(0, 255, (4, 4), np.uint8),
+    "GreyPictures": GREY,
+    "ColourPictures": Box(0, 255, (40, 60, 3), np.uint8),
+    "StackedPictures": Box(0, 255, (4, 40, 60), np.uint8),
+    "Grid": Box(-1, 1, (2, 3), np.float64),
+    "Rooms": Discrete(5),
+    "Nested": Dict({"goal": Tuple((Discrete(3), Box(0, 1, (2,)))), "bits": MultiBinary(4)}),
+    "Sentences": Sequence(Discrete(5)),
+}
 
 
 def last_pictures():
     """As `StackedPictures`, by the wrapper that says so; the picture is a negative in it and after it."""
     negative = (lambda seen: 255 - seen, None)
-    stack = FrameStackObservation(TransformObservation(GreyPictures(), *negative), 4)
+    stack = FrameStackObservation(TransformObservation(Showing(GREY), *negative), 4)
     return TransformObservation(stack, *negative)
-
-
-if "LastPictures-v0" not in gym.registry:
-    gym.register("LastPictures-v0", entry_point=f"{__name__}:last_pictures")
 
 
 class Film(gym.Env):
@@ -128,37 +125,13 @@ class Film(gym.Env):
         return self.np_random.integers(0, 256, (36, 36), np.uint8)
 
 
-if "Film-v0" not in gym.registry:
-    gym.register("Film-v0", entry_point=lambda: FrameStackObservation(Film(), 4))
-
-
-class Tiles(Showing):
+class Tiles(Counting):
     """As MinAtar shows its games: a bit per square and kind of thing, and the kinds are the last axis."""
 
     observation_space = Box(0, 1, (10, 10, 10), bool)
 
     def observation(self):
         return np.random.default_rng(self.step_number).random((10, 10, 10)) < 0.5
-
-
-if "MinAtar/Tiles-v0" not in gym.registry:
-    gym.register("MinAtar/Tiles-v0", entry_point=Tiles)
-
-
-class Grid(Showing):
-    observation_space = Box(-1, 1, (2, 3), np.float64)
-
-
-class Rooms(Showing):
-    observation_space = Discrete(5)
-
-
-class Nested(Showing):
-    observation_space = Dict({"goal": Tuple((Discrete(3), Box(0, 1, (2,)))), "bits": MultiBinary(4)})
-
-
-class Sentences(Showing):
-    observation_space = Sequence(Discrete(5))
 
 
 class Buttons(Counting):
@@ -185,7 +158,14 @@ class NeedsBox2D(Counting):
         raise gym.error.DependencyNotInstalled("Box2D is not installed")
 
 
-for made in [Counting, *Counting.__subclasses__(), *Showing.__subclasses__()]:
-    name = f"{made.__name__}-v0"
+COUNTING = [kind.__name__ for kind in [Counting, *Counting.__subclasses__()]]
+ENVIRONMENTS = {
+    "MinAtar/Tiles-v0": Tiles,
+    "Film-v0": lambda: FrameStackObservation(Film(), 4),
+    "LastPictures-v0": last_pictures,
+    **{f"{name}-v0": f"{__name__}:{name}" for name in COUNTING},
+    **{f"{name}-v0": partial(Showing, space) for name, space in SPACES.items()},
+}
+for name, entry_point in ENVIRONMENTS.items():
     if name not in gym.registry:
-        gym.register(name, entry_point=f"{__name__}:{made.__name__}")
+        gym.register(name, entry_point=entry_point)

@@ -7,6 +7,7 @@ looked at in a browser, not here.
 import json
 import random
 from bisect import bisect_right
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -50,12 +51,9 @@ def answers(script_names: list[str], code: str, cases: list[Any]) -> list[Any]:
     return json.loads(result.stdout)
 
 
-def of_tree(code: str, cases: list[Any]) -> list[Any]:
-    return answers(["tree_model.js"], code, cases)
-
-
-def of_ring(code: str, cases: list[Any]) -> list[Any]:
-    return answers(RING, code, cases)
+of_tree, of_ring, of_episode = (
+    partial(answers, scripts) for scripts in (["tree_model.js"], RING, ["episode_model.js"])
+)
 
 
 def slot_by_running_sum(masses: list[int], query: float) -> int:
@@ -76,8 +74,7 @@ def test_a_query_finds_the_slot_that_a_running_sum_finds() -> None:
     for _ in range(300):
         masses = random_masses(rng)
         total = sum(masses)
-        queries = [0, total, rng.random() * total, *accumulate(masses)]
-        cases.append({"masses": masses, "queries": queries})
+        cases += [{"masses": masses, "queries": [0, total, rng.random() * total, *accumulate(masses)]}]
     code = "({ masses, queries }) => queries.map((q) => TreeModel.find(TreeModel.build(masses), q).slot)"
     for case, slots in zip(cases, of_tree(code, cases), strict=True):
         assert slots == [slot_by_running_sum(case["masses"], query) for query in case["queries"]], case
@@ -167,7 +164,8 @@ def test_a_seed_fixes_the_draws(seed: int) -> None:
 
 def as_json(state: State) -> dict[str, Any]:
     """A state as the JavaScript model writes it."""
-    fields = {"nextIndex" if name == "next_index" else name: value for name, value in state._asdict().items()}
+    fields = state._asdict()
+    fields["nextIndex"] = fields.pop("next_index")
     fields["writers"] = [writer._asdict() for writer in state.writers]
     return json.loads(json.dumps(fields))
 
@@ -280,9 +278,8 @@ def windows_of_python(case: dict[str, Any]) -> list[list[Any]]:
     except ValueError as error:
         assert "none is complete" in str(error)
         return []
-    masks = [
-        [[*mask, False] for mask in sample[name].tolist()] for name in ("valid", "learn")
-    ]  # as long as obs
+    # as long as obs
+    masks = [[[*mask, False] for mask in sample[name].tolist()] for name in ("valid", "learn")]
     windows = zip(sample["indexes"].tolist(), sample["obs"].tolist(), *masks, strict=True)
     return sorted({window[0]: list(window) for window in windows}.values())
 
@@ -301,7 +298,7 @@ def test_the_windows_of_an_episode_are_those_of_the_sequence_buffer() -> None:
       const observations = entries.map(({ step, real }) => (real ? step + 1 : 0));
       return [start, observations, entries.map(({ valid }) => valid), entries.map(({ learn }) => learn)];
     })"""
-    for case, windows in zip(cases, answers(["episode_model.js"], code, cases), strict=True):
+    for case, windows in zip(cases, of_episode(code, cases), strict=True):
         assert windows == windows_of_python(case), case
 
 
@@ -354,7 +351,7 @@ def test_goals_and_their_n_step_windows_are_those_of_the_hindsight_buffer() -> N
         return [step, from, sum, ends, discount, ended && last === steps - 1, last];
       });
     }).flat()"""
-    for case, rows in zip(cases, answers(["episode_model.js"], code, cases), strict=True):
+    for case, rows in zip(cases, of_episode(code, cases), strict=True):
         assert rows == rows_of_python(case), case
 
 

@@ -13,28 +13,14 @@ import pytest
 from places import PACKAGE, ROOT, modules_in
 
 MODULES = modules_in()
+NAMES = {path.relative_to(PACKAGE).as_posix() for path in MODULES}
 FOLDERS = sorted({path.parent for path in MODULES})
 
 # A layer may import those below it, and itself. Two of the same height stand side by side: neither imports
 # the other. The package's own __init__ gathers the names of the two lowest.
-HEIGHT = {
-    "buffers": 0,
-    "shared": 1,
-    "__init__": 2,
-    "agents": 3,
-    "tables": 3,
-    "apex": 4,
-    "local": 5,
-    "cluster": 6,
-}
-AT_THE_SIDE = {
-    "bench",
-    "measuring",
-    "steps",
-    "teaching",
-    "__main__",
-}  # may import any layer; nothing below imports them
-SEEN_BY = {
+LAYERS = [["buffers"], ["shared"], ["__init__"], ["agents", "tables"], ["apex"], ["local"], ["cluster"]]
+HEIGHT = {layer: height for height, layers in enumerate(LAYERS) for layer in layers}
+SEEN_BY = {  # these may import any layer; of the package, only those named may import them
     "bench": {"__main__"},
     "measuring": {"bench", "teaching"},
     "steps": {"teaching"},
@@ -46,11 +32,7 @@ LOOKED_UP = {("apex/runs/engine.py", "replay_tutorial.local.local_engine")}
 
 MAY_PRINT = {"apex", "bench", "cluster", "measuring", "steps", "tables", "teaching", "__main__"}
 DEPENDENCIES = {  # layer → extras that its imports may come from, beside the package's own dependencies
-    "buffers": [],
-    "shared": [],
-    "__init__": [],
     "agents": ["train", "atari", "box2d", "sb3"],
-    "tables": [],
     "apex": ["train"],
     "local": ["train"],
     "cluster": ["cluster", "train"],
@@ -97,11 +79,8 @@ def place_of(module: str) -> Path | None:
     """The file or folder of a module of ours; None if there is none."""
     top, *rest = module.split(".")
     place = PACKAGE.joinpath(*rest)
-    if top != "replay_tutorial":
-        return None
-    return (
-        place if place.is_dir() else place.with_suffix(".py") if place.with_suffix(".py").is_file() else None
-    )
+    found = [each for each in (place, place.with_suffix(".py")) if each.exists()]
+    return found[0] if top == "replay_tutorial" and found else None
 
 
 def arrows(path: Path) -> Iterator[tuple[int, Path]]:
@@ -118,9 +97,9 @@ def test_imports_only_go_down(path: Path) -> None:
     for line, place in arrows(path):
         there = layer_of(place)
         where = f"{path.relative_to(ROOT)}:{line} imports {place.relative_to(ROOT)}"
-        if there in AT_THE_SIDE:
+        if there in SEEN_BY:
             assert here in {there, *SEEN_BY[there]}, f"{where}: nothing imports what stands at the side"
-        elif here not in AT_THE_SIDE and there != here:
+        elif here not in SEEN_BY and there != here:
             assert HEIGHT[there] < HEIGHT[here], f"{where}: an arrow that goes up, or between neighbours"
 
 
@@ -130,11 +109,9 @@ def test_no_circle_in_a_folder(folder: Path) -> None:
     graph: dict[str, set[str]] = {}
     for path in modules_in(folder):
         here = path.relative_to(folder).parts[0]
-        for _, place in arrows(path):
-            if place.is_relative_to(folder) and "__init__.py" not in (
-                here,
-                there := place.relative_to(folder).parts[0],
-            ):
+        for place in (place for _, place in arrows(path) if place.is_relative_to(folder)):
+            there = place.relative_to(folder).parts[0]
+            if "__init__.py" not in (here, there):
                 graph.setdefault(here, set()).update({there} - {here})
     try:
         TopologicalSorter(graph).prepare()
@@ -150,13 +127,12 @@ def test_the_names_that_are_looked_up_are_there() -> None:
 
 @each_module
 def test_imports_are_declared_as_dependencies(path: Path) -> None:
-    declared = {
-        name.replace("-", "_") for extra in ["", *DEPENDENCIES[layer_of(path)]] for name in names_in(extra)
-    }
+    extras = ["", *DEPENDENCIES.get(layer_of(path), [])]
+    declared = {name.replace("-", "_") for extra in extras for name in names_in(extra)}
     declared |= WHEN_CALLED.get(path.relative_to(PACKAGE).as_posix(), set())
-    declared |= {"IPython"} if "ipython" in declared else set()
-    declared |= {"PIL"} if "pillow" in declared else set()
-    declared |= {"llvmlite"} if "numba" in declared else set()  # numba is built on it and requires it
+    # numba is built on llvmlite and requires it
+    other_names = {"ipython": "IPython", "pillow": "PIL", "numba": "llvmlite"}
+    declared |= {name for distribution, name in other_names.items() if distribution in declared}
     for line, module in imported_modules(path):
         top = module.split(".")[0]
         if top != "replay_tutorial" and top not in sys.stdlib_module_names:
@@ -171,9 +147,9 @@ def names_in(extra: str) -> list[str]:
 
 
 def test_only_one_file_imports_numba() -> None:
-    users = [
+    users = {
         path for path in MODULES for _, name in imported_modules(path) if name.startswith(("numba", "llvm"))
-    ]
+    }
     # a rung is a file that can be copied by itself
     assert {path for path in users if layer_of(path) != "steps"} == {PACKAGE / "buffers" / "jit.py"}
 
@@ -262,18 +238,17 @@ def named_in(page: str) -> set[str]:
 
 
 def test_the_reading_order_names_modules_of_every_layer() -> None:
-    modules = {path.relative_to(PACKAGE).as_posix() for path in MODULES}
     named = named_in("reading_order.md")
-    assert named <= modules, f"not there: {sorted(named - modules)}"
+    assert named <= NAMES, f"not there: {sorted(named - NAMES)}"
     assert {*HEIGHT} - {"__init__"} <= {name.partition("/")[0] for name in named}
 
 
 def test_the_page_on_methods_names_every_module_of_the_benchmarks() -> None:
-    modules = {path.relative_to(PACKAGE).as_posix() for path in MODULES if path.name != "__init__.py"}
-    benchmarks = {name for name in modules if name.startswith(("bench/", "measuring/"))}
+    inits = {name for name in NAMES if name.endswith("/__init__.py")}
+    benchmarks = {name for name in NAMES - inits if name.startswith(("bench/", "measuring/"))}
     named = named_in("measurements/how.md")
     assert benchmarks <= named, f"not named: {sorted(benchmarks - named)}"
-    assert named <= modules | {"__init__.py"}, f"not there: {sorted(named - modules)}"
+    assert named <= NAMES - inits, f"not there: {sorted(named - NAMES)}"
 
 
 def test_each_detail_names_tests_and_a_chapter_or_recipe_that_are_there() -> None:

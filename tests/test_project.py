@@ -19,14 +19,13 @@ from types import FunctionType
 import numpy as np
 import pytest
 from hypothesis import settings
-from places import PACKAGE, ROOT, modules_in
+from places import PACKAGE, ROOT
 from programs import run_python
-from test_layout import names_in
+from test_layout import MODULES, each_module, names_in
 
 from replay_tutorial import __version__
 from replay_tutorial.bench.startup import FIRST_SAMPLE, FIRST_UNIFORM_SAMPLE
 
-MODULES = modules_in()
 PUBLIC_NAMES = [
     "EpisodeReplayBuffer",
     "HindsightReplayBuffer",
@@ -44,7 +43,6 @@ PUBLIC_NAMES = [
     "sequence_priorities",
 ]
 
-each_module = pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 
 

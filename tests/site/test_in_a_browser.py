@@ -2,7 +2,8 @@
 
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,9 @@ from PIL import Image, ImageStat
 from replay_tutorial.teaching import Playable
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, BrowserContext, Page, Request
+    from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request
 
+OpenPage = Callable[..., "Page"]
 DESKTOP = {"width": 1280, "height": 900}
 PHONE = {"width": 390, "height": 844}
 TABS = 6  # pages that load at a time
@@ -51,14 +53,12 @@ def watch(page: "Page", address: str, see: Callable[[str], None]) -> None:
     def is_inside(request: "Request") -> bool:
         return request.url.startswith((address, "data:", "blob:"))
 
+    def is_bad(said: "ConsoleMessage") -> bool:
+        return said.type in ("error", "warning")
+
     # Not by `page.route`, which would keep the browser from reusing what it has loaded for other pages.
     page.on("request", lambda request: None if is_inside(request) else see(f"outside: {request.url}"))
-    page.on(
-        "console",
-        lambda said: (
-            see(f"{said.text} {said.location['url']}") if said.type in ("error", "warning") else None
-        ),
-    )
+    page.on("console", lambda said: see(f"{said.text} {said.location['url']}") if is_bad(said) else None)
     page.on("pageerror", lambda error: see(f"error: {error}"))
     page.on("requestfailed", lambda request: see(f"failed: {request.url} {request.failure}"))
 
@@ -138,18 +138,28 @@ def test_a_request_to_the_outside_is_reported_and_not_sent(browser: "Browser") -
     page.close()
 
 
-def test_search_finds_the_sum_tree(address: str, browser: "Browser") -> None:
-    page = new_page(browser, viewport=DESKTOP)
-    page.goto(address + "index.html")
+@pytest.fixture
+def open_page(address: str, browser: "Browser") -> Iterator[OpenPage]:
+    """A function that opens a page of the site; it is closed after the test."""
+    with ExitStack() as pages:
+
+        def open_page(path: str, **options: Any) -> "Page":
+            page = pages.enter_context(new_page(browser, **{"viewport": DESKTOP, **options}))
+            page.goto(address + path)
+            return page
+
+        yield open_page
+
+
+def test_search_finds_the_sum_tree(open_page: OpenPage) -> None:
+    page = open_page("index.html")
     page.locator("input.md-search__input").press_sequentially("sum tree")  # it listens to keys
     page.wait_for_selector(".md-search-result__item")
     assert "sum tree" in page.locator(".md-search-result__list").inner_text().lower()
-    page.close()
 
 
-def test_a_table_of_measurements_shows_its_spread_on_demand(address: str, browser: "Browser") -> None:
-    page = new_page(browser, viewport=DESKTOP)
-    page.goto(address + "measurements/index.html")
+def test_a_table_of_measurements_shows_its_spread_on_demand(open_page: OpenPage) -> None:
+    page = open_page("measurements/index.html")
     spread, button = page.locator(".spread").first, page.locator(".spread-button").first
     assert not spread.is_visible()
     button.press("Enter")
@@ -157,24 +167,19 @@ def test_a_table_of_measurements_shows_its_spread_on_demand(address: str, browse
     assert spread.inner_text().strip().startswith("(")
     button.press("Enter")
     assert not spread.is_visible()
-    page.close()
 
 
-def test_a_wide_table_scrolls_in_itself_on_a_phone(address: str, browser: "Browser") -> None:
-    page = new_page(browser, viewport=PHONE)
-    page.goto(address + "measurements/buffers.html")
+def test_a_wide_table_scrolls_in_itself_on_a_phone(open_page: OpenPage) -> None:
+    page = open_page("measurements/buffers.html", viewport=PHONE)
     frame = page.locator(".md-typeset__scrollwrap").first
     assert frame.evaluate("frame => frame.scrollWidth > frame.clientWidth")
     assert frame.evaluate("frame => { frame.scrollLeft = 100; return frame.scrollLeft }") == 100
-    page.close()
 
 
-def test_a_chart_can_be_enlarged(address: str, browser: "Browser") -> None:
-    page = new_page(browser, viewport=PHONE)
-    page.goto(address + "measurements/buffers.html")
+def test_a_chart_can_be_enlarged(address: str, open_page: OpenPage) -> None:
+    page = open_page("measurements/buffers.html", viewport=PHONE)
     page.locator("a.picture").first.click()
     page.wait_for_url(address + "measurements/article-4096.svg")
-    page.close()
 
 
 def brightness(screenshot: bytes) -> float:
@@ -186,29 +191,21 @@ DRAWINGS = ["measurements/scale.svg", "measurements/learning.svg", "assets/layer
 
 
 @pytest.mark.parametrize("drawing", DRAWINGS)
-def test_a_drawing_opened_alone_is_light_or_dark_as_the_system_is(
-    drawing: str, address: str, browser: "Browser"
-) -> None:
-    page = new_page(browser, viewport=DESKTOP)
-    page.goto(address + drawing)
+def test_a_drawing_opened_alone_is_light_or_dark_as_the_system_is(drawing: str, open_page: OpenPage) -> None:
+    page = open_page(drawing)
     page.emulate_media(color_scheme="light")
     assert brightness(page.screenshot()) > 200
     page.emulate_media(color_scheme="dark")
     assert brightness(page.screenshot()) < 80, "with what lies around it"
-    page.close()
 
 
 @pytest.mark.parametrize("system", ["light", "dark"])
-def test_a_chart_on_a_page_follows_the_palette_of_the_page_alone(
-    system: str, address: str, browser: "Browser"
-) -> None:
-    page = new_page(browser, viewport=DESKTOP, color_scheme=system)
-    page.goto(address + "measurements/cost.html")
+def test_a_chart_on_a_page_follows_the_palette_of_the_page_alone(system: str, open_page: OpenPage) -> None:
+    page = open_page("measurements/cost.html", color_scheme=system)
     chart = page.locator("a.picture img").first
     for palette, is_as_bright in [("default", (200, 255)), ("slate", (0, 80))]:
         page.evaluate("palette => document.body.dataset.mdColorScheme = palette", palette)
         assert is_as_bright[0] < brightness(chart.screenshot()) < is_as_bright[1], palette
-    page.close()
 
 
 FOCUSED = "document.activeElement.getAttribute('aria-label')"
@@ -216,10 +213,9 @@ FOCUSED = "document.activeElement.getAttribute('aria-label')"
 
 @pytest.mark.parametrize("size", [DESKTOP, PHONE])
 def test_the_tree_of_the_first_page_is_played_with_by_keyboard(
-    size: dict[str, int], address: str, browser: "Browser"
+    size: dict[str, int], open_page: OpenPage
 ) -> None:
-    page = new_page(browser, viewport=size)
-    page.goto(address + "index.html")
+    page = open_page("index.html", viewport=size)
     tree = page.locator("[data-explore=sum-tree]")
     lines = tree.locator(".explore-log li")
     step = tree.get_by_role("button", name="Step", exact=True)
@@ -241,15 +237,13 @@ def test_the_tree_of_the_first_page_is_played_with_by_keyboard(
         page.wait_for_function(f"({IS_DARK}) === {'true' if palette == 'dark' else 'false'}")
         colours.append(number.evaluate("text => getComputedStyle(text).fill"))
     assert colours[0] != colours[1]
-    page.close()
 
 
 @pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
 def test_a_step_of_the_episode_is_selected_with_keys_and_pointer(
-    size: dict[str, int], address: str, browser: "Browser"
+    size: dict[str, int], open_page: OpenPage
 ) -> None:
-    page = new_page(browser, viewport=size)
-    page.goto(address + "explore.html")
+    page = open_page("explore.html", viewport=size)
     drawing = page.locator("[data-explore=episode]")
     step = drawing.get_by_role("slider", name="step", exact=True)
     message = drawing.locator(".explore-message")
@@ -269,38 +263,32 @@ def test_a_step_of_the_episode_is_selected_with_keys_and_pointer(
     assert cell is not None
     page.mouse.click(cell["x"] + cell["width"] / 2, cell["y"] + cell["height"] / 2)
     assert "Step 4 gets goal 3" in message.inner_text()
-    page.close()
 
 
 def test_the_facts_and_the_start_are_on_the_first_screen_and_the_four_parts_below(
-    address: str, browser: "Browser"
+    open_page: OpenPage,
 ) -> None:
-    page = new_page(browser, viewport=DESKTOP)
-    page.goto(address + "index.html")
+    page = open_page("index.html")
     facts, parts = page.locator(".hero"), page.locator(".grid.cards")
     assert (facts.locator("li").count(), facts.locator(".md-button").count()) == (3, 2)
     assert parts.locator("ul > li").count() == 4
     bottom = facts.evaluate("element => element.getBoundingClientRect().bottom")
     assert bottom < DESKTOP["height"]
     assert parts.evaluate("element => element.getBoundingClientRect().top") >= bottom
-    page.close()
 
 
 @pytest.mark.parametrize(("name", "pictures", "ranges"), [("index", 1, 0), ("explore", 2, 2)])
 def test_a_brief_tree_stands_without_its_charts(
-    name: str, pictures: int, ranges: int, address: str, browser: "Browser"
+    name: str, pictures: int, ranges: int, open_page: OpenPage
 ) -> None:
-    page = new_page(browser, viewport=DESKTOP)
-    page.goto(f"{address}{name}.html")
+    page = open_page(f"{name}.html")
     tree = page.locator("[data-explore=sum-tree]")
     assert tree.locator("svg").count() == pictures
     assert tree.locator("input[type=range]").count() == ranges
-    page.close()
 
 
-def test_a_link_to_a_line_of_source_marks_it(address: str, browser: "Browser") -> None:
-    page = new_page(browser, viewport=DESKTOP)
-    page.goto(address + "api/buffers.html")
+def test_a_link_to_a_line_of_source_marks_it(open_page: OpenPage) -> None:
+    page = open_page("api/buffers.html")
     page.locator(".source-link a").first.click()
     page.wait_for_selector(":target")  # of the next page
     page.wait_for_load_state("networkidle")  # nothing moves the line any more
@@ -309,7 +297,6 @@ def test_a_link_to_a_line_of_source_marks_it(address: str, browser: "Browser") -
     assert line.is_visible()
     top = line.evaluate("line => line.getBoundingClientRect().top")
     assert 48 < top < DESKTOP["height"], "below the header, on the screen"
-    page.close()
 
 
 @pytest.mark.parametrize(("name", "button"), [("sum-tree", "Step"), ("ring", "check stamp 0")])

@@ -31,16 +31,13 @@ def code_of(path: Path, tag: str | None = None) -> list[str]:
     return [cell.source for cell in cells if tag is None or tag in cell.metadata.get("tags", [])]
 
 
-def test_there_are_chapters() -> None:
-    assert CHAPTERS
-
-
 @each_chapter
 def test_markdown_and_notebook_agree(path: Path) -> None:
-    text, notebook = jupytext.read(path), jupytext.read(path.with_suffix(".ipynb"))
-    assert [(cell.cell_type, cell.source, cell.metadata.get("tags")) for cell in text.cells] == [
-        (cell.cell_type, cell.source, cell.metadata.get("tags")) for cell in notebook.cells
-    ], f"run: jupytext --sync chapters/{path.name}, then make chapters"
+    text, notebook = (
+        [(cell.cell_type, cell.source, cell.metadata.get("tags")) for cell in jupytext.read(file).cells]
+        for file in (path, path.with_suffix(".ipynb"))
+    )
+    assert text == notebook, f"run: jupytext --sync chapters/{path.name}, then make chapters"
 
 
 @each_chapter
@@ -57,12 +54,9 @@ def test_a_chapter_defines_only_what_is_the_readers_own(path: Path) -> None:
     for source in code_of(path):
         for node in ast.walk(ast.parse(source)):
             if isinstance(node, ast.FunctionDef | ast.ClassDef):
-                inside = isinstance(node, ast.FunctionDef) and source.splitlines()[
-                    node.lineno - 1
-                ].startswith(" ")
-                assert inside or node.name.startswith(("my_", "My", "Broken")), (
-                    f"{node.name}: show it, don't copy it"
-                )
+                inside = isinstance(node, ast.FunctionDef) and node.col_offset > 0
+                own = inside or node.name.startswith(("my_", "My", "Broken"))
+                assert own, f"{node.name}: show it, don't copy it"
             if isinstance(node, ast.Assign):
                 names = {getattr(target, "id", "") for target in node.targets}
                 assert not names & set(replay_tutorial.__all__)
@@ -88,9 +82,8 @@ def test_there_are_three_exercises_with_a_solution(path: Path) -> None:
 @each_chapter
 def test_every_exercise_and_skeleton_says_what_is_missing(path: Path) -> None:
     known: dict[str, Any] = {}
-    exec(code_of(path)[0], known)  # noqa: S102 - a cell of a chapter
-    for stub in [*code_of(path, "write"), *code_of(path, "exercise")]:
-        exec(stub, known)  # noqa: S102 - a cell of a chapter
+    for cell in [code_of(path)[0], *code_of(path, "write"), *code_of(path, "exercise")]:
+        exec(cell, known)  # noqa: S102 - a cell of a chapter
     assert len(code_of(path, "write")) == len(code_of(path, "try"))
     for check in [*code_of(path, "try"), *code_of(path, "check")]:
         with pytest.raises(NotYet):
@@ -101,11 +94,10 @@ def test_every_exercise_and_skeleton_says_what_is_missing(path: Path) -> None:
 def test_every_solution_passes(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(path.parent)
     known: dict[str, Any] = {}
-    exec(code_of(path)[0], known)  # noqa: S102 - a cell of a chapter
-    solution = path.parent / "solutions" / f"{path.stem}.py"
-    exec(compile(solution.read_text(encoding="utf-8"), solution, "exec"), known)  # noqa: S102 - a cell of a chapter
-    for check in [*code_of(path, "try"), *code_of(path, "check")]:
-        exec(check, known)  # noqa: S102 - a cell of a chapter
+    file = path.parent / "solutions" / f"{path.stem}.py"
+    solution: Any = compile(file.read_text(encoding="utf-8"), file, "exec")
+    for cell in [code_of(path)[0], solution, *code_of(path, "try"), *code_of(path, "check")]:
+        exec(cell, known)  # noqa: S102 - a cell of a chapter
 
 
 def test_a_chart_keeps_the_digits_of_its_labels_and_cuts_those_of_its_coordinates() -> None:

@@ -96,11 +96,7 @@ class TooFewCopies(RelabelAtTheEnd):
         (check_goals, RewardsAreKept, "but reward -1.0, terminated True"),
         (check_goals, TooFewCopies, "rows are relabelled, not about 16,000"),
         (check_goals, EndsOnly, "100% of the new goals are the last state of their episode, not about 43%"),
-        (
-            check_goals,
-            OwnOutcomesOnly,
-            "20% of the new goals are the last state of their episode, not about 43%",
-        ),
+        (check_goals, OwnOutcomesOnly, "20% of the new goals are the last state .*, not about 43%"),
     ],
 )
 def test_a_wrong_answer_fails_with_its_hint(check: Any, wrong: Any, message: str) -> None:
@@ -129,14 +125,10 @@ def test_the_exercise_finds_a_wrong_n_step_row(fault: str) -> None:
         check_row(lambda *given: row_of(*given, fault=fault))
 
 
-def test_the_exercise_finds_a_goal_that_is_never_the_last_or_never_the_first() -> None:
-    for low, high in [(1, 0), (0, 1)]:
-        with pytest.raises(NotYet):
-            check_goal(
-                lambda t, n, rng, low=low, high=high: int(
-                    rng.integers(min(t + low, n - 1), max(n - high, t + 1))
-                )
-            )
+@pytest.mark.parametrize(("low", "high"), [(1, 0), (0, 1)])
+def test_the_exercise_finds_a_goal_that_is_never_the_first_or_never_the_last(low: int, high: int) -> None:
+    with pytest.raises(NotYet):
+        check_goal(lambda t, n, rng: int(rng.integers(min(t + low, n - 1), max(n - high, t + 1))))
 
 
 def test_the_record_has_a_curve_and_a_rate_for_each_memory(monkeypatch: pytest.MonkeyPatch) -> None:

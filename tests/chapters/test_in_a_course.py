@@ -1,12 +1,11 @@
 """The chapters in a course: the program that grades notebooks, and the times on the page for teachers."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from places import ROOT
+from programs import run_python
 
 jupytext = pytest.importorskip("jupytext", reason="grade.py reads notebooks: the extra `notebooks`")
 
@@ -25,14 +24,12 @@ def test_grade_counts_the_checks_that_pass_even_if_the_student_has_deleted_them(
     jupytext.write(notebook, answered)
     answers[1].source = "my_rows = [10, 11"
     jupytext.write(notebook, misspelt)
-    command = [sys.executable, ROOT / "chapters" / "grade.py", "01", blank, answered, misspelt]
-    result = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, encoding="utf-8", timeout=240, check=True
-    )
-    lines = result.stdout.splitlines()
-    assert lines[0].startswith(
-        "  check_written(check_uniform, MyRing): NotYet: MyRing.__len__ is still empty"
-    )
+    grade = ROOT / "chapters" / "grade.py"
+    graded = run_python(grade, "01", blank, answered, misspelt, encoding="utf-8")
+    assert graded.returncode == 0, graded.stderr
+    lines = graded.stdout.splitlines()
+    told = "  check_written(check_uniform, MyRing): NotYet: MyRing.__len__ is still empty"
+    assert lines[0].startswith(told)
     assert f"{blank}: 0 of 4 checks passed" in lines
     assert f"{answered}: 4 of 4 checks passed" in lines
     assert any(line.startswith("  a cell with an answer: SyntaxError") for line in lines)
@@ -40,10 +37,8 @@ def test_grade_counts_the_checks_that_pass_even_if_the_student_has_deleted_them(
 
 def test_the_plan_of_a_course_has_the_times_of_the_chapters() -> None:
     page = (ROOT / "docs" / "teach.md").read_text(encoding="utf-8")
-    planned = {
-        chapter: int(time)
-        for chapter, time in re.findall(r"^\| \d \| (\d\d) .*? \| (\d+) \|", page, re.MULTILINE)
-    }
+    rows = re.findall(r"^\| \d \| (\d\d) .*? \| (\d+) \|", page, re.MULTILINE)
+    planned = {chapter: int(time) for chapter, time in rows}
     stated = {}
     for path in sorted((ROOT / "chapters").glob("[0-9]*.md")):
         found = re.search(r"It\s+takes\s+about\s+(\d+)\s+minutes", path.read_text(encoding="utf-8"))

@@ -2,23 +2,19 @@
 
 import gc
 import multiprocessing
-import os
 import re
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
-from places import ROOT
+from programs import run_python
 from shared_rows import shared_memory_in_use
 
 from replay_tutorial.agents.dqn import DQNPolicy, td_errors
 from replay_tutorial.agents.td_error import Transitions
 from replay_tutorial.steps.learning import apex_processes
-
-linux_only = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -118,22 +114,21 @@ def test_actors_that_fail_at_once_are_reported() -> None:
     assert not multiprocessing.active_children()
 
 
-@linux_only
+KILLED = """
+import os, signal
+from replay_tutorial.steps.learning import apex_processes
+if __name__ == "__main__":
+    shared = apex_processes.make_shared()
+    learner = apex_processes.Learner(shared)
+    with apex_processes.running_actors(shared, 2) as actors:
+        print(*(actor.pid for actor in actors), flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_actors_end_when_the_program_is_killed() -> None:
-    program = (
-        "import os, signal\n"
-        "from replay_tutorial.steps.learning import apex_processes\n"
-        "if __name__ == '__main__':\n"
-        "    shared = apex_processes.make_shared()\n"
-        "    learner = apex_processes.Learner(shared)\n"
-        "    with apex_processes.running_actors(shared, 2) as actors:\n"
-        "        print(*(actor.pid for actor in actors), flush=True)\n"
-        "        os.kill(os.getpid(), signal.SIGKILL)\n"
-    )
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    killed = subprocess.run(
-        [sys.executable, "-c", program], env=environment, check=False, capture_output=True, text=True
-    )
+    killed = run_python("-c", KILLED)
     actors = killed.stdout.split()
     assert len(actors) == 2, killed.stderr
     deadline = time.monotonic() + 300

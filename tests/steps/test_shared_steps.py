@@ -1,7 +1,6 @@
 """The shared rungs: one check for them and for the package's buffer, and what a killed writer leaves."""
 
 import multiprocessing
-import subprocess
 import sys
 from collections.abc import Iterator
 from functools import partial
@@ -9,6 +8,7 @@ from typing import Any
 
 import pytest
 from lossy_replays import KeepsTooLong, LosesRows, MakesRowsUp
+from programs import run_python
 
 from replay_tutorial import MPReplayBuffer
 from replay_tutorial.steps.shared import FineLocks, ManagerReplay, NoLock, OneLock, QueueReplay, StampedRows
@@ -64,9 +64,7 @@ except Torn:
 
 
 def test_neither_a_frozen_nor_a_torn_buffer_leaves_shared_memory_behind() -> None:
-    # multiprocessing keeps a list of it, and says at the end what was still there
-    program = [sys.executable, "-c", LEAVE]
-    result = subprocess.run(program, capture_output=True, text=True, timeout=300, check=False)
+    result = run_python("-c", LEAVE)  # at the end multiprocessing names the memory that is still there
     assert (result.stdout.strip(), result.stderr) == ("True", "")
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from oracles import assert_same_columns
 from places import ROOT
 from rows_in_files import load_from_cpprb, load_transitions, save_transitions
 
@@ -282,9 +283,7 @@ def test_errors_where_cpprb_goes_on(tmp_path):
         PrioritizedReplayBuffer(256)
     with pytest.raises(TypeError, match="obs_shape"):
         PrioritizedReplayBuffer(256, fields, obs_shape=3)
-    save_transitions(
-        ReplayBuffer(10, fields), tmp_path / "no rows.npz"
-    )  # as cpprb's test of a smaller buffer
+    save_transitions(ReplayBuffer(10, fields), tmp_path / "no rows.npz")  # as its test of a smaller buffer
     with pytest.raises(ValueError, match="The batch is empty"):
         load_transitions(ReplayBuffer(4, fields), tmp_path / "no rows.npz")
 
@@ -372,8 +371,7 @@ def test_n_step_buffer_is_loaded_whole_and_only_by_its_like(tmp_path):
     saved.on_episode_end()
     saved.save(tmp_path / "rows")
     loaded.load(tmp_path / "rows")
-    for name, column in saved.get_all_transitions().items():
-        np.testing.assert_array_equal(loaded.get_all_transitions()[name], column)
+    assert_same_columns(loaded.get_all_transitions(), saved.get_all_transitions())
     with pytest.raises(ValueError, match="Nstep"):
         ReplayBuffer(10, fields).load(tmp_path / "rows")
 

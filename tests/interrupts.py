@@ -418,6 +418,16 @@ def is_finalizing(frame: FrameType | None) -> bool:
     return False
 
 
+def run_traced(call: Callable[[], object], trace: Any) -> None:
+    """Call a function under a trace function, and restore the one before."""
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+
+
 def interrupt_at(point: tuple[str, int, int] | None, call: Callable[[], object]) -> Counter[Any]:
     """Call, and raise KeyboardInterrupt at a point of the package; return the points that came before.
 
@@ -441,10 +451,5 @@ def interrupt_at(point: tuple[str, int, int] | None, call: Callable[[], object])
             raise KeyboardInterrupt
         return trace
 
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        call()
-    finally:
-        sys.settrace(before)
+    run_traced(call, trace)
     return passed

@@ -25,7 +25,8 @@ FloatRows = Annotated[npt.NDArray[np.float64], types.float64[:, ::1]]  # [steps 
 Spans = Annotated[npt.NDArray[np.int64], types.int64[:, ::1]]  # [k, 2], byte offsets in a record: start, stop
 
 
-# If one of these is true, the step is the episode's last. The first that is declared says that it terminates.
+# If one of these is true, the step is the episode's last. The first one declared, `terminated` or `done`,
+# says whether the step is terminal.
 END_FIELDS = ("terminated", "done", "truncated")
 
 

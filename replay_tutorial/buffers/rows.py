@@ -119,9 +119,8 @@ def random_below(limit: int, count: int, rng: np.random.Generator) -> Integers:
 
 def check_batch_size(batch_size: int, threads: int = 1) -> None:
     """Raise ValueError if batch_size or threads is out of range."""
-    if type(batch_size) is not int:
-        checked_integer("batch_size", batch_size)
-    if not 1 <= batch_size < 1 << 48:  # the address space of a process, in bytes
+    size = batch_size if type(batch_size) is int else checked_integer("batch_size", batch_size)
+    if not 1 <= size < 1 << 48:  # the address space of a process, in bytes
         raise ValueError(f"batch_size must be at least 1 and below 2**48, not {batch_size}.")
     if threads != 1:
         checked_at_least("threads", threads, 1, limit=math.inf)

@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import pytest
+from interrupts import run_traced
 
 from replay_tutorial.tables import (
     Endpoint,
@@ -168,12 +169,7 @@ def lines_of(
                 signal.raise_signal(signal.SIGINT)
         return trace
 
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        call()
-    finally:
-        sys.settrace(before)
+    run_traced(call, trace)
     return lines
 
 

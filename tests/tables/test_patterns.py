@@ -211,6 +211,14 @@ def test_an_item_whose_condition_fails_is_lost_so_that_the_episode_can_end():
     assert [item["a"] for _, _, item in server.items] == [2]
 
 
+def test_a_condition_that_failed_on_an_open_step_is_checked_again_when_the_step_is_complete():
+    writer, server = writer_of(Pattern("t", NEWEST, when=[lambda state: state.data["b"] > 0]))
+    with pytest.raises(KeyError):
+        writer.append({"a": 1}, partial_step=True)
+    writer.append({"b": 1})
+    assert [item["a"] for _, _, item in server.items] == [1]
+
+
 def test_the_end_of_an_episode_closes_an_open_step():
     writer, server = writer_of(Pattern("t", NEWEST, when=AT_END))
     writer.append({"a": 3}, partial_step=True)

@@ -149,7 +149,7 @@ class PatternState:
         would recur in `end_episode`, and the episode could not be ended.
         """
         history, newest = self._history, self._history.end - 1
-        if newest in (self._applied, self._failed):
+        if newest == self._applied or (is_end_episode and newest == self._failed):
             return None
         if self.pattern.when:
             values = {name: held.values[newest] for name, held in history.items() if newest in held.values}

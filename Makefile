@@ -65,7 +65,7 @@ docs: .venv/docs.stamp
 	$(BIN)/python docs/render_chapters.py
 	$(BIN)/mkdocs build --strict --site-dir site
 	$(BIN)/properdocs build --strict -f mkdocs.yml --site-dir build/properdocs
-	@echo "The site is in site/. Open site/index.html, or run: make docs-serve"
+	@echo "The site is in site/. To read it with its search, run: make docs-serve"
 
 # --livereload is needed because newer releases of click treat mkdocs' default as false.
 docs-serve: .venv/docs.stamp

@@ -25,6 +25,7 @@ NAMES = {
     "one_value": "learn_value",
     "playable": "Playable",
     "protocol_explorer": "explore_protocol",
+    "record_files": "load_record",
     "source": "show",
 }
 MODULE_OF = {name: module for module, names in NAMES.items() for name in names.split()}

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from replay_tutorial.shared.protocol import abandoned, held_stamp, owner_of, published_stamp
 from replay_tutorial.steps.shared.stamped_rows import StampedRows
 from replay_tutorial.teaching.exercises import CheckFailed, Hints, NotYet
 from replay_tutorial.teaching.writers import SAMPLE, Writers, fields_of, numbers_of
@@ -267,26 +268,27 @@ def check_reader(read: Callable[..., Any]) -> None:
 
 def check_release(release: Callable[..., Any]) -> None:
     """Check a function that releases the slot of a dead writer, and no other."""
-    dead, alive = 25, 27  # stamps of slots that a dead and a living process hold
-    for stamp, then, free, left, where in (
-        (24, 24, True, 24, "is even: no writer holds the slot"),
+    published, alive, dead = published_stamp(11), held_stamp(11, owner=27), held_stamp(11, owner=25)
+    released, later = abandoned(dead), published_stamp(19)
+    for stamp, then, free, left, case in (
+        (published, published, True, published, "is even: no writer holds the slot"),
+        (released, released, True, released, "is odd, and its owner is 0: it has been released already"),
         (alive, alive, False, alive, "is odd, and its owner is alive"),
-        (dead, dead, True, 0, "is odd, and its owner is dead"),
-        (dead, alive, False, alive, f"{alive}: a living writer got the slot"),
-        (dead, 28, False, 28, "28: another writer published a row"),
+        (dead, dead, True, released, "is odd, and its owner is dead"),
+        (dead, alive, False, alive, "has a dead owner; meanwhile, a living writer got the slot"),
+        (dead, later, None, later, "has a dead owner; meanwhile, another writer published a row"),
     ):
         stamps = [stamp]
 
         def is_alive(owner: int, stamps: list[int] = stamps, then: int = then) -> bool:
             stamps[0] = then  # what other writers do while the system answers
-            return owner == alive
+            return owner == 27
 
-        given = release(stamps, 0, int, is_alive, compare_and_swap)
-        changed = f"the stamp was {stamp}, of a dead owner; while the system answered, it changed to {where}"
-        found = f"the stamp {stamp} {where}" if stamp == then else changed
+        given = release(stamps, 0, owner_of, is_alive, abandoned, compare_and_swap)
+        found = f"the stamp {stamp} {case}"
         if stamps[0] != left:
             raise NotYet(f"{found}; it should be {left} afterwards, not {stamps[0]}")
-        if bool(given) != free and not (stamp != then and then % 2 == 0):
+        if free is not None and bool(given) != free:
             raise NotYet(f"{found}; the result should be {free}, not {given}")
     print("right: only the slot of a dead writer is released, even if others continue in the meantime")
 

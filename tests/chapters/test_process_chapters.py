@@ -62,16 +62,19 @@ def test_two_writers_tear_a_row_that_is_checked_once() -> None:
         shared.check_shared(partial(shared.RowsReadBy, checks_once), seconds=20)
 
 
-def releases(stamps: Any, slot: int, owner_of: Any, is_alive: Any, swap: Any, *, fault: str) -> bool:
+def releases(
+    stamps: Any, slot: int, owner_of: Any, is_alive: Any, abandoned: Any, swap: Any, *, fault: str
+) -> bool:
     stamp = stamps[slot]
-    if stamp % 2 == 0:
+    if stamp % 2 == 0 or owner_of(stamp) == 0:
         return True
     if fault != "asks nobody" and is_alive(owner_of(stamp)):
         return False
+    left = 0 if fault == "forgets the index" else abandoned(stamp)
     if fault == "stores":
-        stamps[slot] = 0
+        stamps[slot] = left
         return True
-    return swap(stamps, slot, stamps[slot] if fault == "swaps a later stamp" else stamp, 0)
+    return swap(stamps, slot, stamps[slot] if fault == "swaps a later stamp" else stamp, left)
 
 
 def samples(
@@ -172,6 +175,7 @@ def test_the_corridor_of_the_package_passes_its_check() -> None:
         (shared.check_release, partial(releases, fault="stores"), "should be"),
         (shared.check_release, partial(releases, fault="swaps a later stamp"), "should be"),
         (shared.check_release, partial(releases, fault="asks nobody"), "should be"),
+        (shared.check_release, partial(releases, fault="forgets the index"), "should be"),
         (shared.check_sampler, partial(samples, lowest=0), "never written"),
         (shared.check_sampler, partial(samples, odd=1), "half-written"),
         (shared.check_sampler, partial(samples, checks_again=False), "torn"),

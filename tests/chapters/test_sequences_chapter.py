@@ -1,15 +1,13 @@
 """What chapter 09 rests on: the checks of its exercises, the corridors, and the record of ten seeds."""
 
-import json
 from typing import Any
 
 import numpy as np
 import pytest
 import recurrent_state
 import torch
-from places import ROOT
 
-from replay_tutorial.teaching import cue_corridor, draw_sequences
+from replay_tutorial.teaching import cue_corridor, draw_sequences, load_record
 from replay_tutorial.teaching.cue_corridor import STARTS, discrepancy
 from replay_tutorial.teaching.exercises import NotYet
 from replay_tutorial.teaching.exercises_sequences import check_counts, check_priorities, check_rows
@@ -78,7 +76,7 @@ def test_a_record_has_the_discrepancy_of_every_start(monkeypatch: pytest.MonkeyP
 
 
 def test_the_record_says_what_the_chapter_says() -> None:
-    record = json.loads((ROOT / "chapters/records/recurrent_state.json").read_text(encoding="utf-8"))
+    record = load_record("recurrent_state")
     assert {kept: list(gaps) for kept, gaps in record["gaps"].items()} == recurrent_state.AGENTS
     assert all(len(seeds) == 10 for gaps in record["gaps"].values() for seeds in gaps.values())
 

@@ -16,13 +16,15 @@ Source: Reverb (Cassirer et al. 2021, section 3.4), `SampleToInsertRatio`.
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
+from replay_tutorial.buffers.interrupts import defer_sigint
 from replay_tutorial.buffers.rows import checked_at_least, checked_number
 from replay_tutorial.shared.memory import SharedArrays
-from replay_tutorial.shared.protocol import add_to_counter
+from replay_tutorial.shared.protocol import add_to_counter, swap
 
 # Positions in the counters, int64[16], one cache line each.
 INSERTS, SAMPLES = 0, 8
@@ -157,6 +159,66 @@ class SamplesPerInsert:
             ValueError: If `count` is negative, or the counter would exceed 2 ** 62.
         """
         self._count(SAMPLES, count)
+
+    def state(self) -> dict[str, float]:
+        """Return the counts and the ratio, as numbers that JSON can store, for `restore`.
+
+        Call it before `buffer.save`: rows that are inserted between the two calls are then in the buffer, but
+        not counted.
+        """
+        counts = {"inserts": self.inserts, "samples": self.samples}
+        return {**counts, "samples_per_insert": self.samples_per_insert, "min_size": self.min_size}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Set the counts of a new limiter to those that `state` returned.
+
+        Without it, a resumed limiter counts from 0, so the sampler blocks until `min_size` rows have been
+        inserted again, however many rows the buffer holds. Waiting processes see the new counts. After an
+        exception, the limiter is unchanged.
+
+        Args:
+            state: A state of a limiter with the same `samples_per_insert` and `min_size`; `error_buffer` may
+                differ.
+
+        Raises:
+            KeyError: If the state lacks an entry, or has an unknown one.
+            RuntimeError: If this limiter has already counted rows, or has been restored.
+            TypeError: If the state is not a dict, or a count is not an integer.
+            ValueError: If a count is negative or above 2 ** 62, rows were sampled before `min_size` inserts,
+                or the settings differ.
+        """
+        if not isinstance(state, Mapping):
+            raise TypeError(f"state must be the dict that `state` returned, not {state!r:.60}.")
+        if wrong := state.keys() ^ self.state().keys():
+            raise KeyError(f"state must have the entries {sorted(self.state())}; {sorted(wrong)} differ.")
+        for name in ("samples_per_insert", "min_size"):
+            if state[name] != (own := getattr(self, name)):
+                raise ValueError(
+                    f"The state is of a limiter with {name} = {state[name]!r}, this one has {own!r}. Create "
+                    "it with the same value, or start a new limiter, whose counts begin at 0."
+                )
+        inserts, samples = (
+            checked_at_least(f"state[{name!r}]", state[name], 0, limit=MAX_COUNT + 1)
+            for name in ("inserts", "samples")
+        )
+        if samples and inserts < self.min_size:
+            raise ValueError(
+                f"The state counts {samples} samples, but only {inserts} inserts; no row is sampled before "
+                f"min_size = {self.min_size} inserts."
+            )
+        counters = self._arrays["counters"]
+        with defer_sigint():
+            # The samples first, so that a waiting sampler isn't admitted too early. Each swap succeeds only
+            # once, so a second call, or an insert in another process, is detected.
+            is_new = swap(counters, SAMPLES, 0, samples)
+            if is_new and not swap(counters, INSERTS, 0, inserts):
+                add_to_counter(counters, SAMPLES, -samples)
+                is_new = False
+        if not is_new:
+            raise RuntimeError(
+                f"This limiter has already counted {self.inserts} inserts and {self.samples} samples. "
+                "Restore a new limiter, once, before any process uses it."
+            )
 
     def _count(self, counter: int, count: int) -> None:
         counters, rows = self._arrays["counters"], checked_at_least("count", count, 0, limit=math.inf)

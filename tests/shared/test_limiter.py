@@ -1,6 +1,8 @@
 """The limiter keeps samples per insert inside a band, from both sides and between processes."""
 
+import json
 import multiprocessing
+import threading
 import time
 
 import numpy as np
@@ -163,3 +165,75 @@ def test_inserter_and_sampler_in_two_processes_wait_for_each_other():
             has_ended = not inserter.is_alive()  # it gives up by itself
             samples += sample_while_allowed(limiter, timeout=0.05)
     assert samples == 384  # 200 inserts at 2 samples each, and 16 = 2 · 10 - 4 that stay behind
+
+
+def used(inserts=30, samples=40):
+    limiter = SamplesPerInsert(2.0, min_size=10, error_buffer=4.0)
+    limiter.inserted(inserts)
+    limiter.sampled(samples)
+    return limiter
+
+
+def test_restored_limiter_continues_where_the_saved_one_was():
+    saved, restored = used(), SamplesPerInsert(2.0, min_size=10, error_buffer=8.0)
+    restored.restore(json.loads(json.dumps(saved.state())))
+    assert restored.state() == saved.state()
+    assert restored.error == saved.error == 0.0
+    assert [insert_while_allowed(limiter) for limiter in (saved, restored)] == [2, 4], "another band is valid"
+    again = SamplesPerInsert(2.0, min_size=10, error_buffer=4.0)
+    again.restore(restored.state())
+    assert again.state() == restored.state(), "a state of a restored limiter"
+    new = SamplesPerInsert(2.0, min_size=10, error_buffer=4.0)
+    new.restore(used(0, 0).state())
+    assert new.state() == used(0, 0).state(), "saved before the first insert"
+
+
+STATE = used().state()
+WRONG_STATES = [
+    (TypeError, "dict", [30, 40]),
+    (TypeError, "dict", None),
+    (KeyError, "samples", {name: STATE[name] for name in STATE if name != "samples"}),
+    (KeyError, "extra", {**STATE, "extra": 1}),
+    *((TypeError, "inserts.*integer", {**STATE, "inserts": wrong}) for wrong in (30.0, "30", None, np.nan)),
+    (ValueError, "inserts.*at least 0, not -1", {**STATE, "inserts": -1}),
+    (ValueError, "samples.*below", {**STATE, "samples": 2**62 + 1}),
+    (ValueError, "40 samples, but only 9 inserts", {**STATE, "inserts": 9}),
+    (ValueError, "samples_per_insert = 4.0, this one has 2.0", {**STATE, "samples_per_insert": 4.0}),
+    (ValueError, "samples_per_insert = nan", {**STATE, "samples_per_insert": np.nan}),
+    (ValueError, "min_size = 20, this one has 10", {**STATE, "min_size": 20}),
+]
+
+
+@pytest.mark.parametrize(("error", "text", "state"), WRONG_STATES)
+def test_wrong_state_is_refused_and_changes_nothing(error, text, state):
+    limiter = SamplesPerInsert(2.0, min_size=10, error_buffer=4.0)
+    with pytest.raises(error, match=text):
+        limiter.restore(state)
+    assert (limiter.inserts, limiter.samples) == (0, 0)
+    limiter.restore(STATE)
+
+
+@pytest.mark.parametrize("before", [(5, 0), (0, 5), (30, 40)])
+def test_limiter_that_has_counted_rows_is_not_restored(before):
+    limiter = used(*before)
+    with pytest.raises(RuntimeError, match=f"already counted {before[0]} inserts and {before[1]} samples"):
+        limiter.restore(STATE)
+    assert (limiter.inserts, limiter.samples) == before
+
+
+def test_limiter_is_restored_only_once():
+    for state in (STATE, used(30, 0).state()):
+        limiter = SamplesPerInsert(2.0, min_size=10, error_buffer=4.0)
+        limiter.restore(state)
+        with pytest.raises(RuntimeError, match="already counted 30 inserts"):
+            limiter.restore(state)
+        assert limiter.state() == state
+
+
+def test_sampler_that_already_waits_goes_on_after_a_restore():
+    limiter, admitted = SamplesPerInsert(2.0, min_size=10, error_buffer=4.0), []
+    waiting = threading.Thread(target=lambda: admitted.append(limiter.await_can_sample(1, POLL_SECONDS)))
+    waiting.start()
+    limiter.restore(STATE)
+    waiting.join()
+    assert admitted == [True]

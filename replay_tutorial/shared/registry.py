@@ -9,6 +9,9 @@ packed identity (`processes`) into a word. The word of a dead process can be rep
 reused only after the slots that it held have been released. A registration ends, and clears its words, when
 the process closes or deletes its last handle.
 
+A process that ends by itself negates its word as it exits, so a dead process with a positive word was
+killed.
+
 At most OWNER_COUNT - 1 living processes can register.
 """
 
@@ -16,6 +19,7 @@ import os
 import threading
 import weakref
 from collections.abc import Hashable, Sequence
+from multiprocessing.util import Finalize
 
 import numpy as np
 
@@ -44,12 +48,14 @@ class ProcessRegistration:
     Attributes:
         is_mine: Whether this process registered; False in a forked child, which registers itself.
         lock: Held by the thread that samples.
+        table: The table in which the process has its number; None until it adds.
         number: The process's number in the `WriterRegistry`; NOBODY until it adds.
     """
 
     def __init__(self, is_mine: bool) -> None:
         self.is_mine = is_mine
         self.lock = threading.RLock()
+        self.table: Integers | None = None
         self.number = NOBODY
         self._has_sampled = False
 
@@ -85,13 +91,29 @@ def clear_word(words: Integers, place: int, life: tuple[int, int]) -> None:
         swap(words, place, own_identity(), 0)
 
 
+def mark_exit() -> None:
+    """Negate this process's words in all tables of writers, because it is about to end by itself.
+
+    The words are not cleared: another thread may still hold a slot under the process's number.
+    """
+    for registration in list(_registrations.values()):
+        if registration.table is not None:
+            swap(registration.table, registration.number, own_identity(), -own_identity())
+
+
 _registrations: weakref.WeakValueDictionary[Hashable, ProcessRegistration] = weakref.WeakValueDictionary()
 _guard = threading.Lock()
+_marks_exit = False  # whether `mark_exit` is called when this process exits
 
 
 def registration_at(block: Hashable) -> ProcessRegistration:
     """Return this process's registration at a block."""
+    global _marks_exit
     with defer_sigint(), _guard:
+        if not _marks_exit:
+            # Unlike `atexit`, it is also called in the children of multiprocessing, before Python 3.13 too.
+            Finalize(None, mark_exit, exitpriority=0)
+            _marks_exit = True
         registration = _registrations.get(block)
         if registration is None:
             registration = _registrations[block] = ProcessRegistration(is_mine=True)
@@ -103,8 +125,8 @@ def reset_after_fork() -> None:
 
     The guard is replaced, because another thread of the parent may have held it.
     """
-    global _guard
-    _guard = threading.Lock()
+    global _guard, _marks_exit
+    _guard, _marks_exit = threading.Lock(), False
     for registration in list(_registrations.values()):
         registration.is_mine = False
     _registrations.clear()
@@ -117,7 +139,8 @@ if hasattr(os, "register_at_fork"):
 class WriterRegistry:
     """The table of writers, int64[OWNER_COUNT] in shared memory: packed identity of each writer, or 0.
 
-    Element NOBODY counts the dead processes whose numbers have been reused.
+    The identity is negative from the moment at which the process exits by itself. Element NOBODY counts the
+    killed processes whose numbers have been reused.
     """
 
     def __init__(self, table: Integers, stamps: Sequence[Integers], block: Hashable) -> None:
@@ -135,6 +158,7 @@ class WriterRegistry:
             registration = registration_at(self._block)
             if registration.number == NOBODY:
                 registration.number = self._register(own_identity(), registration)
+                registration.table = self._table
             self._registration = registration
         return registration.number
 
@@ -143,17 +167,17 @@ class WriterRegistry:
         stamp = int(stamps[slot])
         if not is_held(stamp) or owner_of(stamp) == NOBODY:
             return True
-        if is_alive(int(self._table[owner_of(stamp)])):
+        if is_alive(abs(int(self._table[owner_of(stamp)]))):
             return False
         swap(stamps, slot, stamp, abandoned(stamp))
         return True
 
     def count(self) -> tuple[int, int]:
-        """Return the number of living and of dead writers."""
+        """Return the number of living writers, and of those that were killed."""
         registered = self._table[NOBODY + 1 :]
         words = registered[registered != 0].tolist()
-        alive = sum(map(is_alive, words))
-        return alive, len(words) - alive + int(self._table[NOBODY])
+        dead = [word for word in words if not is_alive(abs(word))]
+        return len(words) - len(dead), sum(word > 0 for word in dead) + int(self._table[NOBODY])
 
     def _register(self, me: int, registration: ProcessRegistration) -> int:
         for number in range(1, OWNER_COUNT):
@@ -164,12 +188,12 @@ class WriterRegistry:
                     return number
         for number in range(1, OWNER_COUNT):
             holder = int(self._table[number])
-            if holder and is_alive(holder):
+            if holder and is_alive(abs(holder)):
                 continue
             self._release_all(number)  # otherwise the dead writer's slots would appear to be ours
             registration.clear_word_at_end(self._table, number)
             if swap(self._table, number, holder, me):
-                add_to_counter(self._table, NOBODY, 1)
+                add_to_counter(self._table, NOBODY, int(holder > 0))
                 return number
         raise RuntimeError(f"{OWNER_COUNT - 1} live processes use this buffer, which is the maximum.")
 

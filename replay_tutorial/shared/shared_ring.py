@@ -64,7 +64,8 @@ class Statistics(NamedTuple):
         rows_dropped: Rows not written because stopped processes held every slot that was tried.
         stale_updates: Priority updates dropped because their row had been overwritten.
         writers_alive: Living processes that have added rows.
-        writers_lost: Dead processes that had added rows.
+        writers_lost: Processes that had added rows and were killed, or ended without Python's exit handlers
+            (`os._exit`, a crash). Those that returned, raised an exception or called `sys.exit` don't count.
         rows_per_second: Rows published per second since the buffer was created.
         frames_added: Frames written for the observation with the most frames; 0 if none is stored as frames.
     """

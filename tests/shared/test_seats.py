@@ -4,12 +4,24 @@ import copy
 import gc
 import multiprocessing
 import os
+import sys
 import threading
 
 import numpy as np
 import pytest
 import shared_rows
-from shared_rows import add_rows, answer, assert_whole, every_buffer, in_child, row_fields, rows_of, running
+from shared_rows import (
+    START_METHODS,
+    add_rows,
+    answer,
+    assert_whole,
+    every_buffer,
+    every_start_method,
+    in_child,
+    row_fields,
+    rows_of,
+    running,
+)
 
 from replay_tutorial import MPPrioritizedReplayBuffer, MPReplayBuffer
 from replay_tutorial.shared.protocol import (
@@ -121,6 +133,43 @@ def test_process_that_has_ended_and_was_not_waited_for_is_dead():
     os.waitpid(child, 0)
 
 
+def fail():
+    raise ValueError("on purpose")
+
+
+def kill_itself():
+    os.kill(os.getpid(), 9)
+
+
+ENDS = {
+    "return": lambda: None,
+    "sys.exit": lambda: sys.exit(3),
+    "exception": fail,
+    "os._exit": lambda: os._exit(0),
+    "kill": kill_itself,
+}
+
+
+def add_and_end(buffer, end):
+    buffer.add(**rows_of(1, 0, 1))
+    ENDS[end]()
+
+
+@every_start_method
+def test_only_killed_writers_are_lost(start_method):
+    context = multiprocessing.get_context(start_method)
+    buffer = MPReplayBuffer(8, row_fields())
+    ends = list(ENDS) if start_method == START_METHODS[0] else ["return", "kill"]  # a start takes a second
+    children = [context.Process(target=add_and_end, args=(buffer, end)) for end in ends]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join()
+    assert len(buffer) == len(ends)
+    killed = {"os._exit", "kill"}.intersection(ends)  # os._exit skips what marks an exit, as a crash does
+    assert buffer.statistics()[5:7] == (0, len(killed))
+
+
 @every_buffer
 def test_threads_that_draw_through_two_handles_take_turns(buffer_class):
     first = buffer_class(8, row_fields())
@@ -166,10 +215,12 @@ def test_what_a_dead_process_held_is_freed_before_its_number_is_given_out():
     table = buffer._ring.writers._table
     for free in np.flatnonzero(table == 0):
         if free != NOBODY:
-            table[free] = 1 << 40 | os.getpid()  # dead ones of another birth
+            dead = 1 << 40 | os.getpid()  # of another birth
+            table[free] = dead if free % 2 else -dead  # killed, or ended by itself
     assert buffer._ring.writers.writer_number() == number == 1
     held = [ring.stamps[0] for ring in (buffer._ring, buffer._mapped.frames.rings[0].ring)]
     assert [owner_of(stamp) for stamp in held] == [NOBODY, NOBODY]
-    assert buffer.statistics()[5:7] == (1, OWNER_COUNT - 1), "the one whose number was given out is lost"
+    killed = OWNER_COUNT // 2  # 1, whose number was given out, and 3, 5, 7, ...
+    assert buffer.statistics()[5:7] == (1, killed)
     buffer.add(**rows_of(1, 0, 8), next_obs=np.ones((8, 8)))
     assert len(buffer.get_all_transitions()["obs"]) == 8

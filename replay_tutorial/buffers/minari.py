@@ -1,4 +1,4 @@
-"""Export of whole episodes from an `EpisodeReplayBuffer` to Minari datasets, and import.
+"""Export of whole episodes from an `EpisodeReplayBuffer` to Minari datasets, and import into any buffer.
 
     obs of step t       ⇄  observations[t]        T + 1 observations for T steps, so the
     next_obs of step t  ⇄  observations[t + 1]    final observation of every episode is kept
@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from replay_tutorial.buffers.base import BaseBuffer
 from replay_tutorial.buffers.episodes import EpisodeReplayBuffer
 from replay_tutorial.buffers.fields import Batch
 from replay_tutorial.buffers.rows import as_integers
@@ -58,14 +59,17 @@ def export_minari(
     return create(dataset_id, exported, **{"jpeg_encoding": False, **options})
 
 
-def import_minari(buffer: EpisodeReplayBuffer, dataset: Iterable[Any]) -> int:
-    """Add the episodes of a Minari dataset to a buffer, distributed over its environments in turn.
+def import_minari(buffer: BaseBuffer, dataset: Iterable[Any]) -> int:
+    """Add the episodes of a Minari dataset to a buffer.
 
-    An episode that is longer than the ring of its environment loses its first steps. The running episodes of
-    the buffer are ended first.
+    A buffer of transitions gets all steps, and builds n-step rows from them if it has a window. In an
+    `EpisodeReplayBuffer`, the episodes are distributed over the environments in turn. If an episode is longer
+    than the buffer, or than the ring of its environment, only its last steps are stored. The running episodes
+    of the buffer are ended first.
 
     Args:
-        buffer: The buffer. Its fields must be in the dataset, with the names that `export_minari` expects.
+        buffer: The buffer. Its fields must be in the dataset, with the names that `export_minari` expects;
+            `next_obs` is the following observation, and `terminated` or else `done` the termination.
         dataset: A `MinariDataset`, or other episodes with the attributes of Minari's `EpisodeData`.
 
     Returns:
@@ -73,15 +77,23 @@ def import_minari(buffer: EpisodeReplayBuffer, dataset: Iterable[Any]) -> int:
 
     Raises:
         KeyError: If a field of the buffer is not in the dataset.
-        TypeError: If a value is not numeric.
+        TypeError: If a value is not numeric, or `buffer` is not a buffer; a `Mixture` has no rows of its own.
         ValueError: If a shape or value doesn't match its field. The episodes before it have then been added.
     """
-    environments, count = buffer._ring.environments, 0
-    for environment in range(environments):
-        buffer.on_episode_end(environment)
+    if not isinstance(buffer, BaseBuffer):
+        raise TypeError(
+            f"import_minari adds rows to a buffer, not to {buffer!r:.60}. Pass the buffer that should "
+            "contain the rows, such as the offline buffer of a mixture."
+        )
+    target: Any = buffer
+    environments = list(range(target._ring.environments)) if isinstance(buffer, EpisodeReplayBuffer) else []
+    for arguments in [[number] for number in environments] or [[]]:
+        target.on_episode_end(*arguments)
+    count = 0
     for episode in dataset:
-        buffer.add(count % environments, **from_minari(buffer, episode))
-        buffer.on_episode_end(count % environments)
+        arguments = [count % len(environments)] if environments else []
+        target.add(*arguments, **from_minari(buffer, episode))
+        target.on_episode_end(*arguments)
         count += 1
     return count
 
@@ -130,22 +142,25 @@ def nested(fields: Batch, name: str) -> Any:
     return tuple(parts.values()) if [*parts] == [str(i) for i in range(len(parts))] else parts
 
 
-def from_minari(buffer: EpisodeReplayBuffer, episode: Any) -> Batch:
+def from_minari(buffer: BaseBuffer, episode: Any) -> Batch:
     """Return the steps of a Minari episode as arguments of `add`."""
+    fields, steps, count = buffer._fields.fields, Batch(), len(episode.rewards)
     values: dict[str, Any] = {
         **dict(flatten(episode.infos or {})),
         **dict(flatten({OBSERVATIONS: episode.observations, ACTIONS: episode.actions})),
-        buffer._layout["rew"]: episode.rewards,
+        buffer._layout.get("rew", "rew"): episode.rewards,
         "truncated": episode.truncations,
-        buffer._terminates[0]: episode.terminations,
+        "terminated" if "terminated" in fields else "done": episode.terminations,
     }
-    steps, count = Batch(), len(episode.rewards)
-    for name in buffer._ring.fields.fields:
-        if name not in values:
+    for name in fields:
+        before = name.removeprefix("next_")
+        if (source := name if name in values else before) not in values:
             raise KeyError(f"the dataset has no {name!r}; it has {sorted(values)}")
-        array = np.asarray(values[name])
-        if name in buffer._nexts:
-            steps[name], steps[buffer._nexts[name]] = array[:count], array[1:]
+        array = np.asarray(values[source])
+        if source != name:
+            steps[name] = array[1:]
+        elif f"next_{name}" in fields or name.partition("/")[0] == OBSERVATIONS:
+            steps[name] = array[:count]
         else:
             steps[name] = array[max(0, len(array) - count) :]  # infos also have an entry for the reset
     return steps

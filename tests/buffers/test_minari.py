@@ -9,7 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from replay_tutorial import EpisodeReplayBuffer, fields_from_spaces
+from replay_tutorial import (
+    EpisodeReplayBuffer,
+    Mixture,
+    MPPrioritizedReplayBuffer,
+    MPReplayBuffer,
+    PrioritizedReplayBuffer,
+    ReplayBuffer,
+    fields_from_spaces,
+)
 from replay_tutorial.buffers.minari import export_minari, import_minari, to_minari
 
 spaces = pytest.importorskip("gymnasium", reason="declares the spaces").spaces
@@ -122,6 +130,81 @@ def test_only_whole_episodes_are_exported():
         to_minari(buffer, None)
 
 
+NEXTS = tuple(name for name in FIELDS if name.startswith("next_"))
+N_STEP: dict[str, Any] = {"Nstep": {"size": 3, "gamma": 0.9, "rew": "rew", "next": NEXTS}}
+TRANSITION_BUFFERS = [
+    (ReplayBuffer, {}),
+    (ReplayBuffer, N_STEP),
+    (ReplayBuffer, {"next_of": ["obs/image"], **N_STEP}),
+    (PrioritizedReplayBuffer, {}),
+    (PrioritizedReplayBuffer, N_STEP),
+    (MPReplayBuffer, {}),
+    (MPPrioritizedReplayBuffer, {}),
+]
+
+
+def add_step_by_step(buffer: Any, source: EpisodeReplayBuffer) -> None:
+    """The oracle: every whole episode as its steps were added, and then its end."""
+    table = source.episodes()
+    for number in table["episode"][table["finished"] & table["whole"]]:
+        episode = source.get_episode(number)
+        for t in range(len(episode["act"])):
+            step = {name: episode[name][t] for name in FIELDS if name in episode}
+            step |= {name: episode[name.removeprefix("next_")][t + 1] for name in NEXTS}
+            step["truncated"] = t + 1 == len(episode["act"]) and not step["terminated"]
+            buffer.add(**step)
+        buffer.on_episode_end()
+
+
+@pytest.mark.parametrize(("kind", "options"), TRANSITION_BUFFERS)
+def test_imported_episodes_are_the_transitions_of_their_steps(kind, options):
+    shared = {f"next_{name}" for name in options.get("next_of", [])}  # declared by next_of itself
+    fields = {name: spec for name, spec in FIELDS.items() if name not in shared}
+    source, expected = filled(), kind(100, fields, **options)
+    add_step_by_step(expected, source)
+    imported = kind(100, fields, **options)
+    episodes = [SimpleNamespace(**each) for each in to_minari(source, None)]
+    assert import_minari(imported, episodes) == 9
+    rows = imported.get_all_transitions()
+    assert len(rows["act"]) == 25 and rows.keys() == expected.get_all_transitions().keys()
+    for name, array in expected.get_all_transitions().items():
+        np.testing.assert_array_equal(rows[name], array)
+
+
+def test_running_episode_of_a_transition_buffer_is_ended_before_the_import():
+    fields = {"obs": {}, "next_obs": {}, "rew": {}, "done": {}}
+    window = {"size": 3, "gamma": 0.5, "rew": "rew", "next": "next_obs"}
+    buffer = ReplayBuffer(20, fields, Nstep=window)
+    buffer.add(obs=7, next_obs=8, rew=1, done=0)
+    flags = np.array([False, True])
+    episode = SimpleNamespace(
+        observations=np.arange(3.0), actions=np.zeros(2), rewards=np.ones(2), terminations=flags,
+        truncations=~flags, infos=None,
+    )  # fmt: skip
+    assert import_minari(buffer, [episode]) == 1
+    rows = buffer.get_all_transitions()
+    assert {name: rows[name].ravel().tolist() for name in rows} == {
+        "obs": [7, 0, 1], "next_obs": [8, 2, 2], "rew": [1, 1.5, 1], "done": [0, 1, 1],
+        "discount": [0.5, 0, 0],
+    }  # fmt: skip
+
+
+def test_observations_without_a_next_one_are_those_before_the_actions():
+    buffer = ReplayBuffer(20, {"obs": {}, "rew": {}})
+    episode = SimpleNamespace(
+        observations=np.arange(3.0), actions=np.zeros(2), rewards=np.ones(2), terminations=np.zeros(2),
+        truncations=np.ones(2), infos={},
+    )  # fmt: skip
+    import_minari(buffer, [episode])
+    assert buffer.get_all_transitions()["obs"].ravel().tolist() == [0, 1]
+
+
+def test_import_into_a_mixture_names_what_to_pass_instead():
+    mixture = Mixture({"all": (ReplayBuffer(9, {"obs": {}}), 1.0)})
+    with pytest.raises(TypeError, match="the offline buffer of a mixture"):
+        import_minari(mixture, [])  # pyright: ignore[reportArgumentType]
+
+
 @pytest.mark.filterwarnings("ignore::UserWarning")  # Minari recommends to name an author
 def test_dataset_of_minari_gives_the_same_episodes(tmp_path, monkeypatch):
     minari = pytest.importorskip("minari", reason="the extra `minari`")
@@ -138,3 +221,12 @@ def test_dataset_of_minari_gives_the_same_episodes(tmp_path, monkeypatch):
         buffer, "test/one-v0", episodes=3, observation_space=OBSERVATIONS, action_space=ACTIONS
     )
     assert one.total_episodes == 1
+    offline, expected = (PrioritizedReplayBuffer(100, FIELDS, **N_STEP, seed=0) for _ in range(2))
+    assert import_minari(offline, dataset) == 9
+    add_step_by_step(expected, buffer)
+    for name, array in expected.get_all_transitions().items():
+        np.testing.assert_array_equal(offline.get_all_transitions()[name], array)
+    online = ReplayBuffer(100, FIELDS, **N_STEP)
+    batch = Mixture({"online": (online, 0.5), "offline": (offline, 0.5)}, seed=0).sample(64)
+    stored = expected.get_all_transitions()["act"]
+    np.testing.assert_array_equal(batch["act"], stored[batch["indexes"]])

@@ -2,7 +2,8 @@
 
 The interface is that of `cleanrl_utils.buffers.ReplayBuffer`, which CleanRL took from Stable-Baselines3, so
 that CleanRL's scripts need only another import. `sb3` builds on the same classes. The steps pass through
-`NStep`, with one window per environment, to a buffer of this package; batches are returned as tensors.
+`NStep`, with one window per environment, to a buffer of this package. A row keeps its n rewards, so that
+`sample` can normalize each of them and discount them by the present gamma; batches are returned as tensors.
 
     add(obs, next_obs, action, reward, done, infos) ──▶ NStep ──▶ rows      sample(n) ──▶ Samples
 
@@ -20,8 +21,13 @@ from torch import Tensor
 
 from replay_tutorial import buffers
 from replay_tutorial.agents.td_error import priorities_of
+from replay_tutorial.buffers.fields import Batch
+from replay_tutorial.buffers.rows import checked_at_least
 
 Observations = Tensor | dict[str, Tensor]  # a dict if the observation space is a Dict
+
+
+POSITION: dict[str, Any] = {"shape": (), "dtype": np.int32}
 
 
 class Samples(NamedTuple):
@@ -32,7 +38,7 @@ class Samples(NamedTuple):
     next_observations: Observations  # [B, ...], after the last of the k ≤ n steps
     dones: Tensor  # float32[B, 1], 1 if the episode terminated within these steps
     rewards: Tensor  # float32[B, 1], Σ_{i<k} γ^i r_{t+i}
-    discounts: Tensor  # float32[B, 1], γ^k, or 0 if the episode terminated
+    discounts: Tensor | None = None  # float32[B, 1], γ^k, or 0 if the episode terminated; None without gamma
     weights: Tensor | None = None  # float32[B, 1], importance-sampling weights; None if uniform
     indexes: npt.NDArray[np.int64] | None = None  # [B], for `update_priorities`; None if uniform
 
@@ -48,6 +54,11 @@ class ReplayBuffer:
         >>> data = rb.sample(4)
         >>> data.observations.shape, data.rewards.shape
         (torch.Size([4, 3]), torch.Size([4, 1]))
+
+    Attributes:
+        rows: The package's buffer. Its field `rew` contains the n rewards of a row, with zeros after the end
+            of an episode, and `steps` their number.
+        gamma: The discount factor per step, or None; you can change it between batches.
     """
 
     _kind: type[buffers.ReplayBuffer] = buffers.ReplayBuffer
@@ -66,7 +77,7 @@ class ReplayBuffer:
         handle_timeout_termination: bool = True,
         *,
         n_steps: int = 1,
-        gamma: float = 0.99,
+        gamma: float | None = None,
         seed: int | None = None,
         **options: Any,
     ) -> None:
@@ -84,21 +95,29 @@ class ReplayBuffer:
             handle_timeout_termination: Whether a step with `TimeLimit.truncated` in its info is truncated
                 instead of terminated. This has no effect if `infos` is a dict.
             n_steps: n, the number of rewards in a return.
-            gamma: The discount factor per step.
+            gamma: The discount factor per step, which n-step returns require. A batch contains `discounts`
+                only if it is set.
             seed: Seed for sampling. By default, it is drawn from NumPy's global generator, which CleanRL and
                 SB3 seed.
             **options: Further arguments of the package's buffer, such as `check_finite`.
 
         Raises:
             TypeError: If a space is not supported, or an argument has the wrong type.
-            ValueError: If a value is out of range.
+            ValueError: If a value is out of range, or `n_steps` is above 1 without `gamma`.
         """
-        fields = buffers.fields_from_spaces(observation_space, action_space)
-        nexts = [name for name in fields if name.startswith("next_obs")]
-        window = {"size": n_steps, "gamma": gamma, "rew": "rew", "next": nexts}
-        self._n_step = buffers.NStep(fields, window, environments=n_envs)
-        stored = self._n_step.env_dict
+        n_steps = checked_at_least("n_steps", n_steps, 1)
+        if gamma is None and n_steps > 1:
+            raise ValueError(f"n_steps={n_steps} requires gamma: pass the discount factor of the algorithm.")
+        if gamma is not None and not 0 <= gamma <= 1:
+            raise ValueError(f"gamma must be in [0, 1], not {gamma}.")
+        self.observation_space, self.action_space = observation_space, action_space
+        self.n_steps, self.gamma = n_steps, gamma
+        self._start(n_envs)
+        unstored = ("first", "last", "discount")
+        stored = {name: spec for name, spec in self._n_step.env_dict.items() if name not in unstored}
+        stored["steps"] = POSITION
         if optimize_memory_usage:
+            nexts = [name for name in stored if name.startswith("next_obs")]
             stored = {name: spec for name, spec in stored.items() if name not in nexts}
             observed = [name.removeprefix("next_") for name in nexts]
             stacks = [name for name in observed if len(stored[name]["shape"]) == 3]
@@ -107,9 +126,22 @@ class ReplayBuffer:
         self.rows: Any = self._kind(buffer_size, stored, seed=seed, **options)
         automatic = "cuda" if torch.cuda.is_available() else "cpu"
         self.device = torch.device(automatic if device == "auto" else device)
-        self.buffer_size, self.n_envs = buffer_size, n_envs
-        self.observation_space, self.action_space = observation_space, action_space
+        self.buffer_size = buffer_size
         self.handle_timeout_termination = handle_timeout_termination
+
+    def _start(self, n_envs: int) -> None:
+        """Create empty n-step windows for a number of environments.
+
+        Each reward is passed to `NStep` as a vector with zeros at the positions of the other n - 1 steps, so
+        that their undiscounted sum contains every reward.
+        """
+        fields = fields_of(self.observation_space, self.action_space)
+        fields |= {"rew": {"shape": (self.n_steps,)}, "first": POSITION, "last": POSITION}
+        nexts = [name for name in fields if name.startswith("next_obs")]
+        window = {"size": self.n_steps, "gamma": 1.0, "rew": "rew", "next": [*nexts, "last"]}
+        self._n_step = buffers.NStep(fields, window, environments=n_envs)
+        self.n_envs = n_envs
+        self._position = 0  # of the next step's reward in the vector; the same in all environments
 
     def size(self) -> int:
         """Return the number of stored rows."""
@@ -146,9 +178,16 @@ class ReplayBuffer:
         ended = np.asarray(done, np.bool_)
         truncated = self._truncated(ended, infos)
         flags = {"terminated": ended & ~truncated, "truncated": truncated}
-        rows = self._n_step.add_step(obs=obs, act=action, rew=reward, next_obs=next_obs, **flags)
-        if rows is not None:
-            self.rows.add(**rows)
+        given = np.asarray(reward, np.float64)
+        if given.shape != (self.n_envs,):
+            raise ValueError(f"reward must have the shape ({self.n_envs},), not {given.shape}.")
+        rewards = np.zeros((self.n_envs, self.n_steps))
+        rewards[:, self._position] = given
+        position = np.full(self.n_envs, self._position)
+        step = {"obs": obs, "act": action, "rew": rewards, "next_obs": next_obs, **flags}
+        rows = self._n_step.add_step(first=position, last=position, **step)
+        self._position = (self._position + 1) % self.n_steps
+        self._store(rows)
 
     def end_episodes(self) -> None:
         """End the episodes of all environments; call this after resetting them in the middle of an episode.
@@ -156,9 +195,7 @@ class ReplayBuffer:
         The pending rows, which have fewer than n rewards, are stored as if their episodes had been truncated.
         """
         for environment in range(self.n_envs):
-            rows = self._n_step.on_episode_end(environment)
-            if rows is not None:
-                self.rows.add(**rows)
+            self._store(self._n_step.on_episode_end(environment))
 
     def reset(self) -> None:
         """Remove all rows, including pending ones."""
@@ -180,6 +217,17 @@ class ReplayBuffer:
         """
         return self._samples(self.rows.sample(batch_size), env)
 
+    def _store(self, rows: Batch | None) -> None:
+        """Add completed rows, with the reward of their first step first."""
+        if rows is None:
+            return
+        first, last = rows.pop("first"), rows.pop("last")
+        order = (first[:, np.newaxis] + np.arange(self.n_steps)) % self.n_steps
+        rows["rew"] = np.take_along_axis(rows["rew"], order, axis=1)
+        rows["steps"] = (last - first) % self.n_steps + 1
+        del rows["discount"]  # its gamma is 1
+        self.rows.add(**rows)
+
     def _truncated(self, ended: npt.NDArray[np.bool_], infos: Any) -> npt.NDArray[np.bool_]:
         if isinstance(infos, Mapping):  # gymnasium 0.29 names it final_observation
             final: Any = infos.get("_final_obs", infos.get("_final_observation", False))
@@ -189,17 +237,23 @@ class ReplayBuffer:
 
     def _samples(self, batch: Mapping[str, npt.NDArray[Any]], env: Any) -> Samples:
         obs, next_obs = self._observations(batch, "obs"), self._observations(batch, "next_obs")
-        rewards = batch["rew"]
+        rewards, terminated = batch["rew"], batch["terminated"].reshape(-1, 1)  # [B, n], [B, 1]
         if env is not None:
             obs, next_obs = env.normalize_obs(obs), env.normalize_obs(next_obs)
             rewards = env.normalize_reward(rewards)
+        if self.gamma is None:
+            discounts = None
+        else:
+            rewards = (rewards @ self.gamma ** np.arange(self.n_steps)).reshape(-1, 1)
+            powers = self.gamma ** batch["steps"].reshape(-1, 1)
+            discounts = self._tensor((powers * ~terminated).astype(np.float32))
         return Samples(
             self._tensors(obs),
             self._tensor(batch["act"].reshape(len(rewards), -1)),
             self._tensors(next_obs),
-            self._tensor(batch["terminated"].reshape(-1, 1).astype(np.float32)),
-            self._tensor(rewards.reshape(-1, 1)),
-            self._tensor(batch["discount"].reshape(-1, 1)),
+            self._tensor(terminated.astype(np.float32)),
+            self._tensor(rewards.astype(np.float32)),
+            discounts,
         )
 
     def _observations(self, batch: Mapping[str, npt.NDArray[Any]], name: str) -> Any:
@@ -273,6 +327,15 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         """
         sizes = priorities_of(errors)
         self.rows.update_priorities(indexes, sizes.reshape(len(sizes), -1).mean(axis=1))
+
+
+def fields_of(observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> dict[str, Any]:
+    """Return the fields of a step: observations keep their dtype, and float64 actions become float32."""
+    fields = buffers.fields_from_spaces(observation_space, action_space, float_dtype=None)
+    for name, spec in fields.items():
+        if name.split("/")[0] == "act" and spec["dtype"] == np.float64:
+            fields[name] = {**spec, "dtype": np.dtype(np.float32)}
+    return fields
 
 
 def column(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -8,12 +8,16 @@ Q-networks; at equal priorities both compute the same parameters.
 Paper: Schaul et al. 2016, "Prioritized Experience Replay", section 3.
 """
 
+import weakref
+from collections.abc import Mapping
 from typing import Any
 
+import numpy.typing as npt
 import torch
 from stable_baselines3 import DQN, SAC, TD3
 from stable_baselines3.common.buffers import ReplayBuffer as SB3ReplayBuffer
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+from stable_baselines3.common.save_util import load_from_pkl
 from stable_baselines3.common.utils import polyak_update
 from torch import Tensor
 from torch.nn import functional
@@ -22,27 +26,82 @@ from torch.optim import Optimizer
 from replay_tutorial.agents import cleanrl
 from replay_tutorial.buffers.n_step_windows import NotConsecutive
 
+RETURNS = {"n_steps", "gamma"}  # arguments of the algorithm, not of its buffer
+
 
 class ReplayBuffer(cleanrl.ReplayBuffer):
     """A `replay_buffer_class` for DQN, DDPG, TD3 and SAC.
 
-    Pass `n_steps`, `gamma` and `seed` in `replay_buffer_kwargs`.
+    The rows are single steps; for n-step returns, see `NStepReturns`. Pass `seed` in `replay_buffer_kwargs`.
     """
+
+    _model: "weakref.ref[OffPolicyAlgorithm] | None" = None
+
+    def __init__(
+        self, *arguments: Any, n_steps: int = 1, model: OffPolicyAlgorithm | None = None, **options: Any
+    ) -> None:
+        """Create an empty buffer.
+
+        Args:
+            *arguments: As for `cleanrl.ReplayBuffer`.
+            n_steps: n, the number of rewards in a return.
+            model: The algorithm, whose `gamma` discounts n-step returns; the algorithms derived from
+                `NStepReturns` pass themselves.
+            **options: As for `cleanrl.ReplayBuffer`, but not `gamma`, which belongs to the algorithm.
+
+        Raises:
+            TypeError: As for `cleanrl.ReplayBuffer`.
+            ValueError: As for `cleanrl.ReplayBuffer`, or if `n_steps` is above 1 without `model`, or `gamma`
+                is passed.
+        """
+        if "gamma" in options or (n_steps > 1 and model is None):
+            gamma = f", gamma={options['gamma']}" if "gamma" in options else ""
+            raise ValueError(
+                f"The buffer was created with n_steps={n_steps}{gamma}, but only the algorithm has its "
+                "gamma. Pass n_steps and gamma to the algorithm instead of replay_buffer_kwargs; for n-step "
+                "returns, derive the algorithm from NStepReturns: class NStepDQN(NStepReturns, DQN)."
+            )
+        gamma = None if model is None or n_steps == 1 else model.gamma
+        super().__init__(*arguments, n_steps=n_steps, gamma=gamma, **options)
+        if model is not None:
+            self.use_gamma_of(model)
+
+    def use_gamma_of(self, model: OffPolicyAlgorithm) -> None:
+        """Discount n-step returns by the present `gamma` of an algorithm."""
+        self._model = weakref.ref(model)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_model": None}
 
     def add(self, obs: Any, next_obs: Any, action: Any, reward: Any, done: Any, infos: Any) -> None:
         """Add one step of every environment.
 
         If the observations don't continue the episodes, the environments have been reset: by `learn`, or
         because the buffer was loaded into another process. The pending rows are then stored as truncated.
+        The same happens if the buffer was loaded into an algorithm with another number of environments.
 
         Raises:
             ValueError: If a shape or value doesn't match. The buffer is then unchanged.
         """
+        if len(done) != self.n_envs:
+            self.end_episodes()
+            self._start(len(done))
         try:
             super().add(obs, next_obs, action, reward, done, infos)
         except NotConsecutive:
             self.end_episodes()
             super().add(obs, next_obs, action, reward, done, infos)
+
+    def _samples(self, batch: Mapping[str, npt.NDArray[Any]], env: Any) -> cleanrl.Samples:
+        if self.n_steps > 1:
+            model = self._model and self._model()
+            if model is None:
+                raise ValueError(
+                    f"The buffer has n_steps={self.n_steps}, but no algorithm with a gamma. Load it with "
+                    "load_replay_buffer of an algorithm derived from NStepReturns."
+                )
+            self.gamma = model.gamma
+        return super()._samples(batch, env)
 
 
 class PrioritizedReplayBuffer(cleanrl.PrioritizedReplayBuffer, ReplayBuffer):
@@ -55,15 +114,72 @@ class PrioritizedReplayBuffer(cleanrl.PrioritizedReplayBuffer, ReplayBuffer):
 SB3ReplayBuffer.register(ReplayBuffer)  # `load_replay_buffer` requires an instance
 
 
-class Prioritized(OffPolicyAlgorithm):
-    """The common part of the prioritized algorithms: sampling, and updating priorities."""
+class NStepReturns(OffPolicyAlgorithm):
+    """Adds n-step returns with Dict observations to an algorithm of SB3 whose targets use `discounts`.
+
+    The arguments `n_steps` and `gamma` of the algorithm set the returns. The rows keep their n rewards, so
+    that a new `gamma` counts from the next batch on, whether it is assigned or passed to `load`.
+
+    Example:
+        >>> from stable_baselines3 import DDPG
+        >>> class NStepDDPG(NStepReturns, DDPG):
+        ...     pass
+        >>> NStepDDPG("MlpPolicy", "Pendulum-v1", n_steps=3, gamma=0.9, buffer_size=100).gamma
+        0.9
+    """
+
+    _buffer_class: type[ReplayBuffer] = ReplayBuffer
 
     def _setup_model(self) -> None:
-        self.replay_buffer_class: Any = self.replay_buffer_class or PrioritizedReplayBuffer
-        returns = {"n_steps": self.n_steps, "gamma": self.gamma}
-        self.replay_buffer_kwargs = {**returns, **self.replay_buffer_kwargs}
-        self.n_steps = 1  # otherwise SB3 warns that it doesn't use its own n-step buffer
+        self.replay_buffer_class: Any = self.replay_buffer_class or self._buffer_class
+        if not issubclass(self.replay_buffer_class, self._buffer_class):
+            raise TypeError(
+                f"{type(self).__name__} can't sample from replay_buffer_class="
+                f"{self.replay_buffer_class.__name__}, which isn't derived from {__name__}."
+                f"{self._buffer_class.__name__}. Use that class, or an algorithm of stable_baselines3."
+            )
+        n_steps, options = self.n_steps, self.replay_buffer_kwargs
+        for name in RETURNS & options.keys():
+            raise ValueError(
+                f"replay_buffer_kwargs contains {name}={options[name]}, and the algorithm has "
+                f"{name}={getattr(self, name)}. Pass {name} only to the algorithm."
+            )
+        # If n_steps isn't 1, SB3 warns that it doesn't use its own n-step buffer.
+        self.n_steps, self.replay_buffer_kwargs = 1, {**options, "n_steps": n_steps, "model": self}
         super()._setup_model()
+        self.n_steps, self.replay_buffer_kwargs = n_steps, options
+
+    def load_replay_buffer(self, path: Any, truncate_last_traj: bool = True) -> None:
+        """Load a buffer that `save_replay_buffer` has saved.
+
+        Args:
+            path: As for SB3.
+            truncate_last_traj: As for SB3; it has no effect.
+
+        Raises:
+            TypeError: If the buffer is of another class. The algorithm then keeps its buffer.
+            ValueError: If the buffer has another `n_steps`. The algorithm then keeps its buffer.
+        """
+        loaded: Any = load_from_pkl(path, self.verbose)
+        if not isinstance(loaded, self._buffer_class):
+            raise TypeError(
+                f"The file contains a {type(loaded).__name__}; {type(self).__name__} requires a "
+                f"{self._buffer_class.__name__}."
+            )
+        if loaded.n_steps != self.n_steps:
+            raise ValueError(
+                f"The buffer has n_steps={loaded.n_steps}, and the algorithm has n_steps={self.n_steps}. "
+                f"Create or load the algorithm with n_steps={loaded.n_steps}, or collect new steps."
+            )
+        loaded.device = self.device
+        loaded.use_gamma_of(self)
+        self.replay_buffer: Any = loaded
+
+
+class Prioritized(NStepReturns):
+    """The common part of the prioritized algorithms: sampling, and updating priorities."""
+
+    _buffer_class = PrioritizedReplayBuffer
 
     def train(self, gradient_steps: int, batch_size: int = 100) -> None:
         """Update the networks, and the priorities of the sampled rows."""
@@ -74,6 +190,8 @@ class Prioritized(OffPolicyAlgorithm):
         for step in range(gradient_steps):
             self._n_updates += 1
             data = replay.sample(batch_size, env=self._vec_normalize_env)
+            if data.discounts is None:
+                data = data._replace(discounts=self.gamma * (1 - data.dones))
             errors, losses = self._update(data, step)
             replay.update_priorities(data.indexes, errors)
             for name, value in losses.items():

@@ -48,7 +48,7 @@ def all_of(theirs, monkeypatch):
 def test_rows_are_those_of_the_buffer_that_cleanrl_uses(n, num_envs, final, monkeypatch) -> None:
     theirs_of = pytest.importorskip("stable_baselines3.common.buffers")
     options = {"n_envs": num_envs, "handle_timeout_termination": False}
-    ours = ReplayBuffer(60, *COUNTING, n_steps=n, **options)
+    ours = ReplayBuffer(60, *COUNTING, n_steps=n, gamma=None if n == 1 else 0.99, **options)
     theirs = theirs_of.ReplayBuffer(60, *COUNTING, **options)
     if n > 1:
         theirs = theirs_of.NStepReplayBuffer(60, *COUNTING, n_steps=n)
@@ -64,6 +64,7 @@ def test_rows_are_those_of_the_buffer_that_cleanrl_uses(n, num_envs, final, monk
     assert ours.size() == 60
     found, expected = ours._samples(ours.rows.get_all_transitions(), None), all_of(theirs, monkeypatch)
     assert 0 < found.dones.sum() < 60
+    assert (found.discounts is None) == (expected.discounts is None) == (n == 1)
     for name in expected._fields[: 5 if n == 1 else 6]:
         one, other = getattr(found, name), getattr(expected, name)
         assert (one.shape, one.dtype) == (other.shape, other.dtype), name
@@ -73,10 +74,35 @@ def test_rows_are_those_of_the_buffer_that_cleanrl_uses(n, num_envs, final, monk
 
 
 def test_a_truncation_without_its_last_observation_is_refused_by_n_step_returns() -> None:
-    rb = ReplayBuffer(60, *COUNTING, handle_timeout_termination=False, n_steps=3)
+    rb = ReplayBuffer(60, *COUNTING, handle_timeout_termination=False, n_steps=3, gamma=0.9)
     with pytest.raises(ValueError, match="differs from the 'next_obs' of the step before it"):
         for obs, next_obs, actions, rewards, terminations, _ in steps_of(Counting, 1, 10):
             rb.add(obs, next_obs, actions, rewards, terminations, {})
+
+
+def test_discounts_are_those_of_the_present_gamma_and_missing_without_one() -> None:
+    with pytest.raises(ValueError, match="n_steps=3 requires gamma"):
+        ReplayBuffer(60, *COUNTING, n_steps=3)
+    with pytest.raises(ValueError, match=r"gamma must be in \[0, 1\], not nan"):
+        ReplayBuffer(60, *COUNTING, gamma=float("nan"))
+    plain, rb = ReplayBuffer(60, *COUNTING), ReplayBuffer(60, *COUNTING, n_steps=3, gamma=0.9)
+    for step in steps_of(Counting, 1, 15):
+        plain.add(*step)
+        rb.add(*step)
+    assert plain.sample(4).discounts is None
+    for gamma in (0.9, 0.5):
+        rb.gamma = gamma
+        data = rb.sample(64)
+        count = torch.clamp(5 - data.observations[:, 1:], max=3)
+        torch.testing.assert_close(data.discounts, gamma**count * (1 - data.dones))
+        torch.testing.assert_close(data.rewards, (1 - gamma**count) / (1 - gamma))
+
+
+def test_rewards_of_another_shape_are_refused() -> None:
+    rb = ReplayBuffer(60, *COUNTING, n_envs=2)
+    zeros = np.zeros((2, 2), np.float32)
+    with pytest.raises(ValueError, match=r"reward must have the shape \(2,\), not \(1,\)"):
+        rb.add(zeros, zeros, np.zeros(2, int), np.zeros(1), np.zeros(2, bool), {})
 
 
 def test_with_frames_stored_once_the_rows_are_the_same_and_smaller() -> None:
@@ -84,7 +110,7 @@ def test_with_frames_stored_once_the_rows_are_the_same_and_smaller() -> None:
         return FrameStackObservation(Film(), 4)
 
     spaces = make().observation_space, make().action_space
-    options = {"n_envs": 2, "n_steps": 3, "handle_timeout_termination": False, "seed": 0}
+    options = {"n_envs": 2, "n_steps": 3, "gamma": 0.9, "handle_timeout_termination": False, "seed": 0}
     whole, small = [ReplayBuffer(200, *spaces, "cpu", optimize_memory_usage=o, **options) for o in (0, 1)]
     for step in steps_of(make, 2, 120):
         whole.add(*step)

@@ -9,13 +9,15 @@ import torch
 pytest.importorskip("stable_baselines3")
 
 from gymnasium.spaces import Box, Dict
-from small_environments import Counting
-from stable_baselines3 import DQN, SAC, TD3
-from stable_baselines3.common.buffers import DictReplayBuffer
+from small_environments import Counting, Endless
+from stable_baselines3 import DDPG, DQN, SAC, TD3
+from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
+from stable_baselines3.her import HerReplayBuffer
 
 from replay_tutorial.agents.sb3 import (
+    NStepReturns,
     PrioritizedDQN,
     PrioritizedReplayBuffer,
     PrioritizedSAC,
@@ -120,10 +122,13 @@ def test_no_row_crosses_a_reset_of_an_episode_or_by_learn() -> None:
     np.testing.assert_array_equal(next_episodes, episodes)
     cut = taken < np.minimum(3, 5 - steps)
     assert sorted(zip(steps[cut], taken[cut], strict=True)) == [(0, 2), (0, 2), (1, 1), (1, 1)]
-    np.testing.assert_allclose(rows["rew"], (1 - 0.9**taken) / (1 - 0.9), rtol=1e-6)
+    np.testing.assert_array_equal(rows["steps"], taken)
+    np.testing.assert_array_equal(rows["rew"], np.arange(3) < taken[:, np.newaxis])
     np.testing.assert_array_equal(rows["terminated"], (next_steps == 5) & odd)
     np.testing.assert_array_equal(rows["truncated"], (next_steps == 5) & ~odd)
-    np.testing.assert_allclose(rows["discount"], ~rows["terminated"] * 0.9**taken, rtol=1e-6)
+    data = model.replay_buffer._samples(rows, None)
+    np.testing.assert_allclose(data.rewards[:, 0], (1 - 0.9**taken) / (1 - 0.9), rtol=1e-6)
+    np.testing.assert_allclose(data.discounts[:, 0], ~rows["terminated"] * 0.9**taken, rtol=1e-6)
     assert model._n_updates == 4
     assert model.replay_buffer.rows.stale_updates == 0
 
@@ -193,11 +198,195 @@ def test_a_loaded_buffer_goes_on_exactly_as_the_saved_one_does(tmp_path, monkeyp
 
 
 def test_any_algorithm_of_stable_baselines_accepts_the_uniform_buffer() -> None:
-    options = {"replay_buffer_class": ReplayBuffer, "replay_buffer_kwargs": {"n_steps": 3, "gamma": 0.9}}
-    model = model_of(TD3, Pushed, **options).learn(24)
+    model = model_of(DDPG, Pushed, replay_buffer_class=ReplayBuffer).learn(24)
     assert model._n_updates > 4
     assert not isinstance(model.replay_buffer, PrioritizedReplayBuffer)
     assert model.replay_buffer.sample(8).weights is None
+
+
+class NStepDQN(NStepReturns, DQN):
+    pass
+
+
+class NStepTD3(NStepReturns, TD3):
+    pass
+
+
+class PushedForEver(Endless):
+    action_space = Box(-2, 2, (1,))
+
+
+def learner(kind, **options):
+    """Return an algorithm in an environment with reward 1 for ever, and 60 stored steps."""
+    continuous = not issubclass(kind, DQN)
+    if issubclass(kind, SAC):
+        options["ent_coef"] = 0.0
+    model = model_of(kind, PushedForEver if continuous else Endless, **options)
+    model.learning_starts = 1_000
+    return model.learn(60)
+
+
+def loss_at(model, value):
+    """Return the loss of the Q-networks in an update if all of them and their targets are constant."""
+    networks = [model.q_net.q_net, model.q_net_target.q_net] if isinstance(model, DQN) else []
+    networks = networks or [*model.critic.q_networks, *model.critic_target.q_networks]
+    for network in networks:
+        for parameter in network.parameters():
+            torch.nn.init.zeros_(parameter)
+        torch.nn.init.constant_(network[-1].bias, value)
+    model.train(1, 16)
+    logged = model.logger.name_to_value
+    return logged["train/loss" if isinstance(model, DQN) else "train/critic_loss"]
+
+
+def assigned(model, _):
+    model.gamma = 0.5
+    return model
+
+
+def loaded(model, folder):
+    model.save(folder / "model.zip")
+    model.save_replay_buffer(folder / "replay.pkl")
+    other = type(model).load(folder / "model.zip", model.env, gamma=0.5, device="cpu")
+    other.load_replay_buffer(folder / "replay.pkl")
+    other.learn(10)
+    return other
+
+
+@pytest.mark.parametrize("change", [None, assigned, loaded])
+@pytest.mark.parametrize(
+    "kind, n_steps, options",
+    [
+        (DQN, 1, {"replay_buffer_class": ReplayBuffer}),
+        *[(kind, n, {"n_steps": n}) for kind in (NStepDQN, NStepTD3) for n in (1, 3)],
+        *[(kind, n, {"n_steps": n}) for kind, _ in PAIRS.values() for n in (1, 3)],
+    ],
+)
+def test_the_right_value_for_the_gamma_of_the_algorithm_is_a_fixed_point(
+    kind, n_steps, options, change, tmp_path
+) -> None:
+    model = learner(kind, gamma=0.9 if change else 0.5, **options)
+    if change:
+        assert loss_at(model, 10.0) == pytest.approx(0, abs=1e-9)
+        assert loss_at(model, 2.0) > 1e-3
+        model = change(model, tmp_path)
+    assert loss_at(model, 2.0) == 0
+    assert (model.replay_buffer.sample(4).discounts is None) == (n_steps == 1)
+
+
+def test_n_steps_or_gamma_beside_those_of_the_algorithm_are_refused() -> None:
+    for settings in [{"n_steps": 3}, {"n_steps": 3, "gamma": 0.9}, {"gamma": 0.9}]:
+        options = {"replay_buffer_class": ReplayBuffer, "replay_buffer_kwargs": settings}
+        with pytest.raises(ValueError, match=f"n_steps={settings.get('n_steps', 1)}.*NStepReturns"):
+            model_of(DQN, gamma=0.5, **options)
+    for name, values in {"gamma": (0.9, 0.5), "n_steps": (2, 3)}.items():
+        options = {"replay_buffer_kwargs": {name: values[0]}, "gamma": 0.5, "n_steps": 3}
+        with pytest.raises(ValueError, match=rf"{name}={values[0]}.*{name}={values[1]}"):
+            model_of(PrioritizedDQN, **options)
+
+
+def test_a_buffer_with_other_rows_is_refused_with_its_name() -> None:
+    with pytest.raises(TypeError, match=r"PrioritizedSAC.*HerReplayBuffer.*PrioritizedReplayBuffer"):
+        model_of(PrioritizedSAC, Pushed, replay_buffer_class=HerReplayBuffer)
+    with pytest.raises(TypeError, match=r"NStepDQN.*DictReplayBuffer"):
+        model_of(NStepDQN, replay_buffer_class=DictReplayBuffer)
+
+
+def test_a_buffer_with_other_returns_is_not_loaded(tmp_path) -> None:
+    model_of(PrioritizedDQN, n_steps=3).save_replay_buffer(tmp_path / "three.pkl")
+    model_of(NStepDQN, n_steps=2).save_replay_buffer(tmp_path / "uniform.pkl")
+    model = model_of(PrioritizedDQN, n_steps=2)
+    own = model.replay_buffer
+    with pytest.raises(ValueError, match=r"n_steps=3.*n_steps=2"):
+        model.load_replay_buffer(tmp_path / "three.pkl")
+    with pytest.raises(TypeError, match=r"ReplayBuffer.*PrioritizedDQN requires a PrioritizedReplayBuffer"):
+        model.load_replay_buffer(tmp_path / "uniform.pkl")
+    assert model.replay_buffer is own
+    plain = model_of(DQN, replay_buffer_class=ReplayBuffer, learning_starts=0)
+    plain.load_replay_buffer(tmp_path / "three.pkl")
+    with pytest.raises(ValueError, match="n_steps=3, but no algorithm"):
+        plain.learn(8)
+
+
+def test_a_buffer_continues_in_an_algorithm_with_another_number_of_environments(tmp_path) -> None:
+    model = model_of(PrioritizedDQN, n_steps=3, gamma=0.9)
+    model.learn(2 * 8)  # the fifth step ends an episode, and two steps of each environment are pending
+    model.save_replay_buffer(tmp_path / "replay.pkl")
+    other = model_of(PrioritizedDQN, make_vec_env(Counting, n_envs=4, seed=0), n_steps=3, gamma=0.9)
+    other.load_replay_buffer(tmp_path / "replay.pkl")
+    other.learn(4 * 8)
+    rows = other.replay_buffer.rows.get_all_transitions()
+    steps = (rows["next_obs"] - rows["obs"]).astype(int)
+    assert len(steps) == 2 * 8 + 4 * (8 - 2)
+    np.testing.assert_array_equal(steps[:, 0], 0)
+    np.testing.assert_array_equal(steps[:, 1], rows["steps"])
+    assert rows["steps"][12:16].tolist() == [2, 1, 2, 1], "those that were pending"
+    assert other._n_updates > 0
+
+
+class Rewarded(Counting):
+    """Rewards that differ, so that a window shows which of them it contains."""
+
+    def step(self, action):
+        observation, _, *rest = super().step(action)
+        return observation, float(self.step_number**2), *rest
+
+
+@pytest.mark.parametrize("clip_reward", [0.5, 10.0])
+def test_each_reward_of_a_return_is_normalized_and_clipped_as_stable_baselines_does(
+    clip_reward, monkeypatch
+) -> None:
+    environments = VecNormalize(make_vec_env(Rewarded, 1, seed=0), clip_reward=clip_reward, gamma=0.9)
+    model = model_of(PrioritizedDQN, environments, n_steps=3, gamma=0.9)
+    ours, spaces = model.replay_buffer, (Counting.observation_space, Counting.action_space)
+    theirs, add = NStepReplayBuffer(20, *spaces, "cpu", n_steps=3, gamma=0.9), ours.add
+
+    def add_to_both(*step):
+        theirs.add(*copy.deepcopy(step))
+        add(*step)
+
+    monkeypatch.setattr(ours, "add", add_to_both)
+    model.learn(20)
+    expected = theirs._get_samples(np.arange(20), environments)
+    found = ours._samples(ours.rows.get_all_transitions(), environments)
+    for name in ("observations", "next_observations", "dones", "rewards"):
+        torch.testing.assert_close(getattr(found, name), getattr(expected, name))
+    torch.testing.assert_close(found.discounts, expected.discounts * (1 - expected.dones))
+    deviation = np.sqrt(environments.ret_rms.var + environments.epsilon)
+    first = [min(step**2 / deviation, clip_reward) for step in (1, 2, 3)]
+    assert found.rewards[0].item() == pytest.approx(first[0] + 0.9 * first[1] + 0.81 * first[2])
+
+
+class Clock(Counting):
+    """Shows seconds since 1970, which float32 rounds to multiples of 128, or small float16 numbers."""
+
+    def __init__(self, dtype):
+        self.observation_space = Box(-np.inf, np.inf, (2,), dtype)
+
+    def observation(self):
+        dtype = self.observation_space.dtype
+        return super().observation().astype(dtype) + dtype.type(1.7e9 if dtype == np.float64 else 0)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float16])
+def test_observations_keep_the_dtype_of_their_space(dtype) -> None:
+    model = model_of(PrioritizedDQN, make_vec_env(Clock, env_kwargs={"dtype": dtype}), n_steps=3)
+    model.learn(20)
+    data = model.replay_buffer.sample(32)
+    theirs = DQN("MlpPolicy", model.env, buffer_size=20, device="cpu", learning_starts=20).learn(20)
+    expected = theirs.replay_buffer.sample(4).observations.dtype
+    assert data.observations.dtype == data.next_observations.dtype == expected
+    passed = data.next_observations[:, 1] - data.observations[:, 1]
+    assert set(passed.tolist()) == {1.0, 2.0, 3.0}
+
+
+def test_float64_actions_are_float32_as_in_stable_baselines() -> None:
+    class Precise(Counting):
+        action_space = Box(-2, 2, (1,), np.float64)
+
+    model = model_of(PrioritizedTD3, Precise).learn(24)
+    assert model._n_updates > 4
+    assert model.replay_buffer.sample(8).actions.dtype == torch.float32
 
 
 class SameDraws(ReplayBuffer):

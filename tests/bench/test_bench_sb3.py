@@ -110,7 +110,7 @@ def test_agents_differ_only_in_replay_and_returns():
             assert own.equal(plain)
     assert type(models[PLAIN].replay_buffer).__module__ == "stable_baselines3.common.buffers"
     assert type(models[UNIFORM]) is type(models[PLAIN])
-    assert models[PRIORITIZED].replay_buffer_kwargs == {"n_steps": 3, "gamma": 0.99}
+    assert models[PRIORITIZED].replay_buffer.n_steps == 3
 
 
 def test_evaluation_passes_continuous_actions_in_the_environments_units():

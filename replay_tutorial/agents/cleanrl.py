@@ -113,17 +113,8 @@ class ReplayBuffer:
         self.observation_space, self.action_space = observation_space, action_space
         self.n_steps, self.gamma = n_steps, gamma
         self._start(n_envs)
-        unstored = ("first", "last", "discount")
-        stored = {name: spec for name, spec in self._n_step.env_dict.items() if name not in unstored}
-        stored["steps"] = POSITION
-        if optimize_memory_usage:
-            nexts = [name for name in stored if name.startswith("next_obs")]
-            stored = {name: spec for name, spec in stored.items() if name not in nexts}
-            observed = [name.removeprefix("next_") for name in nexts]
-            stacks = [name for name in observed if len(stored[name]["shape"]) == 3]
-            options = {"next_of": observed, "stack_compress": stacks, **options}
         seed = int(np.random.randint(2**31)) if seed is None else seed
-        self.rows: Any = self._kind(buffer_size, stored, seed=seed, **options)
+        self.rows: Any = self._new_rows(buffer_size, optimize_memory_usage, seed=seed, **options)
         automatic = "cuda" if torch.cuda.is_available() else "cpu"
         self.device = torch.device(automatic if device == "auto" else device)
         self.buffer_size = buffer_size
@@ -142,6 +133,19 @@ class ReplayBuffer:
         self._n_step = buffers.NStep(fields, window, environments=n_envs)
         self.n_envs = n_envs
         self._position = 0  # of the next step's reward in the vector; the same in all environments
+
+    def _new_rows(self, size: int, optimize_memory_usage: bool, **options: Any) -> Any:
+        """Create the buffer that stores the rows."""
+        unstored = ("first", "last", "discount")
+        stored = {name: spec for name, spec in self._n_step.env_dict.items() if name not in unstored}
+        stored["steps"] = POSITION
+        if optimize_memory_usage:
+            nexts = [name for name in stored if name.startswith("next_obs")]
+            stored = {name: spec for name, spec in stored.items() if name not in nexts}
+            observed = [name.removeprefix("next_") for name in nexts]
+            stacks = [name for name in observed if len(stored[name]["shape"]) == 3]
+            options = {"next_of": observed, "stack_compress": stacks, **options}
+        return self._kind(size, stored, **options)
 
     def size(self) -> int:
         """Return the number of stored rows."""
@@ -178,16 +182,7 @@ class ReplayBuffer:
         ended = np.asarray(done, np.bool_)
         truncated = self._truncated(ended, infos)
         flags = {"terminated": ended & ~truncated, "truncated": truncated}
-        given = np.asarray(reward, np.float64)
-        if given.shape != (self.n_envs,):
-            raise ValueError(f"reward must have the shape ({self.n_envs},), not {given.shape}.")
-        rewards = np.zeros((self.n_envs, self.n_steps))
-        rewards[:, self._position] = given
-        position = np.full(self.n_envs, self._position)
-        step = {"obs": obs, "act": action, "rew": rewards, "next_obs": next_obs, **flags}
-        rows = self._n_step.add_step(first=position, last=position, **step)
-        self._position = (self._position + 1) % self.n_steps
-        self._store(rows)
+        self._add_step(reward, {"obs": obs, "act": action, "next_obs": next_obs, **flags})
 
     def end_episodes(self) -> None:
         """End the episodes of all environments; call this after resetting them in the middle of an episode.
@@ -217,6 +212,18 @@ class ReplayBuffer:
         """
         return self._samples(self.rows.sample(batch_size), env)
 
+    def _add_step(self, reward: npt.NDArray[Any], step: Mapping[str, Any]) -> None:
+        """Pass a step of every environment to the n-step windows."""
+        given = np.asarray(reward, np.float64)
+        if given.shape != (self.n_envs,):
+            raise ValueError(f"reward must have the shape ({self.n_envs},), not {given.shape}.")
+        rewards = np.zeros((self.n_envs, self.n_steps))
+        rewards[:, self._position] = given
+        position = np.full(self.n_envs, self._position)
+        rows = self._n_step.add_step(rew=rewards, first=position, last=position, **step)
+        self._position = (self._position + 1) % self.n_steps
+        self._store(rows)
+
     def _store(self, rows: Batch | None) -> None:
         """Add completed rows, with the reward of their first step first."""
         if rows is None:
@@ -237,24 +244,25 @@ class ReplayBuffer:
 
     def _samples(self, batch: Mapping[str, npt.NDArray[Any]], env: Any) -> Samples:
         obs, next_obs = self._observations(batch, "obs"), self._observations(batch, "next_obs")
-        rewards, terminated = batch["rew"], batch["terminated"].reshape(-1, 1)  # [B, n], [B, 1]
         if env is not None:
             obs, next_obs = env.normalize_obs(obs), env.normalize_obs(next_obs)
-            rewards = env.normalize_reward(rewards)
-        if self.gamma is None:
-            discounts = None
-        else:
-            rewards = (rewards @ self.gamma ** np.arange(self.n_steps)).reshape(-1, 1)
-            powers = self.gamma ** batch["steps"].reshape(-1, 1)
-            discounts = self._tensor((powers * ~terminated).astype(np.float32))
+        rewards, discounts = self._returns(batch, env)
         return Samples(
             self._tensors(obs),
             self._tensor(batch["act"].reshape(len(rewards), -1)),
             self._tensors(next_obs),
-            self._tensor(terminated.astype(np.float32)),
-            self._tensor(rewards.astype(np.float32)),
-            discounts,
+            self._scalars(batch["terminated"]),
+            self._scalars(rewards),
+            None if discounts is None else self._scalars(discounts),
         )
+
+    def _returns(self, batch: Mapping[str, npt.NDArray[Any]], env: Any) -> tuple[Any, Any]:
+        """Return the n-step returns of rows, and their discounts, or None without gamma."""
+        rewards = batch["rew"] if env is None else env.normalize_reward(batch["rew"])  # [B, n]
+        if self.gamma is None:
+            return rewards, None
+        discounts = self.gamma ** batch["steps"] * ~batch["terminated"]
+        return rewards @ self.gamma ** np.arange(self.n_steps), discounts
 
     def _observations(self, batch: Mapping[str, npt.NDArray[Any]], name: str) -> Any:
         if isinstance(self.observation_space, spaces.Dict):
@@ -265,6 +273,9 @@ class ReplayBuffer:
         if isinstance(observations, dict):
             return {key: self._tensor(array) for key, array in observations.items()}
         return self._tensor(observations)
+
+    def _scalars(self, array: npt.NDArray[Any]) -> Tensor:
+        return self._tensor(array.reshape(-1, 1).astype(np.float32))
 
     def _tensor(self, array: npt.NDArray[Any]) -> Tensor:
         return torch.as_tensor(np.ascontiguousarray(array), device=self.device)

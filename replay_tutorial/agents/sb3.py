@@ -23,6 +23,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.optim import Optimizer
 
+from replay_tutorial import buffers
 from replay_tutorial.agents import cleanrl
 from replay_tutorial.buffers.n_step_windows import NotConsecutive
 
@@ -94,14 +95,17 @@ class ReplayBuffer(cleanrl.ReplayBuffer):
 
     def _samples(self, batch: Mapping[str, npt.NDArray[Any]], env: Any) -> cleanrl.Samples:
         if self.n_steps > 1:
-            model = self._model and self._model()
-            if model is None:
-                raise ValueError(
-                    f"The buffer has n_steps={self.n_steps}, but no algorithm with a gamma. Load it with "
-                    "load_replay_buffer of an algorithm derived from NStepReturns."
-                )
-            self.gamma = model.gamma
+            self.gamma = self._gamma_of_model()
         return super()._samples(batch, env)
+
+    def _gamma_of_model(self) -> float:
+        model = self._model and self._model()
+        if model is None:
+            raise ValueError(
+                f"The buffer has n_steps={self.n_steps}, but no algorithm with a gamma. Load it with "
+                "load_replay_buffer of an algorithm derived from NStepReturns."
+            )
+        return model.gamma
 
 
 class PrioritizedReplayBuffer(cleanrl.PrioritizedReplayBuffer, ReplayBuffer):
@@ -109,6 +113,74 @@ class PrioritizedReplayBuffer(cleanrl.PrioritizedReplayBuffer, ReplayBuffer):
 
     Pass `alpha`, `beta`, `eps` and `seed` in `replay_buffer_kwargs`.
     """
+
+
+class HindsightReplayBuffer(PrioritizedReplayBuffer):
+    """Hindsight experience replay (HER) with priorities and n-step returns, for the prioritized algorithms.
+
+    The observation space is the Dict of gymnasium's GoalEnv. Pass the two functions `compute_reward` and
+    `compute_terminated` of the package's `HindsightReplayBuffer` in `replay_buffer_kwargs`, and its options,
+    such as `strategy`, `relabel` and `alpha`. `save_replay_buffer` pickles the functions, so define them in a
+    module. `buffer_size` counts slots: an episode of T steps occupies T + 1.
+    """
+
+    def use_gamma_of(self, model: OffPolicyAlgorithm) -> None:
+        """Discount n-step returns by the present `gamma` of an algorithm with as many environments.
+
+        Raises:
+            ValueError: If the number of environments differs.
+        """
+        if model.n_envs != self.n_envs:
+            raise ValueError(
+                f"The buffer has the episodes of {self.n_envs} environments, and the algorithm has "
+                f"{model.n_envs}. Create or load the algorithm with {self.n_envs} environments."
+            )
+        super().use_gamma_of(model)
+
+    def end_episodes(self) -> None:
+        """End the episodes of all environments, as if they had been truncated."""
+        for environment in range(self.n_envs):
+            self.rows.on_episode_end(environment)
+
+    def sample(self, batch_size: int, env: Any = None) -> cleanrl.Samples:
+        """Sample steps by priority, and relabel some of them with goals that were achieved later.
+
+        Args:
+            batch_size: Number of rows.
+            env: As for `cleanrl.ReplayBuffer`.
+
+        Returns:
+            A batch as for `cleanrl.PrioritizedReplayBuffer`.
+
+        Raises:
+            ValueError: As for `cleanrl.PrioritizedReplayBuffer`, or if `env` normalizes rewards and `n_steps`
+                is above 1.
+        """
+        if self.n_steps > 1:
+            self.rows.set_gamma(self._gamma_of_model())
+        return super().sample(batch_size, env)
+
+    def _start(self, n_envs: int) -> None:
+        self.n_envs = n_envs
+
+    def _new_rows(self, size: int, optimize_memory_usage: bool, **options: Any) -> Any:
+        fields = cleanrl.fields_of(self.observation_space, self.action_space)
+        returns = {"size": self.n_steps, "gamma": self.gamma} if self.n_steps > 1 else None
+        options = {"alpha": 0.6, "environments": self.n_envs, "Nstep": returns, **options}
+        return buffers.HindsightReplayBuffer(size, fields, **options)
+
+    def _add_step(self, reward: npt.NDArray[Any], step: Mapping[str, Any]) -> None:
+        self.rows.add_step(rew=reward, **step)
+
+    def _returns(self, batch: Mapping[str, npt.NDArray[Any]], env: Any) -> tuple[Any, Any]:
+        if env is None:
+            return batch["rew"], batch.get("discount")
+        if env.norm_reward and self.n_steps > 1:
+            raise ValueError(
+                f"VecNormalize can't normalize the rewards of hindsight returns of n_steps={self.n_steps}. "
+                "Pass norm_reward=False to it, or n_steps=1 to the algorithm."
+            )
+        return env.normalize_reward(batch["rew"]), batch.get("discount")
 
 
 SB3ReplayBuffer.register(ReplayBuffer)  # `load_replay_buffer` requires an instance
@@ -161,10 +233,10 @@ class NStepReturns(OffPolicyAlgorithm):
             ValueError: If the buffer has another `n_steps`. The algorithm then keeps its buffer.
         """
         loaded: Any = load_from_pkl(path, self.verbose)
-        if not isinstance(loaded, self._buffer_class):
+        if not isinstance(loaded, self.replay_buffer_class):
             raise TypeError(
                 f"The file contains a {type(loaded).__name__}; {type(self).__name__} requires a "
-                f"{self._buffer_class.__name__}."
+                f"{self.replay_buffer_class.__name__}."
             )
         if loaded.n_steps != self.n_steps:
             raise ValueError(

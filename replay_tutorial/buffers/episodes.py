@@ -37,7 +37,7 @@ from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, FiniteFields
 from replay_tutorial.buffers.gather import Gather, pair_dtype
 from replay_tutorial.buffers.jit import Floats, Integers, kernel
 from replay_tutorial.buffers.n_step import END_FIELDS
-from replay_tutorial.buffers.n_step_windows import added_environments, byte_spans, differ
+from replay_tutorial.buffers.n_step_windows import NotConsecutive, added_environments, byte_spans, differ
 from replay_tutorial.buffers.priorities import (
     DONE,
     NO_PRIORITY,
@@ -341,7 +341,7 @@ class EpisodeReplayBuffer(BaseBuffer):
             broken = follows & differ(expected, steps[name])
             if broken.any():
                 step = int(broken.argmax())
-                raise ValueError(
+                raise NotConsecutive(
                     f"The {name!r} of step {step} differs from the {next_name!r} of the step before it, in "
                     f"environment {environments[step]}, but no episode ended in between. If an episode was "
                     "cut off, call on_episode_end(environment). If a step only resets an environment, pass "

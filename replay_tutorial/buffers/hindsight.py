@@ -274,6 +274,20 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
     def _reserved_names(self) -> Sequence[str]:
         return ("relabelled",)
 
+    def set_gamma(self, gamma: float) -> None:
+        """Change the discount factor of `Nstep`, from the next sample on; the stored steps don't change.
+
+        Args:
+            gamma: The discount factor per step, in [0, 1].
+
+        Raises:
+            ValueError: If the buffer was created without `Nstep`, or gamma is out of range.
+        """
+        if self._n_step is None:
+            raise ValueError("The buffer has no gamma, because it was created without Nstep.")
+        self._n_step = self._parse({"size": self._n_step.size, "gamma": gamma}, self._rewards[0])
+        self._layout["Nstep"] = [self._n_step.size, self._n_step.gamma]
+
     def sample(self, batch_size: int, beta: float = 0.4, *, normalize: str = "buffer") -> Batch:
         """Sample steps as `EpisodeReplayBuffer.sample` does, and relabel some of them.
 

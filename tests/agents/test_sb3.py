@@ -17,6 +17,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 from stable_baselines3.her import HerReplayBuffer
 
 from replay_tutorial.agents.sb3 import (
+    HindsightReplayBuffer,
     NStepReturns,
     PrioritizedDQN,
     PrioritizedReplayBuffer,
@@ -355,6 +356,102 @@ def test_each_reward_of_a_return_is_normalized_and_clipped_as_stable_baselines_d
     deviation = np.sqrt(environments.ret_rms.var + environments.epsilon)
     first = [min(step**2 / deviation, clip_reward) for step in (1, 2, 3)]
     assert found.rewards[0].item() == pytest.approx(first[0] + 0.9 * first[1] + 0.81 * first[2])
+
+
+class Corridor(Counting):
+    """A walk to a goal, which ends the episode there or after 5 steps; its numbers show where a row is from.
+
+    `history` contains the positions and the goal of each episode.
+    """
+
+    observation_space = Dict(
+        observation=Box(0, 99, (2,)), achieved_goal=Box(-9, 9, (1,)), desired_goal=Box(-9, 9, (1,))
+    )
+
+    def __init__(self):
+        self.history = []
+
+    def reset(self, *, seed=None, options=None):
+        self.history.append(([0], 2 if len(self.history) % 2 else 9))
+        return super().reset(seed=seed)
+
+    def step(self, action):
+        positions, goal = self.history[-1]
+        positions.append(positions[-1] + 2 * action - 1)
+        observation, *_ = super().step(action)
+        reached = positions[-1] == goal
+        return observation, float(reached) - 1, reached, self.step_number == 5 and not reached, {}
+
+    def observation(self):
+        positions, goal = self.history[-1]
+        numbers = super().observation()
+        return {
+            "observation": numbers,
+            "achieved_goal": np.array([positions[-1]], np.float32),
+            "desired_goal": np.array([goal], np.float32),
+        }
+
+
+def cost(achieved, goals, rows):
+    return (achieved == goals)[:, 0] - 1.0
+
+
+def reached(achieved, goals, rows):
+    return (achieved == goals)[:, 0]
+
+
+HINDSIGHT = {
+    "replay_buffer_class": HindsightReplayBuffer,
+    "replay_buffer_kwargs": {"compute_reward": cost, "compute_terminated": reached},
+}
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_hindsight_rows_have_the_returns_of_their_goals(n) -> None:
+    model = model_of(PrioritizedDQN, Corridor, "MultiInputPolicy", n_steps=n, gamma=0.9, **HINDSIGHT)
+    model.learn(64)
+    assert model._n_updates > 4
+    histories = model.env.get_attr("history")
+    model.gamma = 0.5
+    data, relabelled = model.replay_buffer.sample(500), 0
+    assert (data.discounts is None) == (n == 1)
+    for i in range(500):
+        episode, first = data.observations["observation"][i].int().tolist()
+        goal, after = data.observations["desired_goal"][i].item(), data.next_observations
+        ends = []
+        for history in histories:  # both environments have an episode of this number
+            positions, own = history[episode]
+            gained, k, done = 0.0, 0, False
+            while k < n and first + k + 1 < len(positions) and not done:
+                done = positions[first + k + 1] == goal
+                gained += 0.5**k * (done - 1)
+                k += 1
+            discount = None if n == 1 else 0.5**k * (not done)
+            ends.append((gained, done, discount, positions[first + k], first + k, goal))
+            relabelled += goal != own and history is histories[0]
+        found = (data.rewards[i].item(), bool(data.dones[i]), None if n == 1 else data.discounts[i].item())
+        found += (after["achieved_goal"][i].item(), after["observation"][i, 1].item())
+        assert (*found, after["desired_goal"][i].item()) in ends
+    assert 300 < relabelled < 500
+    assert 0 < data.dones.sum() < 500
+
+
+def test_hindsight_resumes_with_the_same_number_of_environments_and_normalizes_no_summed_reward(
+    tmp_path,
+) -> None:
+    model = model_of(PrioritizedDQN, Corridor, "MultiInputPolicy", n_steps=3, **HINDSIGHT)
+    model.learn(24)  # in the middle of an episode
+    model.save_replay_buffer(tmp_path / "replay.pkl")
+    environments = VecNormalize(make_vec_env(Corridor, 2))
+    other = model_of(PrioritizedDQN, environments, "MultiInputPolicy", n_steps=3, **HINDSIGHT)
+    other.load_replay_buffer(tmp_path / "replay.pkl")
+    with pytest.raises(ValueError, match="norm_reward=False"):
+        other.learn(24)
+    environments.norm_reward = False
+    assert other.learn(24)._n_updates > 0
+    third = model_of(PrioritizedDQN, make_vec_env(Corridor, 3), "MultiInputPolicy", n_steps=3, **HINDSIGHT)
+    with pytest.raises(ValueError, match="2 environments, and the algorithm has 3"):
+        third.load_replay_buffer(tmp_path / "replay.pkl")
 
 
 class Clock(Counting):

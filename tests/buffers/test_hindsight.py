@@ -169,7 +169,8 @@ def test_random_goals_are_uniform_over_all_stored_steps(laps, evict):
     [*(("future", n) for n in range(1, 6)), *((s, 3) for s in ("final", "episode", "random"))],
 )
 def test_rows_equal_a_loop_that_chooses_the_goal_and_then_sums(strategy, n, laps):
-    world = World(laps, laps > 1, strategy=strategy, Nstep={"size": n, "gamma": 0.5})
+    world = World(laps, laps > 1, strategy=strategy, Nstep={"size": n, "gamma": 0.9 if laps > 1 else 0.5})
+    world.buffer.set_gamma(0.5)
     rows, lengths = world.samples(1_000), set()
     for i, start in enumerate(triples(rows["obs"])):
         environment, episode, first = start
@@ -207,6 +208,13 @@ def test_without_n_step_a_sample_has_the_declared_fields_and_no_discount():
     for name, spec in FIELDS.items():
         assert rows[name].shape == (7, 3)[: 2 if spec is TRIPLE else 1] and rows[name].dtype == spec["dtype"]
     assert rows["relabelled"].dtype == bool
+
+
+def test_gamma_is_set_within_its_limits_and_only_with_n_step():
+    with pytest.raises(ValueError, match="no gamma"):
+        World(0.2).buffer.set_gamma(0.5)
+    with pytest.raises(ValueError, match=r"must be in \[0, 1\], not 1.5"):
+        World(0.2, Nstep={"size": 3}).buffer.set_gamma(1.5)
 
 
 @pytest.mark.parametrize("batch_size", [1, 10])

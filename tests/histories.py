@@ -135,7 +135,7 @@ class History:
             if rng.random() < 0.8:
                 del env_dict["next_obs"]  # next_of makes the field
         if stacked:
-            explicit = rng.random() < 0.3
+            explicit = len(shape) == 2 or shape[0] == shape[-1] or rng.random() < 0.3  # ambiguous, or chosen
             keys = ["obs"] if "next_of" in modes or rng.random() < 0.5 else ["obs", "next_obs"]
             self.arguments["stack_compress"] = dict.fromkeys(keys, axis) if explicit else keys
         n_step = None
@@ -391,15 +391,15 @@ N_STEP = {"size": 3, "rew": "rew", "gamma": 0.9, "next": "next_obs"}
 CONFIGURATIONS: dict[str, Any] = {
     "plain": (ReplayBuffer, {}),
     "next_of": (ReplayBuffer, {"next_of": "obs"}),
-    "stack_compress": (ReplayBuffer, {"stack_compress": ["obs", "next_obs"]}),
-    "both": (ReplayBuffer, {"next_of": "obs", "stack_compress": "obs"}),
+    "stack_compress": (ReplayBuffer, {"stack_compress": {"obs": 0, "next_obs": 0}}),
+    "both": (ReplayBuffer, {"next_of": "obs", "stack_compress": {"obs": 0}}),
     "n-step": (ReplayBuffer, {"Nstep": N_STEP}),
-    "n-step, both": (ReplayBuffer, {"Nstep": N_STEP, "next_of": "obs", "stack_compress": "obs"}),
+    "n-step, both": (ReplayBuffer, {"Nstep": N_STEP, "next_of": "obs", "stack_compress": {"obs": 0}}),
     "prioritized": (PrioritizedReplayBuffer, {}),
     "prioritized, n-step": (PrioritizedReplayBuffer, {"Nstep": N_STEP, "alpha": 0.9}),
     "prioritized, n-step, both": (
         PrioritizedReplayBuffer,
-        {"Nstep": N_STEP, "next_of": "obs", "stack_compress": "obs", "eps": 0.01},
+        {"Nstep": N_STEP, "next_of": "obs", "stack_compress": {"obs": 0}, "eps": 0.01},
     ),
 }
 

@@ -13,6 +13,7 @@ processes, by `shared.shared_frames`.
 """
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
@@ -27,6 +28,10 @@ Stacks = Annotated[npt.NDArray[np.uint8], types.uint8[:, :, ::1]]  # [rows, fram
 ReadOnlyRows = Annotated[npt.NDArray[np.uint8], types.Array(types.uint8, 2, "C", readonly=True)]
 Numbers = Annotated[npt.NDArray[np.int64], types.int64[:, ::1]]  # [rows, frames of a stack]
 StackCompress = str | Sequence[str] | Mapping[str, int] | None
+
+LONGEST_STACK = 16  # frames; a longer axis is taken for one of the observation
+CHECKED_AT = 1000  # rows, after which it is checked once whether they share frames
+HARDLY_SHARED = 0.9  # of the frames that would be added if stacks (or single observations) shared none
 
 
 @jitable
@@ -117,6 +122,22 @@ class FrameLayout:
     def frames_per_row(self) -> int:
         """Number of frames that a row refers to."""
         return len(self.names) * self.stack
+
+    def warn_if_hardly_shared(self, rows: int, frames: int) -> None:
+        """Warn if so many frames were added with `rows` rows that compression is of little use."""
+        unshared = self.stack if self.stack > 1 else len(self.names)
+        if unshared == 1 or frames < HARDLY_SHARED * unshared * rows:
+            return
+        name, shape = self.names[0], self.field.shape
+        axis = f", and check the stack axis: it is axis {self.axis} of the shape {shape}" * (self.stack > 1)
+        warnings.warn(
+            f"The frames of {name!r} are hardly shared: {rows:,} transitions added {frames:,} frames, so they "
+            f"take {frames * self.frame_bytes / rows:,.0f} bytes per transition instead of about "
+            f"{self.frame_bytes:,} ({self.frames_per_row * self.frame_bytes:,} without next_of and "
+            "stack_compress). Add consecutive steps in their order, with the observations exactly as the "
+            f"environment returns them{axis}.",
+            stacklevel=5,  # the caller of `add`
+        )
 
     def observations(self, count: int, columns: Mapping[str, Any]) -> list[npt.NDArray[Any]]:
         """Return the observations of each field, arrays of shape (n, *shape)."""
@@ -213,10 +234,7 @@ def with_next(fields: Fields, next_of: tuple[str, ...]) -> Fields:
 
 
 def stack_axes(fields: Fields, stack_compress: StackCompress) -> dict[str, int]:
-    """Return the axis of each stack.
-
-    The default is the shorter of the first and the last axis, or the last axis if both are equally long.
-    """
+    """Return the axis of each stack: as specified, or found by `stack_axis`."""
     if stack_compress is None:
         return {}
     specified = dict(stack_compress) if isinstance(stack_compress, Mapping) else {}
@@ -228,8 +246,28 @@ def stack_axes(fields: Fields, stack_compress: StackCompress) -> dict[str, int]:
                 f"stack_compress: {name!r} is not a field with at least one axis; "
                 f"the fields are {list(fields.fields)}."
             )
-        axis = specified.get(name, 0 if shape[0] < shape[-1] else len(shape) - 1)
+        axis = specified[name] if name in specified else stack_axis(name, shape)
         if not -len(shape) <= axis < len(shape):
             raise ValueError(f"stack_compress: {name!r} has the shape {shape}, which has no axis {axis}.")
         axes[name] = axis % len(shape)
     return axes
+
+
+def stack_axis(name: str, shape: tuple[int, ...]) -> int:
+    """Return which of the first and the last axis is the stack.
+
+    With three axes, it is the shorter one, because the others are the sides of an image. Otherwise, the last
+    axis of colour images or of vectors may be as short as a stack. Raise ValueError if both can be the stack,
+    as in (4, 64, 64, 3).
+    """
+    last = len(shape) - 1
+    ends = [axis for axis in (0, last) if shape[axis] == min(shape[0], shape[last])]
+    if len(shape) != 3:
+        ends = [axis for axis in (0, last) if 1 < shape[axis] <= LONGEST_STACK] or ends
+    if len(set(ends)) > 1:
+        raise ValueError(
+            f"stack_compress: {name!r} has the shape {shape}, so the frames may be stacked along axis 0, of "
+            f"length {shape[0]}, or along axis {last}, of length {shape[last]}. Pass "
+            f"stack_compress={{{name!r}: 0}} or stack_compress={{{name!r}: {last}}}."
+        )
+    return ends[0]

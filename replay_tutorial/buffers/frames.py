@@ -51,6 +51,11 @@ class FrameLog:
         self._ends = np.zeros(2, np.int64)  # first frame that must be kept, next new frame
         self._index = empty_index()
 
+    @property
+    def frames_added(self) -> int:
+        """Number of frames stored so far, including those that have been overwritten."""
+        return int(self._ends[1])
+
     def _plain(self) -> tuple[Any, ...]:
         """Return the fields of a `Log`, for the kernels."""
         return self.memory, self._ends, self._searched, *self._index
@@ -159,6 +164,11 @@ class FrameStore:
             ids = log.number(log.layout.observations(count, numbered), kept)
             numbered |= log.layout.numbers_by_name(ids if count > 1 else ids[0])
         return list(numbered.values())
+
+    def check_sharing(self, rows: int) -> None:
+        """Warn about each observation of which `rows` rows share hardly any frames."""
+        for log in self.logs:
+            log.layout.warn_if_hardly_shared(rows, log.frames_added)
 
     def restore(self, batch: Batch, out: Out, threads: int = 1) -> Batch:
         """Replace frame numbers in a batch with observations, in arrays from `out` where available."""

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.base import BaseBuffer, CpprbKwargs, check_keywords
 from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, FiniteFields, Rows, as_bytes, field_names
-from replay_tutorial.buffers.frame_layout import with_next
+from replay_tutorial.buffers.frame_layout import CHECKED_AT, with_next
 from replay_tutorial.buffers.frames import FrameStore
 from replay_tutorial.buffers.gather import ArraySpec, Gather, Out, array_specs, check_out, write_to_out
 from replay_tutorial.buffers.jit import Floats, Integers
@@ -81,8 +81,9 @@ class ReplayBuffer(BaseBuffer):
                 the next observation of a row is usually the observation of the following row. For each name,
                 `add` and `sample` have an additional field `next_…`.
             stack_compress: Name or names of the observations that are stacks of frames; each frame is stored
-                only once. The stack axis is the shorter of the first and the last axis; to set it
-                explicitly, pass a dict such as `{"obs": 0}`.
+                only once. With three axes, the stack axis is the shorter of the first and the last axis. If
+                it isn't clear, as in colour stacks of shape (4, 64, 64, 3), pass a dict such as `{"obs": 0}`.
+                After 1,000 transitions, a warning reports if they share hardly any frames.
             default_dtype: dtype of the fields that don't declare one.
             Nstep: Settings of n-step transitions, such as
                 `{"size": n, "rew": "rew", "gamma": 0.99, "next": "next_obs"}`. Rows then have an additional
@@ -275,6 +276,8 @@ class ReplayBuffer(BaseBuffer):
                 numbered = self._frames.number(some, part, self._rows_kept)
                 part_masses = masses[rows] if isinstance(masses, np.ndarray) else masses
                 self._store_columns(some, numbered, part_masses, assignments)
+            if first_index < CHECKED_AT <= self._ring.next_index:
+                self._frames.check_sharing(self._ring.next_index)
         return first_index if first_index < self._ring.next_index else None
 
     def _store_columns(

@@ -178,6 +178,8 @@ class MPReplayBuffer(Handle):
         staged = mapped.ring.stage(count, columns, masses)
         index = mapped.ring.append(staged.words, staged.masses, max_priority)
         mapped.ring.free_buffers.append(staged)
+        if mapped.frames is not None:
+            mapped.frames.check_sharing(index, index + count)
         return index
 
     @property
@@ -290,13 +292,13 @@ class MPReplayBuffer(Handle):
         return self._ring.draw(len(positions), self._rng)
 
     def get_all_transitions(self, shuffle: bool = False) -> Batch:
-        """Return copies of all stored transitions.
+        """Return copies of all stored transitions, except those whose frames have been overwritten.
 
         Args:
             shuffle: Whether to return the transitions in random order instead of oldest first.
 
         Returns:
-            A dict with one array of shape (stored, *shape) per field.
+            A dict with one array of shape (n, *shape) per field, for the n transitions that have their frames.
         """
         mapped = self._mapped
         rows = mapped.ring.all_rows()

@@ -10,6 +10,8 @@ A writer remembers hashes of the frames that it added last. A hash only finds a 
 ring decide whether the frame is the same. Writers do not share frames with each other.
 """
 
+import math
+import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any, NamedTuple
@@ -19,7 +21,7 @@ import numpy.typing as npt
 
 from replay_tutorial.buffers.archive import Damaged, Reader, checked_parts
 from replay_tutorial.buffers.fields import Batch, Fields, Rows
-from replay_tutorial.buffers.frame_layout import FrameLayout, with_numbers
+from replay_tutorial.buffers.frame_layout import CHECKED_AT, FrameLayout, with_numbers
 from replay_tutorial.buffers.frame_search import Hashes, IntegerRows, empty_index, number_frames, same_bytes
 from replay_tutorial.buffers.gather import Out, write_to_out
 from replay_tutorial.buffers.jit import Flags, Floats, Integers, Words, jitable, kernel, types
@@ -273,6 +275,28 @@ class SharedFrames:
                 indexes[some] = frames.number([each[some] for each in given])
             numbered |= frames.layout.numbers_by_name(indexes)
         return list(numbered.values())
+
+    def check_sharing(self, first: int, end: int) -> None:
+        """Warn if rows share hardly any frames, or lose them; the rows from `first` to `end` were just added.
+
+        Only the process that adds a certain row checks, so that each warning appears once.
+        """
+        is_early, is_first_lap = first < CHECKED_AT <= end, first < self._rows <= end
+        if not (is_early or is_first_lap):
+            return
+        for frames in self.rings:
+            added, room = int(frames.ring.counters[NEXT_INDEX]), frames.ring.capacity
+            if is_early:
+                frames.layout.warn_if_hardly_shared(end, added)
+            if is_first_lap and added > room:
+                needed = 1.0 + 4.0 / 3.0 * (added / end - 1.0)
+                warnings.warn(
+                    f"The frames of {frames.layout.names[0]!r} do not fit: {end:,} transitions added "
+                    f"{added:,} frames, but there is room for {room:,}, so about "
+                    f"{end * (1.0 - room / added):,.0f} of the transitions have lost frames and cannot be "
+                    f"sampled. To keep them, pass frames_per_transition={math.ceil(100 * needed) / 100}.",
+                    stacklevel=4,  # the caller of `add`
+                )
 
     def restore(self, rows: Rows, draw_again: DrawAgain, out: Out) -> Batch:
         """Replace frame indexes with observations; `draw_again` replaces rows that lack a frame."""

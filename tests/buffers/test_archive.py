@@ -107,8 +107,8 @@ def other_buffers() -> dict[str, Any]:
     options: dict[str, Any] = {
         "another default dtype": {"default_dtype": np.float16},
         "next_of": {"next_of": "obs"},
-        "stack_compress": {"stack_compress": "obs"},
-        "both": {"next_of": "obs", "stack_compress": "obs"},
+        "stack_compress": {"stack_compress": {"obs": 0}},
+        "both": {"next_of": "obs", "stack_compress": {"obs": 0}},
         "another stack axis": {"next_of": "obs", "stack_compress": {"obs": 1}},
         "n-step": {"Nstep": N_STEP},
         "another n": {"Nstep": {**N_STEP, "size": 4}},

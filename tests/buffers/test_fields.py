@@ -85,7 +85,7 @@ class TestEnvDict:
         inner = {"shape": [2, 2], "dtype": "uint8"}
         env_dict = {"obs": inner, "rew": {}, "done": {}}
         n_step = {"size": 2, "rew": "rew", "next": "next_obs"}
-        buffer = kind(4, env_dict, next_of="obs", stack_compress="obs", Nstep=n_step)
+        buffer = kind(4, env_dict, next_of="obs", stack_compress={"obs": 0}, Nstep=n_step)
         buffer.add(obs=np.zeros((2, 2)), rew=1, next_obs=np.zeros((2, 2)), done=0)
         assert env_dict == {"obs": {"shape": [2, 2], "dtype": "uint8"}, "rew": {}, "done": {}}
         assert env_dict["obs"] is inner

@@ -129,7 +129,7 @@ def test_forged_frames_are_refused_or_load_and_work(tmp_path):
 
     def fresh():
         fields = {"obs": {"shape": (4, 5), "dtype": np.uint8}}
-        return MPReplayBuffer(20, fields, next_of="obs", stack_compress="obs", frames_per_transition=4.0)
+        return MPReplayBuffer(20, fields, next_of="obs", stack_compress={"obs": 0}, frames_per_transition=4.0)
 
     buffer = fresh()
     for first in range(0, 45, 5):

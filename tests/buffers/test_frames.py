@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracles import PlainBuffer, assert_same_columns
 
-from replay_tutorial import PrioritizedReplayBuffer, ReplayBuffer
+from replay_tutorial import MPReplayBuffer, PrioritizedReplayBuffer, ReplayBuffer
 
 MODES = ["next_of", "stack_compress", "next_of+stack_compress"]
 ATARI = {
@@ -46,6 +46,7 @@ def test_frames_memory_grows_without_losing_a_frame(modes, n, seed, size, disobe
         history.compare_rows()
 
 
+@pytest.mark.filterwarnings("ignore:The frames of .* are hardly shared")
 @pytest.mark.parametrize("n", [None, 3])
 @pytest.mark.parametrize("modes", MODES)
 def test_buffers_of_a_thousand_equal_a_plain_list(modes, n):
@@ -53,7 +54,7 @@ def test_buffers_of_a_thousand_equal_a_plain_list(modes, n):
         History(seed, modes, n, size=1000).run(350, compare_every=50)
 
 
-@pytest.mark.parametrize("shape", [(3, 4, 5), (3, 3, 3)])
+@pytest.mark.parametrize("shape", [(3, 4, 5), (3, 5, 4)])
 @pytest.mark.parametrize("stack_compress", ["obs", ["obs"], *({"obs": axis} for axis in range(-3, 3))])
 def test_any_axis_may_be_the_stacks_told_or_found(shape, stack_compress):
     env_dict = {"obs": {"shape": shape, "dtype": np.int16}, "next_obs": {"shape": shape, "dtype": np.int16}}
@@ -76,11 +77,68 @@ def frames_kept(shape: tuple[int, ...], axis: int) -> float:
     return buffer.bytes_per_transition / np.prod(shape)
 
 
-def test_stack_axis_is_the_shorter_of_first_and_last_and_the_last_on_a_tie():
-    assert frames_kept((4, 30, 30), 0) < 0.35
-    assert frames_kept((30, 30, 4), 2) < 0.35
-    assert frames_kept((30, 30), 1) < 0.35
-    assert frames_kept((30, 30), 0) > 0.9, "the tie goes to the last axis, along which nothing slides here"
+def test_stack_axis_is_the_one_whose_length_can_be_that_of_a_stack():
+    for shape, axis in {
+        (4, 30, 30): 0,
+        (30, 30, 4): 2,
+        (4, 12, 12): 0,
+        (4, 20, 20, 1): 0,
+        (4, 3, 20, 20): 0,
+        (20, 20, 3, 4): 3,
+        (4, 200): 0,
+    }.items():
+        assert frames_kept(shape, axis) < 0.35, shape
+
+
+@pytest.mark.parametrize("kind", [ReplayBuffer, MPReplayBuffer])
+@pytest.mark.parametrize("shape", [(4, 64, 64, 3), (3, 64, 64, 4), (4, 3), (30, 30), (3, 3, 3)])
+def test_two_axes_that_can_be_the_stack_are_refused_with_the_remedy(kind, shape):
+    last, env_dict = len(shape) - 1, {"obs": {"shape": shape, "dtype": np.uint8}, "plain": {"shape": 4}}
+    told = (
+        rf"axis 0, of length {shape[0]}, or along axis {last}, of length {shape[-1]}.*"
+        rf"stack_compress={{'obs': 0}} or stack_compress={{'obs': {last}}}"
+    )
+    with pytest.raises(ValueError, match=told):
+        kind(8, env_dict, next_of="obs", stack_compress="obs")
+    with pytest.raises(ValueError, match=told):
+        kind(8, env_dict, stack_compress=["plain", "obs"])
+    for axis in (0, last):
+        kind(8, env_dict, next_of="obs", stack_compress={"obs": axis})
+
+
+def colour_stacks(buffer, count, rng):
+    """Add the stacks of four colour images that an environment shows, one after another."""
+    frames = rng.integers(0, 256, (count + 4, 6, 6, 3)).astype(np.uint8)
+    for i in range(count):
+        buffer.add(obs=frames[i : i + 4], next_obs=frames[i + 1 : i + 5])
+
+
+@pytest.mark.parametrize("kind", [ReplayBuffer, PrioritizedReplayBuffer, MPReplayBuffer])
+def test_frames_that_are_hardly_shared_are_reported_once_with_the_bytes_of_a_row(kind):
+    fields, rng = {"obs": {"shape": (4, 6, 6, 3), "dtype": np.uint8}}, np.random.default_rng(0)
+    wrong = kind(5000, fields, next_of="obs", stack_compress={"obs": -1})
+    with pytest.warns(UserWarning) as caught:
+        colour_stacks(wrong, 2001, rng)
+    assert len(caught) == 1 and caught[0].filename == __file__
+    assert "1,000 transitions added 3,003 frames" in (text := str(caught[0].message))
+    assert "take 432 bytes per transition instead of about 144 (864 without" in text  # 3 frames of 4 · 6 · 6
+    assert "it is axis 3 of the shape (4, 6, 6, 3)" in text
+    right = kind(5000, fields, next_of="obs", stack_compress={"obs": 0})
+    colour_stacks(right, 2001, rng)  # a warning would be an error
+
+
+def test_observations_that_no_row_has_in_common_are_reported():
+    rng, fields = np.random.default_rng(0), {"obs": {"shape": (50,)}}
+    buffer = ReplayBuffer(2000, fields, next_of="obs")
+    with pytest.warns(UserWarning, match="take 400 bytes per transition instead of about 200"):
+        buffer.add(obs=rng.random((1500, 50)), next_obs=rng.random((1500, 50)))
+
+
+def test_episodes_of_a_single_step_share_enough_to_be_silent():
+    frames = np.random.default_rng(0).integers(0, 256, (2000, 2, 9)).astype(np.uint8)
+    buffer = ReplayBuffer(2000, {"obs": {"shape": (4, 9)}}, next_of="obs", stack_compress={"obs": 0})
+    for first, second in frames:  # a reset repeats its image
+        buffer.add(obs=[first] * 4, next_obs=[first, first, first, second])
 
 
 def test_several_observations_are_each_stored_once():
@@ -92,7 +150,7 @@ def test_several_observations_are_each_stored_once():
     }
     stored = {f"obs/{part}": spec for part, spec in parts.items()}
     env_dict = {**stored, **{f"next_{name}": spec for name, spec in stored.items()}}
-    buffer = ReplayBuffer(5, stored, next_of=list(stored), stack_compress=["obs/image", "obs/speed"])
+    buffer = ReplayBuffer(5, stored, next_of=list(stored), stack_compress={"obs/image": 0, "obs/speed": 0})
     oracle = PlainBuffer(5, env_dict)
     for count in (1, 1, 2, 4, 9):
         batch = {
@@ -172,6 +230,7 @@ def test_frames_memory_does_not_grow_in_a_long_life_of_usual_episodes():
     assert buffer.nbytes == empty
 
 
+@pytest.mark.filterwarnings("ignore:The frames of .* are hardly shared")
 @pytest.mark.parametrize("name", ["next_of", "stack_compress", "both", "n-step, both"])
 def test_memory_stays_bounded_when_no_frame_is_ever_met_again(name):
     """Wrong streams cost memory, but no more than the plain layout and some slack, forever."""

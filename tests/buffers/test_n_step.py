@@ -365,9 +365,9 @@ STACKS = {"obs": {"shape": (2, 3), "dtype": np.uint8}, "rew": {}, "done": {}}
 MADE_OF_STACKS: dict[str, Any] = {
     "plain": (ReplayBuffer, {}),
     "next_of": (ReplayBuffer, {"next_of": "obs"}),
-    "stack_compress": (ReplayBuffer, {"stack_compress": ["obs", "next_obs"]}),
-    "one of them": (ReplayBuffer, {"stack_compress": ["obs"]}),
-    "both": (PrioritizedReplayBuffer, {"next_of": "obs", "stack_compress": "obs"}),
+    "stack_compress": (ReplayBuffer, {"stack_compress": {"obs": 0, "next_obs": 0}}),
+    "one of them": (ReplayBuffer, {"stack_compress": {"obs": 0}}),
+    "both": (PrioritizedReplayBuffer, {"next_of": "obs", "stack_compress": {"obs": 0}}),
     "NStep": (NStep, {}),
 }
 
@@ -394,7 +394,7 @@ def test_single_steps_of_two_environments_in_turns_are_refused_and_change_nothin
     made.add(**at(100))  # the remedy
 
 
-@pytest.mark.parametrize("options", [{}, {"next_of": "obs", "stack_compress": "obs"}])
+@pytest.mark.parametrize("options", [{}, {"next_of": "obs", "stack_compress": {"obs": 0}}])
 def test_a_window_that_was_loaded_remembers_where_it_led_to(options, tmp_path):
     env_dict = {**STACKS, "next_obs": STACKS["obs"]}
     buffer, loaded = (ReplayBuffer(20, env_dict, Nstep=n_step(3), **options) for _ in range(2))

@@ -58,7 +58,7 @@ def test_sample_shares_no_memory_with_the_buffer(name):
     ("shape", "arguments"),
     [
         *[(shape, arguments) for shape in ((), (1,), (3,), (2, 3)) for arguments in ({}, {"next_of": "x"})],
-        *[(shape, {"stack_compress": "x"}) for shape in ((1,), (3,), (2, 3))],
+        *[(shape, {"stack_compress": {"x": 0}}) for shape in ((1,), (3,), (2, 3))],
     ],
 )
 def test_torch_takes_every_dtype_that_it_knows_without_a_copy(shape, arguments):

@@ -3,6 +3,7 @@
 import copy
 import functools
 import importlib
+import math
 import multiprocessing
 import re
 import runpy
@@ -29,7 +30,7 @@ PAGES = sorted((ROOT / "docs" / "recipes").glob("[!.]*.md"))
 PROGRAMS = sorted(path.stem for path in modules_in(HERE) if not path.stem.startswith("test_"))
 NEEDS = {
     "torch": {
-        *("with_pytorch", "images", "sac", "offline_data", "hindsight", "own_environment", "sequences"),
+        *("with_pytorch", "images", "colour_images", "sac", "offline_data", "hindsight", "own_environment", "sequences"),
         *("to_a_gpu", "tables_with_pytorch", "with_sb3"),
     },
     "jax": {"with_jax", "tables_with_jax"},
@@ -164,8 +165,27 @@ def test_frames_stored_once_come_out_as_they_went_in(monkeypatch) -> None:
             np.testing.assert_array_equal(everything[name], [row[name] for row in rows])
     pages = [(ROOT / "docs" / page).read_text("utf-8") for page in ("recipes/images.md", "api/buffers.md")]
     pages[0] = pages[0].split("\n## Train from pixels")[0]  # records write the figures of the rest
+    pages[0] = re.sub(r"\n## Colour images.*?(?=\n## )", "", pages[0], flags=re.DOTALL)
     told, proven = (set(re.findall(r"\d+,\d+", text)) for text in pages)
     assert told and told <= proven, "a test of the site computes the figures of buffers.md"
+
+
+def test_colour_images_are_stored_once_and_become_channels(monkeypatch) -> None:
+    recipe = program("colour_images", monkeypatch)
+    buffer = recipe.main(size=50, steps=120)
+    rows = buffer.get_all_transitions()
+    same = ~(rows["terminated"] | rows["truncated"])[:-1]
+    np.testing.assert_array_equal(rows["next_obs"][:-1][same], rows["obs"][1:][same])
+    channels = recipe.as_input(rows["obs"]).numpy()
+    assert channels.shape == (50, 12, 64, 64)
+    np.testing.assert_allclose(channels[:, 3 * 2 + 1], rows["obs"][:, 2, :, :, 1] / 255, rtol=1e-6)
+    page = (ROOT / "docs" / "recipes" / "images.md").read_text("utf-8")
+    env = recipe.gymnasium.wrappers.FrameStackObservation(recipe.Walk(), 4)
+    plain = recipe.fields_from_spaces(env.observation_space, env.action_space)
+    for large in (recipe.colour_buffer(env, 100_000), ReplayBuffer(100_000, plain)):
+        assert f"{math.ceil(large.bytes_per_transition):,} bytes" in page
+    with pytest.raises(ValueError, match=r"stack_compress={'obs': 0}"):
+        ReplayBuffer(8, plain, next_of="obs", stack_compress="obs")
 
 
 def test_bytes_become_floats_of_the_same_shape_and_at_most_one(monkeypatch) -> None:

@@ -186,8 +186,14 @@ def test_a_picture_that_is_shown_for_ever_is_written_anew_before_it_is_too_old(b
 @every_buffer
 def test_rows_that_share_nothing_outlive_their_frames_and_count_as_replaced(buffer_class):
     buffer = compressed(buffer_class, 1000)
-    for first in range(0, 5000, 50):
-        buffer.add(**rows_apart(1, first, 50))
+    room = buffer._mapped.frames.rings[0].ring.capacity
+    with pytest.warns(UserWarning) as caught:
+        for first in range(0, 5000, 50):
+            buffer.add(**rows_apart(1, first, 50))
+    lost = f"1,000 transitions added 8,000 frames, but there is room for {room:,}, so about "
+    lost += f"{1000 - room / 8:,.0f} of the transitions have lost frames and cannot be sampled. To keep them, "
+    assert [str(each.message) for each in caught if lost + "pass frames_per_transition=10.34" in str(each)]
+    assert len(caught) == 2 and caught[0].filename == caught[1].filename == __file__
     told = buffer.statistics()
     assert told.frames_added == 8 * told.rows_added, "this tells which frames_per_transition is needed"
     there = buffer.get_all_transitions()

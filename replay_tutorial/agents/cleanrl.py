@@ -90,8 +90,8 @@ class ReplayBuffer:
             device: Device of the batches. "auto" selects CUDA if it is available.
             n_envs: Number of environments.
             optimize_memory_usage: Whether to store each observation once, and each plane of an observation
-                with three axes, such as a stack of frames, once. The rows are unchanged, including those
-                at the end of an episode.
+                with three axes, such as a stack of frames, once (but not the three colours of an image).
+                The rows are unchanged, including those at the end of an episode.
             handle_timeout_termination: Whether a step with `TimeLimit.truncated` in its info is truncated
                 instead of terminated. This has no effect if `infos` is a dict.
             n_steps: n, the number of rewards in a return.
@@ -143,7 +143,7 @@ class ReplayBuffer:
             nexts = [name for name in stored if name.startswith("next_obs")]
             stored = {name: spec for name, spec in stored.items() if name not in nexts}
             observed = [name.removeprefix("next_") for name in nexts]
-            stacks = [name for name in observed if len(stored[name]["shape"]) == 3]
+            stacks = [name for name in observed if is_stack(stored[name]["shape"])]
             options = {"next_of": observed, "stack_compress": stacks, **options}
         return self._kind(size, stored, **options)
 
@@ -347,6 +347,11 @@ def fields_of(observation_space: spaces.Space[Any], action_space: spaces.Space[A
         if name.split("/")[0] == "act" and spec["dtype"] == np.float64:
             fields[name] = {**spec, "dtype": np.dtype(np.float32)}
     return fields
+
+
+def is_stack(shape: tuple[int, ...]) -> bool:
+    """Return whether an observation can be a stack of planes: an image, but not one of three colours."""
+    return len(shape) == 3 and shape[0] != shape[-1] and 3 not in (shape[0], shape[-1])
 
 
 def column(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

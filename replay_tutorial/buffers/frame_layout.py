@@ -131,8 +131,8 @@ class FrameLayout:
         name, shape = self.names[0], self.field.shape
         axis = f", and check the stack axis: it is axis {self.axis} of the shape {shape}" * (self.stack > 1)
         warnings.warn(
-            f"The frames of {name!r} are hardly shared: {rows:,} transitions added {frames:,} frames, so they "
-            f"take {frames * self.frame_bytes / rows:,.0f} bytes per transition instead of about "
+            f"The frames of {name!r} are hardly shared: {rows:,} transitions added {frames:,} frames, so "
+            f"they take {frames * self.frame_bytes / rows:,.0f} bytes per transition instead of about "
             f"{self.frame_bytes:,} ({self.frames_per_row * self.frame_bytes:,} without next_of and "
             "stack_compress). Add consecutive steps in their order, with the observations exactly as the "
             f"environment returns them{axis}.",

@@ -298,7 +298,7 @@ class MPReplayBuffer(Handle):
             shuffle: Whether to return the transitions in random order instead of oldest first.
 
         Returns:
-            A dict with one array of shape (n, *shape) per field, for the n transitions that have their frames.
+            A dict with one array of shape (n, *shape) per field, for the n transitions with all their frames.
         """
         mapped = self._mapped
         rows = mapped.ring.all_rows()

@@ -2,12 +2,14 @@
 
 import re
 import textwrap
+from itertools import pairwise
 from types import SimpleNamespace
 
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import FrameStackObservation
 from places import ROOT
@@ -119,6 +121,16 @@ def test_with_frames_stored_once_the_rows_are_the_same_and_smaller() -> None:
     assert small.rows.bytes_per_transition < whole.rows.bytes_per_transition / 2
     for one, other in zip(whole.sample(64)[:6], small.sample(64)[:6], strict=True):
         assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("shape", [(12, 12, 3), (3, 12, 12), (10, 10, 10)])
+def test_images_that_are_no_stacks_are_stored_once_and_whole(shape) -> None:
+    box = Box(0, 255, shape, np.uint8)
+    rb = ReplayBuffer(1500, box, Discrete(2), "cpu", optimize_memory_usage=True)
+    images = np.random.default_rng(0).integers(0, 256, (1201, 1, *shape)).astype(np.uint8)
+    for before, after in pairwise(images):  # a warning about frames that are not shared would be an error
+        rb.add(before, after, np.zeros(1, int), np.zeros(1), np.zeros(1, bool), [{}])
+    assert rb.rows.bytes_per_transition < 1.2 * np.prod(shape) + 100
 
 
 def test_the_seed_of_a_script_determines_its_batches() -> None:

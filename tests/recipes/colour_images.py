@@ -60,9 +60,7 @@ def main(size=1_000, steps=1_500):
     for _ in range(steps):
         act = env.action_space.sample()
         next_obs, rew, terminated, truncated, _ = env.step(act)
-        buffer.add(
-            obs=obs, act=act, rew=rew, next_obs=next_obs, terminated=terminated, truncated=truncated
-        )
+        buffer.add(obs=obs, act=act, rew=rew, next_obs=next_obs, terminated=terminated, truncated=truncated)
         obs = env.reset()[0] if terminated or truncated else next_obs
     return buffer
 

@@ -30,7 +30,16 @@ PAGES = sorted((ROOT / "docs" / "recipes").glob("[!.]*.md"))
 PROGRAMS = sorted(path.stem for path in modules_in(HERE) if not path.stem.startswith("test_"))
 NEEDS = {
     "torch": {
-        *("with_pytorch", "images", "colour_images", "sac", "offline_data", "hindsight", "own_environment", "sequences"),
+        *(
+            "with_pytorch",
+            "images",
+            "colour_images",
+            "sac",
+            "offline_data",
+            "hindsight",
+            "own_environment",
+            "sequences",
+        ),
         *("to_a_gpu", "tables_with_pytorch", "with_sb3"),
     },
     "jax": {"with_jax", "tables_with_jax"},

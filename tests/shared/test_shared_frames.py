@@ -105,6 +105,12 @@ def rows_apart(writer, first, count, side=6):
     )
 
 
+def add_apart(buffer, count):
+    """Add rows that share no frame, 50 at a time."""
+    for first in range(0, count, 50):
+        buffer.add(**rows_apart(1, first, 50))
+
+
 def compressed(buffer_class, size, **options):
     return buffer_class(size, fields_of(6), next_of="obs", stack_compress="obs", seed=1, **options)
 
@@ -188,11 +194,11 @@ def test_rows_that_share_nothing_outlive_their_frames_and_count_as_replaced(buff
     buffer = compressed(buffer_class, 1000)
     room = buffer._mapped.frames.rings[0].ring.capacity
     with pytest.warns(UserWarning) as caught:
-        for first in range(0, 5000, 50):
-            buffer.add(**rows_apart(1, first, 50))
+        add_apart(buffer, 5000)
     lost = f"1,000 transitions added 8,000 frames, but there is room for {room:,}, so about "
-    lost += f"{1000 - room / 8:,.0f} of the transitions have lost frames and cannot be sampled. To keep them, "
-    assert [str(each.message) for each in caught if lost + "pass frames_per_transition=10.34" in str(each)]
+    lost += f"{1000 - room / 8:,.0f} of the transitions have lost frames and cannot be sampled. "
+    remedy = "To keep them, pass frames_per_transition=10.34."
+    assert any(lost + remedy in str(each.message) for each in caught)
     assert len(caught) == 2 and caught[0].filename == caught[1].filename == __file__
     told = buffer.statistics()
     assert told.frames_added == 8 * told.rows_added, "this tells which frames_per_transition is needed"
@@ -214,8 +220,7 @@ def test_rows_that_share_nothing_outlive_their_frames_and_count_as_replaced(buff
             buffer.sample(32)
         assert rejected < 3000 and buffer.statistics().rows_rejected == first, "they have left the tree"
     enough = compressed(buffer_class, 100, frames_per_transition=11)
-    for first in range(0, 500, 50):
-        enough.add(**rows_apart(1, first, 50))
+    add_apart(enough, 500)
     assert rows_there(enough) == 100
 
 

@@ -74,13 +74,10 @@ class Replay(Protocol):
         """
         ...
 
-    def sample(
-        self, batch_size: int, beta: float, timeout: float, out: Mapping[str, NDArray[Any]] | None = None
-    ) -> Sample | None:
+    def sample(self, batch_size: int, beta: float, timeout: float) -> Sample | None:
         """Sample a batch, with importance weights of the exponent `beta`.
 
-        Wait up to `timeout` seconds until the limiter allows it; return None if it doesn't. Fields in `out`
-        are written into its arrays.
+        Wait up to `timeout` seconds until the limiter allows it; return None if it doesn't.
         """
         ...
 

@@ -45,8 +45,7 @@ INPUTS = (
     "under joined names. The ceiling assigns the fields of a record without checks."
 )
 PICTURES = (
-    "Uniform buffers of transitions with two stacks of 4 × 84 × 84 uint8. Only our buffer supports `out=` "
-    "and threads; these rows compare it with the others' plain `sample`. The ceiling copies the same number "
+    "Uniform buffers of transitions with two stacks of 4 × 84 × 84 uint8. The ceiling copies the same number "
     "of bytes with NumPy into reused memory; its `add` also copies whole stacks with `stack_compress`, "
     "because NumPy takes longer to copy one image of each. Stable-Baselines3, tianshou and TorchRL store "
     "stacks channel-first."

@@ -233,20 +233,12 @@ def adding_pictures(kind: Kind, shape: tuple[int, ...], dtype: type = np.uint8) 
     return prepare
 
 
-def sampling_pictures(kind: Kind, shape: tuple[int, ...], size: int, **ours_alone: Any) -> MakeWorkload:
-    """Return a function that builds a workload: `sample` with a batch of `size`.
-
-    `ours_alone` are arguments that only our `sample` supports. If there are any, ours writes into `out=`.
-    """
+def sampling_pictures(kind: Kind, shape: tuple[int, ...], size: int) -> MakeWorkload:
+    """Return a function that builds a workload: `sample` with a batch of `size`."""
 
     def prepare(peer: Peer) -> Workload | None:
         buffer, _ = full_of_pictures(peer, kind, shape)
-        if buffer is None:
-            return None
-        if peer.name != OURS or not ours_alone:
-            return buffer.sampling(size)
-        out = {name: np.zeros((size, *shape), np.uint8) for name in ("obs", "next_obs")}
-        return lambda: buffer.buffer.sample(size, out=out, **ours_alone)
+        return None if buffer is None else buffer.sampling(size)
 
     return prepare
 
@@ -261,8 +253,6 @@ def pictures(capacity: int) -> Cases:
     }
     for size in (32, 512):
         cases[f"plain, sample {size}"] = sampling_pictures(plain, first, size)
-        cases[f"plain, sample {size}, out="] = sampling_pictures(plain, first, size, threads=1)
-        cases[f"plain, sample {size}, out=, 2 threads"] = sampling_pictures(plain, first, size, threads=2)
     for name, shape, once in (
         ("channel-first, next_of", first, ("next_of",)),
         ("channel-last, next_of + stack_compress", CHANNEL_LAST, ("next_of", "stack_compress")),
@@ -274,7 +264,6 @@ def pictures(capacity: int) -> Cases:
             f"{name}, sample 32": sample_32,
             f"{name}, sample 512": sampling_pictures(kind, shape, 512),
             f"{name}, sample 32, each field contiguous": each_field_contiguous(sample_32, [OURS, "cpprb"]),
-            f"{name}, sample 512, out=": sampling_pictures(kind, shape, 512, threads=1),
         }
     return cases
 

@@ -394,8 +394,8 @@ class EpisodeReplayBuffer(BaseBuffer):
             take_pairs(rows, slots, lasts, room, copies)
             batch: Any = copies.view(self._pair).reshape(-1)
         else:
-            batch = self._gather.take(rows, slots, {})
-            nexts = self._gather_nexts.take(rows, next_slots(lasts, room), {})
+            batch = self._gather.take(rows, slots)
+            nexts = self._gather_nexts.take(rows, next_slots(lasts, room))
             batch |= {next_name: nexts[name] for name, next_name in self._nexts.items()}
         return {name: batch[name] for name in self._fields.fields}
 
@@ -539,7 +539,7 @@ class EpisodeReplayBuffer(BaseBuffer):
             )
         environment, first, end = int(found.environments[0]), int(found.firsts[0]), int(found.ends[0])
         positions = np.arange(first, end + 1)
-        rows = self._gather.take(self._ring.arrays.rows, self._ring.slots_of(environment, positions), {})
+        rows = self._gather.take(self._ring.arrays.rows, self._ring.slots_of(environment, positions))
         batch = {name: rows[name] if name in self._nexts else rows[name][:-1] for name in rows}
         return batch | {"indexes": positions[:-1] * self._ring.environments + environment}
 

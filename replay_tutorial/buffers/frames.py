@@ -23,7 +23,7 @@ from replay_tutorial.buffers.archive import Arrays, Damaged, Reader, checked_cou
 from replay_tutorial.buffers.fields import Batch, Fields, Rows
 from replay_tutorial.buffers.frame_layout import FrameLayout, StackCompress, frame_layouts, with_numbers
 from replay_tutorial.buffers.frame_search import empty_index, index_log, number_in_log
-from replay_tutorial.buffers.gather import Out, copy_in_threads, new_arrays
+from replay_tutorial.buffers.gather import new_arrays
 from replay_tutorial.buffers.jit import Bytes, Integers
 
 RowsKept = Callable[[], Iterable[Rows]]  # returns copies of the stored rows, oldest first
@@ -142,7 +142,6 @@ class FrameStore:
     Attributes:
         fields: The fields of stored rows; a compressed field holds int64[stack] frame numbers.
         logs: One log for each compressed observation.
-        compressed: Names of the compressed fields, including next observations that share frames.
         rows_at_once: Number of rows added at once, before the rows that they replace are released.
     """
 
@@ -155,7 +154,6 @@ class FrameStore:
         layouts = frame_layouts(fields, next_of, stack_compress)
         self.logs: list[FrameLog] = [FrameLog(layout, capacity) for layout in layouts]
         self.fields = with_numbers(fields, layouts)
-        self.compressed = {name for layout in layouts for name in layout.names}
 
     def number(self, count: int, columns: Sequence[Any], kept: RowsKept) -> list[Any]:
         """Store the frames of `count` rows; return the columns with frame numbers instead of observations."""
@@ -170,20 +168,15 @@ class FrameStore:
         for log in self.logs:
             log.layout.warn_if_hardly_shared(rows, log.frames_added)
 
-    def restore(self, batch: Batch, out: Out, threads: int = 1) -> Batch:
-        """Replace frame numbers in a batch with observations, in arrays from `out` where available."""
+    def restore(self, batch: Batch) -> Batch:
+        """Replace frame numbers in a batch with observations."""
         logs = {name: log for log in self.logs for name in log.layout.names}
+        fields = {name: log.layout.field for name, log in logs.items()}
         count = len(next(iter(batch.values())))
-        fields = {name: log.layout.field for name, log in logs.items() if name not in out}
         made = new_arrays(count, {name: (field.dtype, field.shape) for name, field in fields.items()})
         for name, log in logs.items():
-            ids, batch[name] = batch[name], made[name] if name in made else out[name]
-            copy_in_threads(
-                lambda rows, log=log, ids=ids, name=name: log.take(ids[rows], batch[name][rows]),
-                count,
-                threads,
-            )
-        return batch
+            log.take(batch[name], made[name])
+        return batch | made
 
     def values_of(self, name: str, stored: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Convert n stored values of a field to observations, an array of shape (n, *shape)."""

@@ -2,24 +2,18 @@
 
 Small fields are copied together as one record, with one memory access per row, so that their arrays are
 strided views of one block. Each large field is copied to a contiguous array of its own, at the same cost;
-keeping the rewards of a batch therefore doesn't keep its images alive. Callers can reuse their own arrays as
-output, because new memory costs a page fault for every 4 KiB, which takes longer than the copy.
+keeping the rewards of a batch therefore doesn't keep its images alive.
 """
 
 import math
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from itertools import combinations
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from replay_tutorial.buffers.fields import LARGE, Batch, Fields, Rows, as_bytes
 from replay_tutorial.buffers.jit import Bytes, Integers
 from replay_tutorial.buffers.rows import take_parts, take_rows, take_runs
-
-Out = Mapping[str, npt.NDArray[Any]]
 
 ArraySpec = tuple[np.dtype[Any], tuple[int, ...]]  # dtype and shape of a field
 
@@ -56,42 +50,32 @@ class Gather:
             }
         )
 
-    def take(self, rows: Bytes, slots: Integers, out: Out, threads: int = 1, in_runs: bool = False) -> Batch:
-        """Copy the rows in slots, int64[n], to arrays of shape (n, *shape): those in `out`, or new ones.
+    def take(self, rows: Bytes, slots: Integers, in_runs: bool = False) -> Batch:
+        """Copy the rows in slots, int64[n], to new arrays of shape (n, *shape).
 
         `in_runs` says that most slots follow the one before, so that they are copied faster together.
         """
         count = len(slots)
         small = np.empty((count, self._small.itemsize), np.uint8)
         records = small.view(self._small).reshape(-1)
-        if not self._large and threads == 1 and not out:
+        if not self._large:
             if self._small_bytes < rows.shape[1]:
                 take_parts(rows, slots, 0, small, self._small_bytes)
             else:
                 (take_runs if in_runs else take_rows)(rows, slots, small)
             return {name: records[name] for name in self._names}
-        specs: dict[str, ArraySpec] = {
-            f.name: (f.dtype, f.shape) for f, _ in self._large if f.name not in out
-        }
-        batch = {**out, **new_arrays(count, specs)}
-        parts = [(0, small, self._small_bytes)]
+        take_parts(rows, slots, 0, small, self._small_bytes)
+        large = new_arrays(count, {field.name: (field.dtype, field.shape) for field, _ in self._large})
         for field, start in self._large:
-            flat = batch[field.name].reshape(count, math.prod(field.shape)).view(np.uint8)
-            parts.append((start, flat, field.nbytes))
+            flat = large[field.name].reshape(count, math.prod(field.shape)).view(np.uint8)
+            take_parts(rows, slots, start, flat, field.nbytes)
+        return {name: large[name] if name in large else records[name] for name in self._names}
 
-        def copy(some: slice) -> None:
-            for start, copies, length in parts:
-                take_parts(rows, slots[some], start, copies[some], length)
-
-        copy_in_threads(copy, count, threads)
-        write_to_out(batch, out, **{name: records[name] for name in self._small.names or ()})
-        return {name: batch[name] for name in self._names}
-
-    def to_batch(self, records: Rows, out: Out) -> Batch:
+    def to_batch(self, records: Rows) -> Batch:
         """Convert copied rows to a batch; small fields remain views of `records`."""
-        if not (self._large or out):
+        if not self._large:
             return {name: records[name] for name in self._names}
-        return self.take(as_bytes(records), np.arange(len(records)), out)
+        return self.take(as_bytes(records), np.arange(len(records)))
 
 
 def pair_dtype(fields: Fields, nexts: Mapping[str, str]) -> np.dtype[Any] | None:
@@ -129,52 +113,6 @@ def new_arrays(count: int, specs: Mapping[str, ArraySpec]) -> Batch:
         arrays[name] = block[start : start + sizes[name]].view(dtype).reshape(count, *shape)
         start += -(-sizes[name] // LINE) * LINE
     return arrays
-
-
-def write_to_out(batch: Batch, out: Out, **arrays: npt.NDArray[Any]) -> Batch:
-    """Add arrays to a batch; copy those whose name is in `out` to the caller's arrays."""
-    for name, array in arrays.items():
-        batch[name] = out.get(name, array)
-        if name in out and not np.may_share_memory(array, out[name]):  # otherwise, it is already in `out`
-            out[name][...] = array
-    return batch
-
-
-def copy_in_threads(copy: Callable[[slice], None], count: int, threads: int) -> None:
-    """Divide `count` rows evenly among threads, which copy in parallel because kernels release the GIL."""
-    threads = max(1, min(threads, count))
-    first, *others = [slice(count * k // threads, count * (k + 1) // threads) for k in range(threads)]
-    if not others:
-        return copy(first)
-    with ThreadPoolExecutor(len(others)) as pool:
-        copies = [pool.submit(copy, share) for share in others]
-        copy(first)
-        for each in copies:
-            each.result()  # re-raises an exception of the thread
-
-
-def check_out(out: Out, batch_size: int, expected: Mapping[str, ArraySpec]) -> Out:
-    """Check that the arrays in `out` are writable and have the names, shapes and dtypes of a sample."""
-    if not isinstance(out, Mapping):
-        raise TypeError(f"out must be a dict of arrays, not {out!r:.60}.")
-    for name, array in out.items():
-        if name not in expected:
-            raise KeyError(f"out contains {name!r}; the fields of a sample are {list(expected)}.")
-        if not isinstance(array, np.ndarray):
-            raise TypeError(f"out[{name!r}] must be a NumPy array, not {type(array).__name__}.")
-        dtype, shape = expected[name][0], (batch_size, *expected[name][1])
-        if array.shape != shape or array.dtype != dtype:
-            raise ValueError(
-                f"out[{name!r}] must have the dtype {dtype} and the shape {shape}, not {array.dtype} and "
-                f"{array.shape}."
-            )
-        if not array.flags.carray:
-            raise ValueError(f"out[{name!r}] must be C-contiguous, aligned and writable.")
-    if any(np.may_share_memory(one, other) for one, other in combinations(out.values(), 2)):
-        raise ValueError(
-            f"Two arrays in out share memory: {list(out)}. Pass a separate array for each field."
-        )
-    return out
 
 
 def array_specs(fields: Fields) -> dict[str, ArraySpec]:

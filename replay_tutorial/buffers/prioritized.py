@@ -22,7 +22,6 @@ import numpy.typing as npt
 from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.base import CpprbKwargs
 from replay_tutorial.buffers.fields import Batch, EnvDict
-from replay_tutorial.buffers.gather import DRAW_SPECS, ArraySpec, Out, write_to_out
 from replay_tutorial.buffers.jit import Floats, Integers, int64, kernel
 from replay_tutorial.buffers.priorities import (
     DONE,
@@ -174,7 +173,6 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             raise ValueError(
                 f"The field names {sorted(taken)} are reserved in a prioritized buffer; rename the fields."
             )
-        self._sampled |= DRAW_SPECS
         self._prioritization = Prioritization(self._ring.capacity, np.full(1, NO_PRIORITY), alpha, eps)
         self._tree = SumTree(self._ring.capacity)
         self._tree_index = 0  # the nodes above the leaves include the rows before this index
@@ -217,14 +215,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         return ring.append(count, columns, (*assignments, (self._tree.leaves, slots, masses)))
 
     def sample(
-        self,
-        batch_size: int,
-        beta: float = 0.4,
-        *,
-        normalize: str = "buffer",
-        scheme: Scheme | None = None,
-        out: Out | None = None,
-        threads: int = 1,
+        self, batch_size: int, beta: float = 0.4, *, normalize: str = "buffer", scheme: Scheme | None = None
     ) -> Batch:
         """Sample transitions in proportion to their masses, (priority + eps) ** alpha, with replacement.
 
@@ -239,9 +230,6 @@ class PrioritizedReplayBuffer(ReplayBuffer):
                 largest weight in the batch.
             scheme: A scheme that chooses the transitions; see `buffers.schemes`. None samples in proportion
                 to the masses.
-            out: As for `ReplayBuffer.sample`; may also contain `indexes`, `weights` and the arrays that a
-                scheme or `count_samples` adds.
-            threads: As for `ReplayBuffer.sample`.
 
         Returns:
             A dict of the fields, as for `ReplayBuffer.sample`, and two further arrays: `indexes`,
@@ -251,18 +239,17 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             float64[batch_size], and the weights are computed from it.
 
         Raises:
-            KeyError: If `out` contains an unknown field.
             TypeError: If batch_size is not an integer, or the scheme is not a scheme.
-            ValueError: If an argument is out of range, an array in `out` doesn't match, the buffer is empty,
-                every mass is 0, or the scheme can't draw from this buffer.
+            ValueError: If an argument is out of range, the buffer is empty, every mass is 0, or the scheme
+                can't draw from this buffer.
         """
-        self._check_sample(batch_size, out, threads, scheme)
+        self._check_sample(batch_size, scheme)
         beta, by_buffer = check_weight_options(beta, normalize), normalize == "buffer"
         if scheme is not None:
-            batch, drawn = self._sample_by(scheme, batch_size, out, threads)
-            weights = np.empty(batch_size, np.float32)
-            write_weights(drawn.probabilities, beta, drawn.least, by_buffer, weights)
-            return write_to_out(batch, out or {}, weights=weights)
+            batch, drawn = self._sample_by(scheme, batch_size)
+            batch["weights"] = np.empty(batch_size, np.float32)
+            write_weights(drawn.probabilities, beta, drawn.least, by_buffer, batch["weights"])
+            return batch
         tree, ring = self._synced_tree(), self._ring
         tree.check_total()
         uniforms = self._rng.random(batch_size)
@@ -272,11 +259,9 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             *(tree.sums, tree.minima, uniforms, ring.next_index, ring.capacity),
             *(beta, by_buffer, slots, indexes, weights),
         )
-        batch = self._take(slots, out, threads)
+        batch = self._take(slots)
         batch["indexes"], batch["weights"] = indexes, weights
-        if self._counts is not None:
-            self._counted(batch, indexes, out)
-        return write_to_out(batch, out, indexes=indexes, weights=weights) if out else batch
+        return self._counted(batch, indexes)
 
     def update_priorities(self, indexes: npt.ArrayLike, priorities: npt.ArrayLike) -> None:
         """Set the priorities of rows.
@@ -305,11 +290,6 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         )
         if status != DONE:
             raise rules.update_error(status, checked, given, next_index)
-
-    @property
-    def field_specs(self) -> dict[str, ArraySpec]:
-        """The dtype and shape of each field of a sampled transition, and of `times_sampled` if counted."""
-        return {name: spec for name, spec in self._sampled.items() if name not in DRAW_SPECS}
 
     @property
     def stale_updates(self) -> int:

@@ -117,13 +117,11 @@ def random_below(limit: int, count: int, rng: np.random.Generator) -> Integers:
     return uniforms.astype(np.int64)
 
 
-def check_batch_size(batch_size: int, threads: int = 1) -> None:
-    """Raise ValueError if batch_size or threads is out of range."""
+def check_batch_size(batch_size: int) -> None:
+    """Raise ValueError if batch_size is out of range."""
     size = batch_size if type(batch_size) is int else checked_integer("batch_size", batch_size)
     if not 1 <= size < 1 << 48:  # the address space of a process, in bytes
         raise ValueError(f"batch_size must be at least 1 and below 2**48, not {batch_size}.")
-    if threads != 1:
-        checked_at_least("threads", threads, 1, limit=math.inf)
 
 
 def checked_integer(name: str, value: Any) -> int:

@@ -389,12 +389,12 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
         taken = {
             name: array.reshape(*shape, *array.shape[1:])
             for name, array in self._gather_windows.take(
-                ring.arrays.rows, slots, {}, in_runs=not time_major
+                ring.arrays.rows, slots, in_runs=not time_major
             ).items()
         }
         batch = {name: array if name in self._nexts else array[some] for name, array in taken.items()}
         if self._gather_firsts is not None:
-            batch |= self._gather_firsts.take(ring.arrays.rows, first_slots, {})
+            batch |= self._gather_firsts.take(ring.arrays.rows, first_slots)
         batch |= {"valid": valid.reshape(shape)[some], "learn": learn.reshape(shape)[some]}
         if self._n_step is not None:
             times = np.ascontiguousarray(bootstraps.reshape(shape)[some])

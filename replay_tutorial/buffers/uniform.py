@@ -23,13 +23,13 @@ from replay_tutorial.buffers.base import BaseBuffer, CpprbKwargs, check_keywords
 from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, FiniteFields, Rows, as_bytes, field_names
 from replay_tutorial.buffers.frame_layout import CHECKED_AT, with_next
 from replay_tutorial.buffers.frames import FrameStore
-from replay_tutorial.buffers.gather import ArraySpec, Gather, Out, array_specs, check_out, write_to_out
+from replay_tutorial.buffers.gather import ArraySpec, Gather, array_specs
 from replay_tutorial.buffers.jit import Floats, Integers
 from replay_tutorial.buffers.n_step_windows import Windows
 from replay_tutorial.buffers.ring import Assignment, Ring
 from replay_tutorial.buffers.rows import check_batch_size, checked_size
 from replay_tutorial.buffers.sample_counts import COUNT_SPECS, SampleCounts, check_times
-from replay_tutorial.buffers.schemes import SCHEME_SPECS, Drawn, Scheme, StoredRows, Uniform, check_scheme
+from replay_tutorial.buffers.schemes import Drawn, Scheme, StoredRows, Uniform, check_scheme
 
 
 class ReplayBuffer(BaseBuffer):
@@ -180,9 +180,7 @@ class ReplayBuffer(BaseBuffer):
         else:
             self._append_rows(*self._window.flush(), [(self._episode_start, 0, steps)])
 
-    def sample(
-        self, batch_size: int, *, scheme: Scheme | None = None, out: Out | None = None, threads: int = 1
-    ) -> Batch:
+    def sample(self, batch_size: int, *, scheme: Scheme | None = None) -> Batch:
         """Sample transitions uniformly with replacement, or by a scheme.
 
         O(batch_size); allocates the batch.
@@ -191,9 +189,6 @@ class ReplayBuffer(BaseBuffer):
             batch_size: Number of transitions.
             scheme: A scheme that chooses the transitions, such as `Geometric(...)`; see `buffers.schemes`.
                 None samples uniformly.
-            out: Maps field names to output arrays, which are used instead of new ones. They must be
-                C-contiguous and have the dtype of the field and the shape (batch_size, *shape).
-            threads: Number of threads that copy the rows; the result is the same.
 
         Returns:
             A dict with one array per field, of shape (batch_size, *shape). The arrays are writable and are
@@ -205,15 +200,14 @@ class ReplayBuffer(BaseBuffer):
             has been sampled, including all its draws in this sample.
 
         Raises:
-            KeyError: If `out` contains an unknown field.
             TypeError: If batch_size is not an integer, or the scheme is not a scheme.
-            ValueError: If batch_size is below 1, the buffer is empty, an array in `out` doesn't match, or the
-                scheme can't draw from this buffer.
+            ValueError: If batch_size is below 1, the buffer is empty, or the scheme can't draw from this
+                buffer.
         """
-        self._check_sample(batch_size, out, threads, scheme)
+        self._check_sample(batch_size, scheme)
         if scheme is None and self._counts is None:
-            return self._take(self._ring.draw(batch_size, self._rng), out, threads)
-        return self._sample_by(scheme, batch_size, out, threads)[0]
+            return self._take(self._ring.draw(batch_size, self._rng))
+        return self._sample_by(scheme, batch_size)[0]
 
     def get_all_transitions(self, shuffle: bool = False) -> Batch:
         """Return a copy of all stored transitions.
@@ -326,29 +320,23 @@ class ReplayBuffer(BaseBuffer):
         if self._window is not None and len(pending := self._window.pending()):
             yield pending
 
-    def _take(self, slots: Integers, out: Out | None = None, threads: int = 1) -> Batch:
-        out = {} if out is None else out
-        if self._frames is None:
-            return self._gather.take(self._ring.bytes, slots, out, threads)
-        stored = {name: array for name, array in out.items() if name not in self._frames.compressed}
-        batch = self._gather.take(self._ring.bytes, slots, stored, threads)
-        return self._frames.restore(batch, out, threads)
+    def _take(self, slots: Integers) -> Batch:
+        batch = self._gather.take(self._ring.bytes, slots)
+        return batch if self._frames is None else self._frames.restore(batch)
 
-    def _sample_by(
-        self, scheme: Scheme | None, batch_size: int, out: Out | None, threads: int
-    ) -> tuple[Batch, Drawn]:
+    def _sample_by(self, scheme: Scheme | None, batch_size: int) -> tuple[Batch, Drawn]:
         """Sample with a scheme; None is uniform. Return the whole batch, and what was drawn."""
         drawn = (scheme or Uniform()).draw(self._stored_rows(), batch_size, self._rng)
-        batch = self._take(drawn.indexes % self._ring.capacity, out, threads)
+        batch = self._take(drawn.indexes % self._ring.capacity)
         if scheme is not None:
-            write_to_out(batch, out or {}, indexes=drawn.indexes, probabilities=drawn.probabilities)
-        return self._counted(batch, drawn.indexes, out), drawn
+            batch |= {"indexes": drawn.indexes, "probabilities": drawn.probabilities}
+        return self._counted(batch, drawn.indexes), drawn
 
-    def _counted(self, batch: Batch, indexes: Integers, out: Out | None) -> Batch:
+    def _counted(self, batch: Batch, indexes: Integers) -> Batch:
         """Count the rows of a batch, if the buffer counts, and add `times_sampled` to it."""
-        if self._counts is None:
-            return batch
-        return write_to_out(batch, out or {}, times_sampled=self._counts.count(indexes))
+        if self._counts is not None:
+            batch["times_sampled"] = self._counts.count(indexes)
+        return batch
 
     def _indexes_in_order(self) -> Integers:
         """Return the indexes of all stored rows, oldest first."""
@@ -359,12 +347,10 @@ class ReplayBuffer(BaseBuffer):
         ring = self._ring
         return StoredRows(ring.oldest_index, ring.next_index, ring.capacity, None)
 
-    def _check_sample(self, batch_size: int, out: Out | None, threads: int, scheme: Scheme | None) -> None:
-        check_batch_size(batch_size, threads)
+    def _check_sample(self, batch_size: int, scheme: Scheme | None) -> None:
+        check_batch_size(batch_size)
         if scheme is not None:
             check_scheme(scheme, self._fields.fields)
-        if out is not None:
-            check_out(out, batch_size, self._sampled if scheme is None else self._sampled | SCHEME_SPECS)
         if self._ring.stored == 0:
             raise ValueError(f"Can't sample {batch_size} transitions: the buffer is empty. Add some first.")
 

@@ -56,12 +56,10 @@ class SharedReplay(Replay):
         self.limiter.inserted(len(priorities) - (self.buffer.rows_dropped - dropped))
         return True
 
-    def sample(
-        self, batch_size: int, beta: float, timeout: float, out: Mapping[str, NDArray[Any]] | None = None
-    ) -> Sample | None:
+    def sample(self, batch_size: int, beta: float, timeout: float) -> Sample | None:
         if not self.limiter.await_can_sample(batch_size, timeout):
             return None
-        rows = self.buffer.sample(batch_size, beta, out=out)
+        rows = self.buffer.sample(batch_size, beta)
         self.limiter.sampled(batch_size)
         return Sample(rows, rows["weights"], rows["indexes"])
 

@@ -14,9 +14,9 @@ import numpy as np
 from replay_tutorial.buffers.base import BaseBuffer
 from replay_tutorial.buffers.fields import Fields, FiniteFields
 from replay_tutorial.buffers.frame_layout import FrameLayout, with_numbers
-from replay_tutorial.buffers.gather import Gather, array_specs
+from replay_tutorial.buffers.gather import Gather
 from replay_tutorial.buffers.priorities import Prioritization
-from replay_tutorial.buffers.sample_counts import COUNT_SPECS, SampleCounts
+from replay_tutorial.buffers.sample_counts import SampleCounts
 from replay_tutorial.shared.memory import SharedArrays, Specs
 from replay_tutorial.shared.registry import WRITER_SPECS, WriterRegistry
 from replay_tutorial.shared.sampler import INITIAL_VALUES, PrioritizedSampler, SamplerLease, priority_specs
@@ -55,7 +55,6 @@ class MappedBuffer:
         ring: Ring of rows.
         frames: Frames of the observations; None if no observation is stored as frames.
         gather: Converts records to a batch.
-        specs: Shape and dtype of each array in a sample.
         counts: How many times each row was sampled, written by the sampler only; None if not counted.
         lease: The right to sample, held by one process at a time.
         priorities: Conversion of priorities to masses, for all processes that add. Prioritized buffers only.
@@ -75,11 +74,10 @@ class MappedBuffer:
         max_given = block["seen"] if is_prioritized else None
         self.ring = SharedRing(block, dtype, writers, max_given=max_given)
         self.frames = SharedFrames(block, writers, self.fields, layouts, capacity) if layouts else None
-        self.gather, self.specs = Gather(self.fields), array_specs(self.fields)
+        self.gather = Gather(self.fields)
         self.counts = None
         if "count_samples" in layout:
             self.counts = SampleCounts(block["counted_indexes"], block["sample_counts"])
-            self.specs |= COUNT_SPECS
         self.lease = SamplerLease(self.ring.counters, block.identity)
         if is_prioritized:
             self.priorities = Prioritization(capacity, block["seen"], layout["alpha"], layout["eps"])

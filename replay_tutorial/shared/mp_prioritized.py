@@ -21,7 +21,6 @@ import numpy.typing as npt
 from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.base import CpprbKwargs
 from replay_tutorial.buffers.fields import Batch, EnvDict, Rows
-from replay_tutorial.buffers.gather import DRAW_SPECS, Out, check_out, write_to_out
 from replay_tutorial.buffers.jit import Floats, Integers
 from replay_tutorial.buffers.priorities import (
     NO_PRIORITY,
@@ -32,7 +31,7 @@ from replay_tutorial.buffers.priorities import (
     write_weights,
 )
 from replay_tutorial.buffers.rows import check_batch_size, checked_size
-from replay_tutorial.buffers.schemes import Proportional, Scheme
+from replay_tutorial.buffers.schemes import Proportional, Scheme, check_scheme
 from replay_tutorial.buffers.sum_tree import ROOT, SumTree
 from replay_tutorial.shared.mp_uniform import MPReplayBuffer
 from replay_tutorial.shared.protocol import STALE, raise_max
@@ -158,13 +157,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         return self._append(count, columns, masses, max_priority)
 
     def sample(
-        self,
-        batch_size: int,
-        beta: float = 0.4,
-        *,
-        normalize: str = "buffer",
-        scheme: Scheme | None = None,
-        out: Out | None = None,
+        self, batch_size: int, beta: float = 0.4, *, normalize: str = "buffer", scheme: Scheme | None = None
     ) -> Batch:
         """Sample transitions with probability proportional to their mass, stratified, with replacement.
 
@@ -174,7 +167,6 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             normalize: Divide the weights by the largest weight in the "buffer" or in the "batch".
             scheme: A scheme that chooses the transitions; see `buffers.schemes`. None samples in proportion
                 to the masses. The object is used only in this process.
-            out: Arrays to write into; see `PrioritizedReplayBuffer.sample`.
 
         Returns:
             The dict that `MPReplayBuffer.sample` returns, with two more arrays. `indexes`, int64[batch_size],
@@ -184,45 +176,40 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             it.
 
         Raises:
-            KeyError: If `out` contains a name that is not in the result.
             RuntimeError: If another living process is the sampler, or no row has all its frames.
             TypeError: If `batch_size` is not an integer, or the scheme is not a scheme.
-            ValueError: If an argument is out of range or does not match, the buffer is empty, every mass is
-                0, or the scheme cannot draw from this buffer.
+            ValueError: If an argument is out of range, the buffer is empty, every mass is 0, or the scheme
+                cannot draw from this buffer.
         """
         mapped = self._mapped
         check_batch_size(batch_size)
         beta = check_weight_options(beta, normalize)
-        specs = mapped.specs if scheme is None else self._specs_with(scheme)
-        given: Out = {} if out is None else check_out(out, batch_size, specs | DRAW_SPECS)
-        return mapped.lease.hold(self._draw_weighted, batch_size, beta, normalize == "buffer", given, scheme)
+        if scheme is not None:
+            check_scheme(scheme, mapped.fields.fields)
+        return mapped.lease.hold(self._draw_weighted, batch_size, beta, normalize == "buffer", scheme)
 
-    def _draw_weighted(
-        self, batch_size: int, beta: float, by_buffer: bool, given: Out, scheme: Scheme | None
-    ) -> Batch:
+    def _draw_weighted(self, batch_size: int, beta: float, by_buffer: bool, scheme: Scheme | None) -> Batch:
         mapped, sampler = self._mapped, self._mapped.sampler
         if scheme is not None and type(scheme) is not Proportional:
             alpha = mapped.priorities.alpha
-            batch, drawn = self._draw_by(scheme, batch_size, given, self._synced_tree, alpha)
-            weights = np.empty(batch_size, np.float32)
-            write_weights(drawn.probabilities, beta, drawn.least, by_buffer, weights)
-            return write_to_out(batch, given, weights=weights)
+            batch, drawn = self._draw_by(scheme, batch_size, self._synced_tree, alpha)
+            batch["weights"] = np.empty(batch_size, np.float32)
+            write_weights(drawn.probabilities, beta, drawn.least, by_buffer, batch["weights"])
+            return batch
         if mapped.frames is None:
             rows, indexes, masses = sampler.draw(batch_size, self._rng)
-            batch = mapped.gather.to_batch(rows, given)
+            batch = mapped.gather.to_batch(rows)
         else:
             with restore_rng_on_error(self._rng):
                 rows, indexes, masses = sampler.draw(batch_size, self._rng)
                 again = self._replacement_draw(rows, indexes, masses)
-                batch = mapped.frames.restore(rows, again, given)
+                batch = mapped.frames.restore(rows, again)
         weights = np.empty(batch_size, np.float32)
         write_weights(masses, beta, sampler.tree.minima[ROOT], by_buffer, weights)
         batch["indexes"], batch["weights"] = indexes, weights
         if scheme is not None:  # Proportional
-            write_to_out(batch, given, probabilities=masses / sampler.tree.total)
-        if mapped.counts is not None:
-            self._counted(batch, indexes, given)
-        return write_to_out(batch, given, indexes=indexes, weights=weights) if given else batch
+            batch["probabilities"] = masses / sampler.tree.total
+        return batch if mapped.counts is None else self._counted(batch, indexes)
 
     def _replacement_draw(self, rows: Rows, indexes: Integers, masses: Floats) -> DrawAgain:
         """Return a function that sets the mass of rows that lack a frame to 0, and draws other rows."""

@@ -21,13 +21,12 @@ from replay_tutorial.buffers.base import CpprbKwargs, check_keywords
 from replay_tutorial.buffers.cast import round_floats
 from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, Rows, field_names
 from replay_tutorial.buffers.frame_layout import frame_layouts, with_next
-from replay_tutorial.buffers.gather import ArraySpec, Out, check_out, write_to_out
 from replay_tutorial.buffers.interrupts import run_in_thread
 from replay_tutorial.buffers.jit import Floats, Integers, compile_now
 from replay_tutorial.buffers.priorities import NO_PRIORITY
 from replay_tutorial.buffers.rows import check_batch_size, checked_size
 from replay_tutorial.buffers.sample_counts import check_times
-from replay_tutorial.buffers.schemes import SCHEME_SPECS, Drawn, Scheme, Uniform, check_scheme
+from replay_tutorial.buffers.schemes import Drawn, Scheme, Uniform, check_scheme
 from replay_tutorial.buffers.sum_tree import SumTree
 from replay_tutorial.shared import snapshot
 from replay_tutorial.shared.handle import Handle, make_block
@@ -217,54 +216,46 @@ class MPReplayBuffer(Handle):
         statistics, frames = self._ring.statistics(), self._mapped.frames
         return statistics._replace(frames_added=frames.added) if frames else statistics
 
-    def sample(self, batch_size: int, *, scheme: Scheme | None = None, out: Out | None = None) -> Batch:
+    def sample(self, batch_size: int, *, scheme: Scheme | None = None) -> Batch:
         """Sample transitions uniformly, with replacement, or by a scheme.
 
         Args:
             batch_size: Number of transitions.
             scheme: A scheme that chooses the transitions; see `buffers.schemes`. None samples uniformly. The
                 object is used only in this process.
-            out: Arrays to write fields into; see `ReplayBuffer.sample`.
 
         Returns:
-            A dict with one newly allocated array of shape (batch_size, *shape) per field, or the array from
-            `out`. With a scheme, there are two more arrays: `indexes`, int64[batch_size], and
-            `probabilities`, float64[batch_size], with which the rows were drawn. With `count_samples`, there
-            is `times_sampled`; see `ReplayBuffer.sample`.
+            A dict with one newly allocated array of shape (batch_size, *shape) per field. With a scheme,
+            there are two more arrays: `indexes`, int64[batch_size], and `probabilities`, float64[batch_size],
+            with which the rows were drawn. With `count_samples`, there is `times_sampled`; see
+            `ReplayBuffer.sample`.
 
         Raises:
-            KeyError: If `out` contains a name that is not a field.
             RuntimeError: If another living process is the sampler, or no row has all its frames.
             TypeError: If `batch_size` is not an integer, or the scheme is not a scheme.
-            ValueError: If `batch_size` is below 1, the buffer is empty, an array in `out` does not match, or
-                the scheme cannot draw from this buffer.
+            ValueError: If `batch_size` is below 1, the buffer is empty, or the scheme cannot draw from this
+                buffer.
         """
         mapped = self._mapped
         check_batch_size(batch_size)
-        specs = mapped.specs if scheme is None else self._specs_with(scheme)
-        given: Out = {} if out is None else check_out(out, batch_size, specs)
-        if scheme is None and mapped.counts is None:
-            return mapped.lease.hold(self._draw, batch_size, given)
-        return mapped.lease.hold(self._draw_by, scheme, batch_size, given)[0]
+        if scheme is not None:
+            check_scheme(scheme, mapped.fields.fields)
+        elif mapped.counts is None:
+            return mapped.lease.hold(self._draw, batch_size)
+        return mapped.lease.hold(self._draw_by, scheme, batch_size)[0]
 
-    def _draw(self, batch_size: int, given: Out) -> Batch:
+    def _draw(self, batch_size: int) -> Batch:
         mapped = self._mapped
         if mapped.frames is None:
-            return mapped.gather.to_batch(mapped.ring.draw(batch_size, self._rng), given)
+            return mapped.gather.to_batch(mapped.ring.draw(batch_size, self._rng))
         with restore_rng_on_error(self._rng):
             rows = mapped.ring.draw(batch_size, self._rng)
-            return mapped.frames.restore(rows, self._draw_again, given)
-
-    def _specs_with(self, scheme: Scheme) -> dict[str, ArraySpec]:
-        """Check a scheme; return the arrays of a sample by it."""
-        check_scheme(scheme, self._mapped.fields.fields)
-        return self._mapped.specs | SCHEME_SPECS
+            return mapped.frames.restore(rows, self._draw_again)
 
     def _draw_by(
         self,
         scheme: Scheme | None,
         batch_size: int,
-        given: Out,
         synced_tree: Callable[[], SumTree] | None = None,
         alpha: float = 1.0,
     ) -> tuple[Batch, Drawn]:
@@ -273,18 +264,19 @@ class MPReplayBuffer(Handle):
         with restore_rng_on_error(self._rng):
             draw = SchemeDraw(mapped.ring, scheme or Uniform(), batch_size, self._rng, synced_tree, alpha)
             if mapped.frames is None:
-                batch = mapped.gather.to_batch(draw.rows, given)
+                batch = mapped.gather.to_batch(draw.rows)
             else:
-                batch = mapped.frames.restore(draw.rows, draw.draw_again, given)
+                batch = mapped.frames.restore(draw.rows, draw.draw_again)
         drawn = draw.drawn
         if scheme is not None:
-            write_to_out(batch, given, indexes=drawn.indexes, probabilities=drawn.probabilities)
-        return self._counted(batch, drawn.indexes, given), drawn
+            batch |= {"indexes": drawn.indexes, "probabilities": drawn.probabilities}
+        return self._counted(batch, drawn.indexes), drawn
 
-    def _counted(self, batch: Batch, indexes: Integers, given: Out) -> Batch:
+    def _counted(self, batch: Batch, indexes: Integers) -> Batch:
         """Count the rows of a batch, if the buffer counts, and add `times_sampled` to it."""
-        counts = self._mapped.counts
-        return batch if counts is None else write_to_out(batch, given, times_sampled=counts.count(indexes))
+        if (counts := self._mapped.counts) is not None:
+            batch["times_sampled"] = counts.count(indexes)
+        return batch
 
     def _draw_again(self, positions: Integers) -> Rows:
         """Draw one replacement row for each position whose row lacks a frame."""
@@ -304,7 +296,7 @@ class MPReplayBuffer(Handle):
         rows = mapped.ring.all_rows()
         rows = rows[self._rng.permutation(len(rows))] if shuffle else rows
         if mapped.frames is None:
-            return mapped.gather.to_batch(rows, {})
+            return mapped.gather.to_batch(rows)
         return mapped.frames.restore_available(rows)
 
     def clear(self) -> None:

@@ -23,7 +23,7 @@ from replay_tutorial.buffers.archive import Damaged, Reader, checked_parts
 from replay_tutorial.buffers.fields import Batch, Fields, Rows
 from replay_tutorial.buffers.frame_layout import CHECKED_AT, FrameLayout, with_numbers
 from replay_tutorial.buffers.frame_search import Hashes, IntegerRows, empty_index, number_frames, same_bytes
-from replay_tutorial.buffers.gather import Out, write_to_out
+from replay_tutorial.buffers.gather import new_arrays
 from replay_tutorial.buffers.jit import Flags, Floats, Integers, Words, jitable, kernel, types
 from replay_tutorial.shared import snapshot
 from replay_tutorial.shared.atomics import fence_acquire, fetch_add, load_acquire
@@ -178,16 +178,6 @@ class FrameRing:
         """Copy the frames of rows, int64[n, stack], to `places`; set `gone` for rows that lack one."""
         read_frames(self.ring.stamps, self.ring.rows, np.ascontiguousarray(indexes), places, copies, gone)
 
-    def empty_copies(self, count: int, out: npt.NDArray[Any] | None = None) -> Words:
-        """Return uninitialised memory for the frames of observations, uint64[count, stack, words].
-
-        Uses the caller's array `out` if its frames are contiguous.
-        """
-        shape = (count, self.layout.stack, word_count(self.layout))
-        if out is None or self.layout.axis or self.layout.frame_bytes % 8 or out.ctypes.data % 8:
-            return np.empty(shape, np.uint64)
-        return out.reshape(-1).view(np.uint64).reshape(shape)
-
     def join(self, copies: Words) -> npt.NDArray[np.generic]:
         """Assemble observations from copied frames."""
         return self.layout.join(copies.view(np.uint8))
@@ -298,22 +288,21 @@ class SharedFrames:
                     stacklevel=4,  # the caller of `add`
                 )
 
-    def restore(self, rows: Rows, draw_again: DrawAgain, out: Out) -> Batch:
+    def restore(self, rows: Rows, draw_again: DrawAgain) -> Batch:
         """Replace frame indexes with observations; `draw_again` replaces rows that lack a frame."""
-        copies = {name: ring.empty_copies(len(rows), out.get(name)) for name, ring in self._ring_of.items()}
+        copies = self._empty_copies(len(rows))
         positions = np.arange(len(rows))
         for _ in range(MAX_DRAWS):
             gone = self._read(rows[positions], positions, copies)
             positions = np.flatnonzero(gone)
             if len(positions) == 0:
-                batch = self._to_batch(rows, copies)
-                return write_to_out(batch, out, **{name: batch[name] for name in out if name in batch})
+                return self._to_batch(rows, copies)
             rows[positions] = draw_again(positions)
         raise frames_lost()
 
     def restore_available(self, rows: Rows) -> Batch:
         """Replace frame indexes with observations, and omit rows that lack a frame."""
-        copies = {name: frames.empty_copies(len(rows)) for name, frames in self._ring_of.items()}
+        copies = self._empty_copies(len(rows))
         there = ~self._read(rows, np.arange(len(rows)), copies)
         if there.all():
             return self._to_batch(rows, copies)
@@ -343,6 +332,12 @@ class SharedFrames:
                     raise Damaged(f"a row refers to a frame of {name!r} that does not exist")
             read.append((frames.ring, found))
         return read
+
+    def _empty_copies(self, count: int) -> dict[str, Words]:
+        """Return uninitialised memory for the frames of each field, uint64[count, stack, words]."""
+        layouts = {name: frames.layout for name, frames in self._ring_of.items()}
+        shapes = {name: (layout.stack, word_count(layout)) for name, layout in layouts.items()}
+        return new_arrays(count, {name: (np.dtype(np.uint64), shape) for name, shape in shapes.items()})
 
     def _read(self, rows: Rows, places: Integers, copies: dict[str, Words]) -> Flags:
         """Copy the frames of rows to `places`; return for each place whether it lacks a frame."""

@@ -82,18 +82,9 @@ def test_negative_count_in_a_file_is_refused_and_changes_nothing(kind, tmp_path)
 
 
 @each_kind
-def test_counts_are_written_to_out_and_their_name_is_reserved(kind):
-    buffer, out = kind(4, ACT, count_samples=True), {"times_sampled": np.zeros(6, np.int64)}
-    buffer.add(act=0)
-    for times in (6, 12):
-        assert buffer.sample(6, out=out)["times_sampled"] is out["times_sampled"]
-        assert (out["times_sampled"] == times).all()
+def test_the_name_of_the_counts_is_reserved(kind):
     with pytest.raises(ValueError, match="'times_sampled' is reserved"):
         kind(4, {"times_sampled": {"shape": ()}}, count_samples=True)
-    with pytest.raises(KeyError, match="times_sampled"):
-        plain = kind(4, ACT)
-        plain.add(act=0)
-        plain.sample(6, out=out)
 
 
 @each_kind

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from replay_tutorial import MPPrioritizedReplayBuffer, MPReplayBuffer, PrioritizedReplayBuffer, ReplayBuffer
+from replay_tutorial import PrioritizedReplayBuffer, ReplayBuffer
 from replay_tutorial.buffers.rank_based import RankBased
 from replay_tutorial.buffers.schemes import (
     Combined,
@@ -98,18 +98,6 @@ def test_what_is_not_a_scheme_and_names_that_a_scheme_adds_are_refused():
         buffer.sample(2, scheme=Uniform())
     with pytest.raises(ValueError, match="the buffer is empty"):
         ReplayBuffer(4, ACT).sample(2, scheme=Uniform())
-
-
-@pytest.mark.parametrize(
-    "kind", [ReplayBuffer, PrioritizedReplayBuffer, MPReplayBuffer, MPPrioritizedReplayBuffer]
-)
-def test_arrays_of_a_scheme_are_written_to_out(kind):
-    out = {"probabilities": np.zeros(5), "indexes": np.zeros(5, np.int64), "act": np.zeros(5, np.int64)}
-    sample = filled(kind, 4, 3).sample(5, scheme=Uniform(), out=out)
-    assert all(sample[name] is array for name, array in out.items())
-    assert (out["act"] == out["indexes"]).all() and (out["probabilities"] == 1 / 3).all()
-    with pytest.raises(KeyError, match="probabilities"):
-        filled(kind, 4, 3).sample(5, out={"probabilities": np.zeros(5)})
 
 
 def by_age(stored: range, half_life: float, environments: int = 1) -> dict[int, float]:

@@ -375,24 +375,17 @@ def test_actor_acts_on_the_newest_parameters_and_the_learner_publishes_better_on
 def test_batches_are_whole_while_the_next_is_drawn(monkeypatch) -> None:
     recipe = program("to_a_gpu", monkeypatch)
     buffer = recipe.new_buffer()
-    pinned = [recipe.PinnedBatch(buffer, 256) for _ in range(2)]
     twin = copy.deepcopy(buffer)
     if recipe.PIN:  # keep the GPU busy, so that no copy starts before all batches are sampled
         busy = recipe.torch.ones(4096, 4096, device=recipe.DEVICE)
         for _ in range(100):
             busy = busy @ busy
-    drawn = [pinned[turn % 2].sample_and_transfer(buffer) for turn in range(6)]
-    expected = [twin.sample(256, beta=0.4) for _ in drawn]
-    kept = slice(None) if recipe.PIN else slice(-2, None)  # without a GPU, batches share the two memories
-    for (batch, indexes), sample in zip(drawn[kept], expected[kept], strict=True):
+    for batch, indexes in [recipe.sample_and_transfer(buffer, 256) for _ in range(6)]:
+        sample = twin.sample(256, beta=0.4)
         np.testing.assert_array_equal(indexes, sample.pop("indexes"))
         assert batch.keys() == sample.keys()
         for name, array in sample.items():
             np.testing.assert_array_equal(batch[name].cpu(), array)
-    for memory in pinned:
-        for name, tensor in memory.tensors.items():
-            assert tensor.is_pinned() == recipe.PIN
-            assert tensor.data_ptr() == memory.arrays[name].ctypes.data
 
 
 def test_prefetching_learner_learns_what_one_without_does(monkeypatch) -> None:
@@ -405,8 +398,6 @@ def test_prefetching_learner_learns_what_one_without_does(monkeypatch) -> None:
     twin = copy.deepcopy(buffer)
     losses = recipe.learn(networks[0], optimizers[0], buffer, updates=50)
 
-    for _ in range(2):
-        twin.sample(32, beta=0.4)  # each PinnedBatch samples once, for the shapes
     sample, expected = twin.sample(32, beta=0.4), []
     for _ in range(50):
         batch = {name: torch.tensor(array) for name, array in sample.items() if name != "indexes"}

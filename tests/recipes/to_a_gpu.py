@@ -10,31 +10,17 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 PIN = torch.cuda.is_available()  # without a GPU, the program uses ordinary memory
 
 
-class PinnedBatch:
-    """Memory for one batch: tensors to transfer, and NumPy arrays that share their memory to sample into."""
-
-    def __init__(self, buffer, batch_size):
-        sample = buffer.sample(batch_size, beta=0.4)
-        del sample["indexes"]  # stay on the CPU, for update_priorities
-        self.tensors = {
-            name: torch.empty(array.shape, dtype=torch.from_numpy(array).dtype, pin_memory=PIN)
-            for name, array in sample.items()
-        }
-        self.arrays = {name: tensor.numpy() for name, tensor in self.tensors.items()}  # views
-        self.batch_size = batch_size
-        self.transferred = torch.cuda.Event() if PIN else None
-
-    def sample_and_transfer(self, buffer):
-        """Sample into this memory, start the transfer, and return the batch on the device and its indexes."""
-        if self.transferred is not None:
-            # Without this line, `sample` could overwrite a batch that is being copied, and the GPU would
-            # receive rows of two batches without an error.
-            self.transferred.synchronize()
-        sample = buffer.sample(self.batch_size, beta=0.4, out=self.arrays)
-        batch = {name: tensor.to(DEVICE, non_blocking=True) for name, tensor in self.tensors.items()}
-        if self.transferred is not None:
-            self.transferred.record()  # completes after the copies
-        return batch, sample["indexes"]
+def sample_and_transfer(buffer, batch_size):
+    """Sample, start the transfer, and return the batch on the device and its indexes."""
+    sample = buffer.sample(batch_size, beta=0.4)
+    indexes = sample.pop("indexes")  # stay on the CPU, for update_priorities
+    batch = {}
+    for name, array in sample.items():
+        tensor = torch.from_numpy(array)
+        if PIN:
+            tensor = tensor.contiguous().pin_memory()
+        batch[name] = tensor.to(DEVICE, non_blocking=True)
+    return batch, indexes
 
 
 # --8<-- [end:pinned]
@@ -43,17 +29,16 @@ class PinnedBatch:
 # --8<-- [start:learn]
 def learn(network, optimizer, buffer, updates, batch_size=32):
     """Train on rewards; sample and transfer the next batch before waiting for the current errors."""
-    pinned = [PinnedBatch(buffer, batch_size) for _ in range(2)]
-    batch, indexes = pinned[0].sample_and_transfer(buffer)
+    batch, indexes = sample_and_transfer(buffer, batch_size)
     losses = []
-    for update in range(updates):
+    for _ in range(updates):
         td_error = batch["rew"] - network(batch["obs"]).squeeze(1)
         loss = (batch["weights"] * td_error**2).mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()  # only queues work on the GPU
 
-        batch, following = pinned[(update + 1) % 2].sample_and_transfer(buffer)  # meanwhile
+        batch, following = sample_and_transfer(buffer, batch_size)  # meanwhile
         buffer.update_priorities(indexes, td_error.detach().abs().cpu().numpy())  # waits for the GPU
         indexes = following
         losses.append(loss.item())

@@ -107,14 +107,17 @@ def resume(arguments: Sequence[str]) -> int:
 
 def report(command: str, run: "Callable[[], Result]") -> int:
     """Run `run` and print its result; exit with a one-line message for known errors."""
-    from replay_tutorial.agents.environments import UnsupportedEnvironment
+    from replay_tutorial.agents.environments import EnvironmentFailed, UnsupportedEnvironment
     from replay_tutorial.apex.runs.engine import ProcessDied
     from replay_tutorial.apex.runs.files import DamagedFile
     from replay_tutorial.apex.runs.run_folder import RunInUse
     from replay_tutorial.apex.runs.setup import NothingToDo, UnusableDevice
 
     restore_interrupts()
-    known = (UnsupportedEnvironment, DamagedFile, NothingToDo, ProcessDied, RunInUse, UnusableDevice)
+    known = (
+        *(EnvironmentFailed, UnsupportedEnvironment, DamagedFile, NothingToDo),
+        *(ProcessDied, RunInUse, UnusableDevice),
+    )
     try:
         result = run()
     except known as error:
@@ -152,6 +155,7 @@ def evaluate(arguments: Sequence[str]) -> int:
 
     import numpy as np
 
+    from replay_tutorial.agents.environments import EnvironmentFailed
     from replay_tutorial.agents.evaluation import draw_seeds
     from replay_tutorial.agents.evaluation import evaluate as play
     from replay_tutorial.apex.runs.run_folder import RunFolder
@@ -163,13 +167,11 @@ def evaluate(arguments: Sequence[str]) -> int:
     except (OSError, ValueError) as error:
         exit_with_error("evaluate", error)
     seeds = draw_seeds(np.random.SeedSequence(options.seed), options.episodes)
-    evaluation = play(
-        policy.act_greedily,
-        config.environment,
-        seeds,
-        config.evaluation_step_limit,
-        config.evaluation_environments,
-    )
+    limits = config.evaluation_step_limit, config.evaluation_environments
+    try:
+        evaluation = play(policy.act_greedily, config.environment, seeds, *limits)
+    except EnvironmentFailed as error:
+        exit_with_error("evaluate", error)
     print(f"{evaluation}, policy from step {step:,}")
     return 0
 
@@ -187,6 +189,7 @@ def play(arguments: Sequence[str]) -> int:
     parser.add_argument("--width", type=at_least(1), help=width)
     options = parser.parse_args(arguments)
 
+    from replay_tutorial.agents.environments import EnvironmentFailed
     from replay_tutorial.apex.runs.gif import play as play_episode
     from replay_tutorial.apex.runs.run_folder import RunFolder
 
@@ -196,7 +199,7 @@ def play(arguments: Sequence[str]) -> int:
         policy, _ = folder.load_policy()
         environment = folder.config().environment
         played = play_episode(policy, environment, options.seed, output, options.steps, options.width)
-    except (OSError, ValueError) as error:
+    except (EnvironmentFailed, OSError, ValueError) as error:
         exit_with_error("play", error)
     cut = "" if played.ended else " (truncated by --steps)"
     print(f"{output}: return {played.total:.1f} in {played.steps:,} steps{cut}")

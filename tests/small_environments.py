@@ -5,6 +5,7 @@ Tests name them as `small_environments:Counting-v0`, which works in spawned proc
 
 import multiprocessing
 import sys
+import threading
 from functools import partial
 
 import gymnasium as gym
@@ -45,6 +46,51 @@ class Crashing(Counting):
         if self.episode == 8 and (multiprocessing.parent_process() or "default_worker" in sys.argv[0]):
             raise ArithmeticError("the pole is broken")
         return super().step(action)
+
+
+hang_ends = threading.Event()  # set by a test that has seen the report of the hang
+
+
+class Faulty(Counting):
+    """Does something wrong in its third episode: at its reset, or in the second of its steps."""
+
+    def __init__(self, fault):
+        self.fault = fault
+
+    def reset(self, *, seed=None, options=None):
+        observation, info = super().reset(seed=seed)
+        if self.fault == "exit at reset" and self.episode == 2:
+            sys.exit(0)
+        return observation, info
+
+    def step(self, action):
+        observation, reward, *rest = super().step(action)
+        if self.episode != 2 or self.step_number != 2:
+            return observation, reward, *rest
+        if self.fault == "exit":
+            sys.exit(0)
+        if self.fault == "hang":
+            hang_ends.wait(60)
+        wrong = {"nan observation": ([2, np.nan], 1.0), "infinite reward": (observation, -np.inf)}
+        wrong["large reward"] = (observation, 1e39)
+        observation, reward = wrong.get(self.fault, (observation, reward))
+        return np.array(observation, np.float32), reward, *rest
+
+
+FAULTS = {
+    "nan observation": r"step 2 of an episode of .* returned nan in element \[1\] of the observation",
+    "infinite reward": r"step 2 of an episode of .* returned -inf as the reward",
+    "large reward": r"step 2 of an episode of .* returned 1e\+39 as the reward; .* float32 can hold",
+    "exit": r"step 2 of an episode of .* called sys.exit\(0\), in .*small_environments.py, line \d+",
+    "exit at reset": r"reset of .* called sys.exit\(0\), in .*small_environments.py, line \d+",
+}
+
+
+class Exiting(Counting):
+    """Ends the process as soon as it is made."""
+
+    def __init__(self):
+        sys.exit(0)
 
 
 class Scoring(Counting):
@@ -158,13 +204,14 @@ class NeedsBox2D(Counting):
         raise gym.error.DependencyNotInstalled("Box2D is not installed")
 
 
-COUNTING = [kind.__name__ for kind in [Counting, *Counting.__subclasses__()]]
+COUNTING = [kind.__name__ for kind in [Counting, *Counting.__subclasses__()] if kind is not Faulty]
 ENVIRONMENTS = {
     "MinAtar/Tiles-v0": Tiles,
     "Film-v0": lambda: FrameStackObservation(Film(), 4),
     "LastPictures-v0": last_pictures,
     **{f"{name}-v0": f"{__name__}:{name}" for name in COUNTING},
     **{f"{name}-v0": partial(Showing, space) for name, space in SPACES.items()},
+    **{f"{fault.title().replace(' ', '')}-v0": partial(Faulty, fault) for fault in [*FAULTS, "hang"]},
 }
 for name, entry_point in ENVIRONMENTS.items():
     if name not in gym.registry:

@@ -2,15 +2,18 @@
 
 Every observation becomes a flat Box or an image, and every action becomes 0, 1, 2, ... or a vector in [-1,
 1]. The rest of the package handles only these. Unsupported spaces are rejected once, in the parent process,
-with a one-line message instead of a traceback from each actor.
+with a one-line message instead of a traceback from each actor. Values that can't be learned from, and calls
+of `sys.exit`, are reported with the step at which they occur.
 
 Left out: Sequence and Graph observations, MultiDiscrete and MultiBinary actions, and vector environments.
 Actors step a list of single environments, because a vector environment may replace the last observation of an
 episode with the first of the next.
 """
 
+import time
+import traceback
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import gymnasium as gym
 import numpy as np
@@ -26,10 +29,15 @@ Environment = gym.Env[Any, Any]
 # Extra → strings that identify it in the error of a missing package
 EXTRAS = {"box2d": ["box2d"], "atari": ["ale_py", "opencv"], "minatar": ["minatar"]}
 MIN_SIDE = 36  # pixels; a smaller image vanishes in the torso's three convolutions
+LARGEST = np.finfo(np.float32).max  # networks compute in float32
 
 
 class UnsupportedEnvironment(ValueError):
     """The environment does not exist or the agent cannot learn in it; the message gives the reason."""
+
+
+class EnvironmentFailed(RuntimeError):
+    """An environment returned a value that can't be learned from, or called `sys.exit`."""
 
 
 class Spaces(NamedTuple):
@@ -57,13 +65,80 @@ class Spaces(NamedTuple):
         return isinstance(self.action, Box)
 
 
-def make_environment(name: str, *, training: bool = False, render: bool = False) -> Environment:
+class CheckedEnvironment(gym.Wrapper[Any, Any, Any, Any]):
+    """Checks what an environment returns.
+
+    Raise EnvironmentFailed for NaN, for a number that float32 can't hold, and for SystemExit, which would end
+    the process without a message.
+    """
+
+    # The environment that is computing a step or reset in this process, and since when (time.monotonic()).
+    running: "tuple[CheckedEnvironment, float] | None" = None
+
+    def __init__(self, environment: Environment, name: str) -> None:
+        super().__init__(environment)
+        self.name, self.steps = name, 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
+        """Reset the environment, and check the observation."""
+        self.steps = 0
+        CheckedEnvironment.running = self, time.monotonic()
+        try:
+            observation, info = self.env.reset(seed=seed, options=options)
+        except SystemExit as error:
+            self._exit(error)
+        finally:
+            CheckedEnvironment.running = None
+        self._check("observation", observation)
+        return observation, info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Step the environment, and check observation and reward."""
+        self.steps += 1
+        CheckedEnvironment.running = self, time.monotonic()
+        try:
+            observation, reward, terminated, truncated, info = self.env.step(action)
+        except SystemExit as error:
+            self._exit(error)
+        finally:
+            CheckedEnvironment.running = None
+        self._check("observation", observation)
+        self._check("reward", reward)
+        return observation, reward, terminated, truncated, info
+
+    @property
+    def call(self) -> str:
+        """The newest call of the environment, for a message."""
+        return f"step {self.steps} of an episode of {self.name}" if self.steps else f"reset of {self.name}"
+
+    def _check(self, what: str, value: Any) -> None:
+        array = np.asarray(value)
+        if array.dtype.kind == "f" and not (valid := np.abs(array) <= LARGEST).all():
+            element = np.argwhere(~valid)[0].tolist()
+            where = f" in element {element} of the observation" if what == "observation" else " as the reward"
+            raise EnvironmentFailed(
+                f"{self.call} returned {array[tuple(element)]}{where}; every value must be a number that "
+                "float32 can hold. Correct the environment, or replace such values in a wrapper."
+            )
+
+    def _exit(self, error: SystemExit) -> NoReturn:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        raise EnvironmentFailed(
+            f"{self.call} called sys.exit({error.code!r}), in {last.filename}, line {last.lineno}. Raise "
+            "another exception instead, or end the episode."
+        ) from error
+
+
+def make_environment(
+    name: str, *, training: bool = False, render: bool = False, label: str | None = None
+) -> Environment:
     """Create an environment with spaces as described by `Spaces`.
 
     Args:
         name: ID of a registered gymnasium environment, or `module:Name-v0`, which imports the module first.
         training: For Atari games: whether to clip rewards and to end an episode when a life is lost.
         render: Whether `render` returns images.
+        label: The environment's name in error messages; None means `name`.
 
     Raises:
         UnsupportedEnvironment: If the environment does not exist, a package is missing, or its spaces are not
@@ -78,13 +153,16 @@ def make_environment(name: str, *, training: bool = False, render: bool = False)
                 import_module("minatar.gym").register_envs()
             # Some environments do not accept render_mode.
             environment = gym.make(name, render_mode=mode) if render else gym.make(name)
+    except SystemExit as error:
+        raise UnsupportedEnvironment(f"creating {name!r} called sys.exit({error.code!r})") from error
     except (gym.error.Error, ModuleNotFoundError) as error:
         raise UnsupportedEnvironment(
             f"cannot create the environment {name!r}: {failure_reason(error)}"
         ) from error
     try:
         is_grid = family_of(name) == "MinAtar"
-        return with_plain_actions(with_plain_observations(environment, is_grid))
+        plain = with_plain_actions(with_plain_observations(environment, is_grid))
+        return CheckedEnvironment(plain, label or name)
     except UnsupportedEnvironment as error:
         environment.close()
         raise UnsupportedEnvironment(f"{name} has {error}") from None

@@ -48,7 +48,10 @@ class Actor:
         self.version, self.parameters_update = 0, 0  # of the parameters in use
         self.windows = n_step_windows(config, context.spaces)
 
-        self.environments = [make_environment(config.environment, training=True) for _ in self.exploration]
+        name = config.environment
+        self.environments = [
+            make_environment(name, training=True, label=f"{name} (environment {i})") for i in self.numbers
+        ]
         count = len(self.environments)
         # The open episode of each environment:
         self.seeds = [0] * count

@@ -116,6 +116,8 @@ class Config:
     """The run ends when an actor dies this many times in a row, each time within a minute of its start. On a
     cluster, this applies only if no other actor is healthy; the loss of a whole host is never counted.
     """
+    slow_step_seconds: float = 60.0
+    """Seconds that a step of an environment may take before a line names it; the run goes on waiting."""
     device: str = "cpu"
     """Device on which the learner trains: cpu, cuda, cuda:1, ...; auto uses a GPU if there is one."""
     threads: int = 1
@@ -183,7 +185,7 @@ MINIMUM = {
 MAXIMUM = {"samples_per_insert": 1_000_000, "threads": 1_024}
 POSITIVE = (
     *("learning_rate", "policy_learning_rate", "action_gradient", "huber_delta", "gradient_norm"),
-    *("samples_per_insert", "checkpoint_seconds"),
+    *("samples_per_insert", "checkpoint_seconds", "slow_step_seconds"),
 )
 
 

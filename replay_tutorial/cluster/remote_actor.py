@@ -15,8 +15,10 @@ import ray
 
 from replay_tutorial.agents.environments import Spaces
 from replay_tutorial.apex.config import Config
+from replay_tutorial.apex.messages import Note
 from replay_tutorial.apex.runs.run_provenance import digest_of_sources
 from replay_tutorial.cluster.actor_link import ActorLink
+from replay_tutorial.cluster.gateway import Report
 from replay_tutorial.cluster.remote_context import remote_context
 from replay_tutorial.cluster.remote_gateway import call, fetch, is_lost
 
@@ -50,10 +52,19 @@ def play(task: ActorTask, gateways: Sequence[Any]) -> None:
     import torch  # after the host is reported, because it takes seconds, on a busy host a minute
 
     from replay_tutorial.apex.actor import Actor
+    from replay_tutorial.apex.slow_steps import slow_steps_reported
 
     sys.path.extend(place for place in task.path if place not in sys.path)
     torch.set_num_threads(task.config.threads)
     sends = [partial(call, gateway.send) for gateway in gateways]
     link = ActorLink(sends, task.number, task.restart_count, is_lost)
     context = remote_context(task.config, task.spaces, link, fetch)
-    Actor(context, task.number, task.seed).run()
+
+    def report_slow_step(line: str) -> None:
+        # Not through the link, which sends messages only between two steps.
+        note = Note(f"actor {task.number}: {line}")
+        report = Report(task.number, task.restart_count, link.rows_lost, (note,))
+        link.gateways[link.turn % len(sends)](None, link.version, report)
+
+    with slow_steps_reported(report_slow_step, task.config.slow_step_seconds):
+        Actor(context, task.number, task.seed).run()

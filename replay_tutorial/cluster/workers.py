@@ -17,8 +17,9 @@ from contextlib import suppress
 from typing import Any, Self
 
 import ray
-from ray.exceptions import ActorDiedError, NodeDiedError, RayError
+from ray.exceptions import ActorDiedError, NodeDiedError, RayError, RayTaskError
 
+from replay_tutorial.agents.environments import EnvironmentFailed
 from replay_tutorial.apex.messages import Cluster, Message, Note
 from replay_tutorial.apex.runs.engine import ProcessDied, Workers
 from replay_tutorial.apex.runs.restart_policy import RestartPolicy
@@ -73,6 +74,8 @@ class RemoteRole:
         if self.end is None or not self.end.done():
             return None
         error, self.end, self.pending_since = self.end.exception(), None, None
+        if isinstance(error, RayTaskError) and isinstance(error.cause, EnvironmentFailed):
+            raise ProcessDied(f"{self.restart_policy.name} failed: {error.cause}")
         if isinstance(error, CODE_ERRORS):
             raise ProcessDied(f"{self.restart_policy.name} failed: \n\n{COLOURS.sub('', str(error))}")
         cause = f"died: {str(error).strip() or type(error).__name__}" if error else "ended unexpectedly"

@@ -16,22 +16,24 @@ import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from multiprocessing import parent_process
+from multiprocessing import current_process, parent_process
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
 import numpy as np
 import torch
 
+from replay_tutorial.agents.environments import EnvironmentFailed
 from replay_tutorial.apex.actor import Actor
 from replay_tutorial.apex.context import POLL_SECONDS, Context
 from replay_tutorial.apex.evaluator import Candidate, Evaluator, evaluate_policies
 from replay_tutorial.apex.learner import learn, make_learner
-from replay_tutorial.apex.messages import Failure
+from replay_tutorial.apex.messages import Failure, Message, Note
 from replay_tutorial.apex.runs.checkpoint import load_checkpoint, save_checkpoint
 from replay_tutorial.apex.runs.files import DamagedFile
 from replay_tutorial.apex.runs.run_folder import RunFolder
 from replay_tutorial.apex.runs.signals import stop_signals
+from replay_tutorial.apex.slow_steps import slow_steps_reported
 
 DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # not a bug, so reported without a traceback
 NICENESS = 10  # nice value: on a busy core, other processes get about nine times the CPU time
@@ -70,14 +72,26 @@ def run_worker(messages: Connection, context: Context, work: Callable[..., None]
     threading.Thread(target=exit_with_parent, daemon=True).start()
     # By default, torch starts one thread per core in each process, which oversubscribes the cores.
     torch.set_num_threads(context.config.threads)
+    lock = threading.Lock()
+
+    def send(message: Message) -> None:
+        with lock:  # messages of two threads could mix
+            messages.send(message)
+
+    def report_slow_step(line: str) -> None:
+        with contextlib.suppress(ConnectionError):  # the parent has died
+            send(Note(f"{current_process().name}: {line}"))
+
     try:
-        work(replace(context, send_message=messages.send), *arguments)
+        with slow_steps_reported(report_slow_step, context.config.slow_step_seconds):
+            work(replace(context, send_message=send), *arguments)
     except Exception as error:  # noqa: BLE001 - every exception is reported to the parent
         full = isinstance(error, OSError) and error.errno in DISK_IS_FULL
         damaged = isinstance(error, DamagedFile)
-        text = f"{error}" if full or damaged else f"\n\n{traceback.format_exc()}"
+        is_explained = full or damaged or isinstance(error, EnvironmentFailed)
+        text = f"{error}" if is_explained else f"\n\n{traceback.format_exc()}"
         with contextlib.suppress(ConnectionError):  # the parent has died
-            messages.send(Failure(text, resumable=not damaged))
+            send(Failure(text, resumable=not damaged))
         sys.exit(1)
 
 

@@ -7,13 +7,16 @@ import numpy as np
 import pytest
 import small_environments  # noqa: F401 - registers them, so that these tests can leave its name out
 from gymnasium.spaces import Box, Discrete
+from small_environments import FAULTS
 
 from replay_tutorial.agents.environments import (
+    EnvironmentFailed,
     UnsupportedEnvironment,
     make_environment,
     spaces_of,
     to_step_actions,
 )
+from replay_tutorial.agents.evaluation import evaluate
 from replay_tutorial.apex.config import Config
 from replay_tutorial.apex.parts import agent_name
 
@@ -34,6 +37,7 @@ def test_spaces_of_cart_pole_and_gymnasiums_threshold():
         ("Sentences-v0", "no fixed size"),
         ("Buttons-v0", "supports Discrete"),
         ("Boundless-v0", "is unbounded"),
+        ("Exiting-v0", r"creating 'Exiting-v0' called sys.exit\(0\)"),
         ("NeedsBox2D-v0", r'pip install "replay_tutorial\[box2d\]", with Python 3.13 or older'),
     ],
 )
@@ -151,3 +155,19 @@ def test_lunar_lander_can_be_made():
     pytest.importorskip("Box2D", reason="needs the extra `box2d`")
     spaces = spaces_of("LunarLander-v3")
     assert (spaces.observation_shape, spaces.action_count) == ((8,), 4)
+
+
+def id_of(fault):
+    return f"{fault.title().replace(' ', '')}-v0"
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_environment_that_returns_no_number_or_exits_is_named_with_the_step(fault):
+    environment = make_environment(id_of(fault), label="this one")
+    with pytest.raises(EnvironmentFailed, match=FAULTS[fault].replace("of .*", "of this one")):
+        for _ in range(3):
+            environment.reset()
+            while not any(environment.step(0)[2:4]):
+                pass
+    with pytest.raises(EnvironmentFailed, match=FAULTS[fault].replace("of .*", f"of {id_of(fault)}")):
+        evaluate(lambda observations: np.zeros(len(observations), int), id_of(fault), [1, 2, 3], num_envs=1)

@@ -7,12 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import small_environments
 import torch
 from run_parts import context_of, rewrite_rows
 from run_parts import records as all_columns
 
 from replay_tutorial.__main__ import main
-from replay_tutorial.agents.evaluation import evaluate
+from replay_tutorial.agents.environments import EnvironmentFailed
+from replay_tutorial.agents.evaluation import Evaluation, evaluate
 from replay_tutorial.apex.config import preset
 from replay_tutorial.apex.runs.checkpoint import complete_checkpoints, load_checkpoint
 from replay_tutorial.apex.runs.files import DamagedFile
@@ -222,6 +224,50 @@ def test_interrupted_final_evaluation_leaves_a_run_that_can_be_evaluated(
     assert main(["evaluate", str(folder), "--episodes", "2"]) == 0
 
 
+@pytest.mark.parametrize("fault", ["NanObservation", "LargeReward", "Exit", "ExitAtReset", "Exiting"])
+def test_faulty_environment_ends_the_command_with_its_name_and_a_nonzero_status(tmp_path, fault):
+    name = f"small_environments:{fault}-v0"
+    with pytest.raises(SystemExit) as end:
+        main(["train", name, "--actors", "0", "--runs", str(tmp_path), "--no-progress"])
+    assert end.value.code.startswith("train: "), "a text, hence status 1"
+    assert name in end.value.code
+    if fault != "Exiting":
+        assert "(environment 0)" in end.value.code
+        assert "has no checkpoint yet" in end.value.code
+
+
+def test_environment_that_fails_in_the_final_evaluation_is_named_and_the_run_can_be_resumed(
+    tmp_path, monkeypatch
+):
+    def fail(*_):
+        raise EnvironmentFailed("step 3")
+
+    monkeypatch.setattr("replay_tutorial.apex.runs.run.evaluate", fail)
+    with pytest.raises(EnvironmentFailed, match=r"step 3\nThe newest checkpoint is .*To resume: "):
+        train(short(tmp_path, total_steps=310))
+
+
+def test_environment_that_hangs_is_named_and_the_run_goes_on(tmp_path, monkeypatch, capsys):
+    told = (
+        "step 2 of an episode of small_environments:Hang-v0 (environment 0) has taken 0.1 s so far and may "
+        "hang; still waiting for it"
+    )
+
+    def print_and_end_the_hang(recorder, line):
+        print_line(recorder, line)
+        if line == told:
+            small_environments.hang_ends.set()
+
+    print_line = Recorder.print_line
+    monkeypatch.setattr(Recorder, "print_line", print_and_end_the_hang)
+    small_environments.hang_ends.clear()
+    settings = {"total_steps": 310, "environments_per_actor": 1, "slow_step_seconds": 0.1}
+    result = train(short(tmp_path, "small_environments:Hang-v0", **settings))
+    assert result.end == "budget spent"
+    assert told in capsys.readouterr().out.splitlines()
+    assert small_environments.hang_ends.is_set()
+
+
 def test_environment_without_a_time_limit_is_mentioned_at_the_start(tmp_path, capsys):
     changes = {"total_steps": 310, "evaluation_step_limit": 30}
     train(short(tmp_path, "small_environments:Endless-v0", **changes))
@@ -307,6 +353,29 @@ def test_run_that_was_killed_after_its_last_checkpoint_is_finished_by_its_evalua
     monkeypatch.undo()
     (stopped,) = tmp_path.iterdir()
     assert_resumed_as(straight, stopped)
+
+
+def test_run_killed_in_the_final_evaluation_after_a_resume_is_finished_by_its_evaluation(
+    tmp_path, monkeypatch
+):
+    """Its folder holds the final evaluation of the time before."""
+
+    def killed(*_):
+        raise MemoryError("killed")
+
+    run = train(short(tmp_path, total_steps=600)).folder
+    poor = Evaluation(np.full(2, -1.0))  # no policy is better than the best one so far
+    monkeypatch.setattr("replay_tutorial.apex.evaluator.evaluate", lambda *_: poor)
+    for budget in (800, 1_000):
+        with monkeypatch.context() as final, pytest.raises(MemoryError):
+            final.setattr("replay_tutorial.apex.runs.run.evaluate", killed)
+            resume(run, budget, progress=False)
+        assert not (run / "evaluation.json").exists()
+        resumed = resume(run, progress=False)
+        assert budget <= resumed.steps < budget + 50
+        assert len(resumed.evaluation.returns) == 3
+        with pytest.raises(NothingToDo, match="--total-steps"):
+            resume(run, progress=False)
 
 
 def test_run_with_damaged_records_is_not_resumed_and_stays_as_it_is(tmp_path):

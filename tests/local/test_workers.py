@@ -3,6 +3,7 @@
 import errno
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,11 +12,15 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import small_environments
 import torch
 from places import ROOT
 from run_parts import parts
+from small_environments import FAULTS
 
+from replay_tutorial.agents.environments import CheckedEnvironment, make_environment
 from replay_tutorial.apex.config import Config
+from replay_tutorial.apex.messages import Note
 from replay_tutorial.apex.runs import run
 from replay_tutorial.local import workers
 from replay_tutorial.local.workers import NICENESS, act, evaluate, learn_and_save, run_worker
@@ -71,6 +76,36 @@ def test_messages_go_to_the_parent_and_so_does_a_failure(context, pipe):
     assert end.value.code == 1
     assert pipe[0].recv() == "a message"
     assert "ArithmeticError: the pole is broken" in pipe[0].recv().traceback
+
+
+def test_environment_that_fails_is_a_failure_of_one_line(context, pipe):
+    def fail(_):
+        environment = make_environment("small_environments:Exit-v0")
+        for _ in range(3):
+            environment.reset()
+            environment.step(0)
+        environment.step(0)
+
+    with pytest.raises(SystemExit) as end:
+        run_worker(pipe[1], context, fail)
+    assert end.value.code == 1
+    assert re.fullmatch(FAULTS["exit"] + ".*", pipe[0].recv().traceback)
+
+
+def test_step_that_hangs_is_reported_with_the_name_of_the_process(context, pipe):
+    class Hanging(small_environments.Counting):
+        def step(self, action):
+            assert pipe[0].poll(600), "no report"
+            return np.zeros(2), 0.0, False, False, {}
+
+    def hang(context):
+        CheckedEnvironment(Hanging(), "env").step(0)
+        context.send_message("after the hang")
+
+    context = replace(context, config=replace(context.config, slow_step_seconds=0.01))
+    run_worker(pipe[1], context, hang)
+    told = "step 1 of an episode of env has taken 0.01 s so far and may hang; still waiting for it"
+    assert [pipe[0].recv(), pipe[0].recv()] == [Note(f"MainProcess: {told}"), "after the hang"]
 
 
 def test_full_disk_is_a_failure_of_one_line(context, pipe):

@@ -123,6 +123,8 @@ def watch(setup: RunSetup, workers: Workers, recorder: Recorder, stop: StopReque
 def receive_until_end(setup: RunSetup, workers: Workers, recorder: Recorder, stop: StopRequest) -> End:
     """Record the messages of the processes until the run should end; return the reason."""
     counters, total_steps = setup.context.counters, setup.context.config.total_steps
+    if setup.best is not None and setup.best.solves(setup.solved_at):
+        return "solved"  # the run was killed before or in its final evaluation
     while not stop.received:
         for message in workers.receive(POLL_SECONDS):
             recorder.receive(message)

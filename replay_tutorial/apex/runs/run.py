@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 
+from replay_tutorial.agents.environments import EnvironmentFailed
 from replay_tutorial.agents.evaluation import Evaluation, EvaluationStopped, evaluate, stop_when
 from replay_tutorial.apex.config import Config
 from replay_tutorial.apex.parts import exploration_schedule
@@ -23,6 +24,7 @@ from replay_tutorial.apex.runs.recorder import Recorder
 from replay_tutorial.apex.runs.run_folder import RunFolder, lock_run
 from replay_tutorial.apex.runs.setup import End, RunSetup, new_setup, resumed_setup
 from replay_tutorial.apex.runs.signals import stop_requests
+from replay_tutorial.apex.slow_steps import slow_steps_reported
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,7 @@ def train(config: Config, engine: Engine | None = None) -> Result:
         The final evaluation, the run's folder, and how the run ended.
 
     Raises:
+        EnvironmentFailed: If an environment of this process returned NaN or infinity, or called `sys.exit`.
         MemoryError: If the replay doesn't fit into memory.
         ProcessDied: If a process ended unexpectedly; the message states why. All other processes have been
             stopped.
@@ -103,8 +106,8 @@ def resume(
 
     Raises:
         DamagedCheckpoint: If none of the run's checkpoints can be read.
+        EnvironmentFailed, ProcessDied: As for `train`.
         FileNotFoundError: If there is no run in this folder, or it has no checkpoint.
-        ProcessDied: As for `train`.
         NothingToDo: If the run is solved, or has already made `total_steps` steps.
         RunInUse: If another process is training this run.
     """
@@ -144,6 +147,8 @@ def finish(setup: RunSetup, engine: Engine) -> Result:
     except OSError as error:  # a full disk, for example
         error.add_note(resume_hint(setup.folder.path))
         raise
+    except EnvironmentFailed as error:  # in this process; another one reports it to the engine
+        raise EnvironmentFailed(f"{error}\n{resume_hint(setup.folder.path)}") from error.__cause__
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"stopped immediately\n{resume_hint(setup.folder.path)}") from None
 
@@ -167,7 +172,8 @@ def train_and_evaluate(setup: RunSetup, engine: Engine) -> Result:
                     recorder.print_line(reason)
                 recorder.print_line(f"resuming from {setup.checkpoint.path}")
             try:
-                end = engine.run(setup, recorder, stop)
+                with slow_steps_reported(recorder.print_line, config.slow_step_seconds):
+                    end = engine.run(setup, recorder, stop)
             except ProcessDied as error:
                 if not error.resumable:
                     raise
@@ -178,7 +184,7 @@ def train_and_evaluate(setup: RunSetup, engine: Engine) -> Result:
         chosen, evaluation = folder.load_best(), None
         if chosen is not None and end != "interrupted":
             setup.policy.set_parameters(chosen.parameters)
-            with suppress(EvaluationStopped):
+            with suppress(EvaluationStopped), slow_steps_reported(print, config.slow_step_seconds):
                 evaluation = evaluate(
                     stop_when(lambda: stop.received, setup.policy.act_greedily),
                     config.environment,

@@ -118,6 +118,8 @@ def resumed_setup(folder: RunFolder, config: Config, make_context: MakeContext) 
         (folder.path / "policy.pt").unlink(missing_ok=True)
         if best is not None:
             shutil.copyfile(checkpoint.path / "policy.pt", folder.path / "policy.pt")
+    # Otherwise, a kill in the next final evaluation would leave a run that appears to be finished.
+    (folder.path / "evaluation.json").unlink(missing_ok=True)
     truncate_records(progress, checkpoint.update)
     serial = checkpoint.serial
     last = checkpoint.update if serial is None else int(serial["evaluated_update"])

@@ -120,6 +120,10 @@ def test_killed_actor_is_replaced_and_a_run_that_is_solved_stops_early(tmp_path,
     assert sorted(set(restarts)) == [0, 1]
     with pytest.raises(NothingToDo, match="is solved"):
         resume(result.folder, progress=False)
+    (result.folder / "evaluation.json").unlink()  # as if killed in its final evaluation
+    resumed = resume(result.folder, progress=False)
+    assert (resumed.end, resumed.updates) == ("solved", result.updates)
+    assert resumed.evaluation.returns.tolist() == result.evaluation.returns.tolist()
 
 
 @posix_only

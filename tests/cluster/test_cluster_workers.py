@@ -8,8 +8,9 @@ import pytest
 
 pytest.importorskip("ray", reason="needs the extra `cluster`")
 from cluster_parts import made_context
-from ray.exceptions import NodeDiedError, WorkerCrashedError
+from ray.exceptions import NodeDiedError, RayTaskError, WorkerCrashedError
 
+from replay_tutorial.agents.environments import EnvironmentFailed
 from replay_tutorial.apex.messages import Cluster, Note
 from replay_tutorial.apex.runs import restart_policy
 from replay_tutorial.apex.runs.engine import ProcessDied
@@ -191,6 +192,14 @@ def test_death_is_told_with_its_cause_and_the_replacement_when_it_is_heard(run):
     assert run.workers.restarts == 0
     run.wait(2, 1)
     assert run.workers.restarts == 1
+
+
+def test_environment_that_fails_ends_the_run_with_its_message_in_one_line(run):
+    run.wait(3, 0, 1)
+    run.die(1, RayTaskError("play", "a traceback", EnvironmentFailed("step 2 returned nan")))
+    with pytest.raises(ProcessDied) as end:
+        run.wait(1)
+    assert str(end.value) == "actor 1 failed: step 2 returned nan"
 
 
 def test_actor_on_a_bad_host_does_not_end_a_run_in_which_another_does_well(run):

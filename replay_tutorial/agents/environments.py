@@ -29,7 +29,7 @@ Environment = gym.Env[Any, Any]
 # Extra → strings that identify it in the error of a missing package
 EXTRAS = {"box2d": ["box2d"], "atari": ["ale_py", "opencv"], "minatar": ["minatar"]}
 MIN_SIDE = 36  # pixels; a smaller image vanishes in the torso's three convolutions
-LARGEST = np.finfo(np.float32).max  # networks compute in float32
+LARGEST = float(np.finfo(np.float32).max)  # networks compute in float32
 
 
 class UnsupportedEnvironment(ValueError):
@@ -65,15 +65,25 @@ class Spaces(NamedTuple):
         return isinstance(self.action, Box)
 
 
+class StepClock:
+    """What this process waits for: the environment that computes a step or reset, and since when.
+
+    The time is that of `time.monotonic`. An attribute of the class CheckedEnvironment would slow down each
+    lookup of its methods, because Python caches them until the class changes.
+    """
+
+    running: "tuple[CheckedEnvironment, float] | None" = None
+
+
+clock = StepClock()
+
+
 class CheckedEnvironment(gym.Wrapper[Any, Any, Any, Any]):
     """Checks what an environment returns.
 
     Raise EnvironmentFailed for NaN, for a number that float32 can't hold, and for SystemExit, which would end
     the process without a message.
     """
-
-    # The environment that is computing a step or reset in this process, and since when (time.monotonic()).
-    running: "tuple[CheckedEnvironment, float] | None" = None
 
     def __init__(self, environment: Environment, name: str) -> None:
         super().__init__(environment)
@@ -82,28 +92,27 @@ class CheckedEnvironment(gym.Wrapper[Any, Any, Any, Any]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
         """Reset the environment, and check the observation."""
         self.steps = 0
-        CheckedEnvironment.running = self, time.monotonic()
+        clock.running = self, time.monotonic()
         try:
             observation, info = self.env.reset(seed=seed, options=options)
         except SystemExit as error:
             self._exit(error)
         finally:
-            CheckedEnvironment.running = None
-        self._check("observation", observation)
+            clock.running = None
+        self._check(observation)
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Step the environment, and check observation and reward."""
         self.steps += 1
-        CheckedEnvironment.running = self, time.monotonic()
+        clock.running = self, time.monotonic()
         try:
             observation, reward, terminated, truncated, info = self.env.step(action)
         except SystemExit as error:
             self._exit(error)
         finally:
-            CheckedEnvironment.running = None
-        self._check("observation", observation)
-        self._check("reward", reward)
+            clock.running = None
+        self._check(observation, reward)
         return observation, reward, terminated, truncated, info
 
     @property
@@ -111,15 +120,20 @@ class CheckedEnvironment(gym.Wrapper[Any, Any, Any, Any]):
         """The newest call of the environment, for a message."""
         return f"step {self.steps} of an episode of {self.name}" if self.steps else f"reset of {self.name}"
 
-    def _check(self, what: str, value: Any) -> None:
-        array = np.asarray(value)
-        if array.dtype.kind == "f" and not (valid := np.abs(array) <= LARGEST).all():
-            element = np.argwhere(~valid)[0].tolist()
-            where = f" in element {element} of the observation" if what == "observation" else " as the reward"
-            raise EnvironmentFailed(
-                f"{self.call} returned {array[tuple(element)]}{where}; every value must be a number that "
-                "float32 can hold. Correct the environment, or replace such values in a wrapper."
-            )
+    def _check(self, observation: Any, reward: Any = 0.0) -> None:
+        seen = np.asarray(observation)
+        # If the sum of all squares is in range, every element is, too; one call checks all of them.
+        if seen.dtype.kind == "f" and not np.vdot(seen, seen) <= LARGEST:
+            for element in np.argwhere(~(np.abs(seen) <= LARGEST)).tolist():
+                self._refuse(f"{seen[tuple(element)]} in element {element} of the observation")
+        if not -LARGEST <= reward <= LARGEST:
+            self._refuse(f"{reward} as the reward")
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise EnvironmentFailed(
+            f"{self.call} returned {what}; every value must be a number that float32 can hold. Correct the "
+            "environment, or replace such values in a wrapper."
+        )
 
     def _exit(self, error: SystemExit) -> NoReturn:
         last = traceback.extract_tb(error.__traceback__)[-1]

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
-from replay_tutorial.agents.environments import CheckedEnvironment
+from replay_tutorial.agents.environments import clock
 
 
 @contextmanager
@@ -20,7 +20,7 @@ def slow_steps_reported(report: Callable[[str], object], limit: float) -> Genera
     def watch() -> None:
         reported = None
         while not has_ended.wait(min(1.0, limit / 4)):
-            running = CheckedEnvironment.running
+            running = clock.running
             if running is None or running is reported or time.monotonic() - running[1] < limit:
                 continue
             reported = running

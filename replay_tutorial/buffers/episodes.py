@@ -46,6 +46,7 @@ from replay_tutorial.buffers.priorities import (
     Prioritization,
     Weights,
     check_weight_options,
+    check_weights,
     write_weights,
 )
 from replay_tutorial.buffers.prioritized import update_leaves
@@ -405,6 +406,7 @@ class EpisodeReplayBuffer(BaseBuffer):
         slots, indexes = np.empty((2, batch_size), np.int64)
         weights, uniforms = np.empty(batch_size, np.float32), self._rng.random(batch_size)
         draw_steps(self._ring.plain, uniforms, beta, normalize == "buffer", slots, indexes, weights)
+        check_weights(weights)
         return slots, indexes, weights
 
     def _check_draw(self, batch_size: int, beta: float, normalize: str) -> float:

@@ -25,7 +25,7 @@ from replay_tutorial.buffers.episodes import EpisodeReplayBuffer, draw_steps
 from replay_tutorial.buffers.fields import Batch, EnvDict
 from replay_tutorial.buffers.jit import Bytes, Flags, Floats, Integers, int64, kernel
 from replay_tutorial.buffers.n_step import NStepSettings, parse_settings
-from replay_tutorial.buffers.priorities import Weights
+from replay_tutorial.buffers.priorities import Weights, check_weights
 from replay_tutorial.buffers.rows import checked_number, copy_part, next_slots, random_below
 
 STRATEGIES = ("future", "final", "episode", "random")
@@ -322,6 +322,7 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
             *(self._relabel, self._strategy, self._achieved_start),
             *(slots, indexes, weights, relabelled, rows, goal_slots, drawn),
         )
+        check_weights(weights)
         rows, goals = rows[:count], drawn[:count].view(goal.dtype).reshape(count, *goal.shape)
         if self._n_step is None:
             outcomes = self._outcomes(slots.take(rows), goals)

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from replay_tutorial.buffers.fields import Batch
 from replay_tutorial.buffers.gather import DRAW_SPECS, ArraySpec, new_arrays
 from replay_tutorial.buffers.jit import Floats, Integers
-from replay_tutorial.buffers.priorities import check_weight_options, limit_of_priorities
+from replay_tutorial.buffers.priorities import LEAST_WEIGHT, check_weight_options, limit_of_priorities
 from replay_tutorial.buffers.rows import check_batch_size, checked_share
 from replay_tutorial.buffers.schemes import SCHEME_SPECS, Distribution, Proportional, Scheme, Uniform
 
@@ -175,7 +175,7 @@ class Mixture:
             batch["source"][positions] = source
             batch["probabilities"][positions] = shares[source] * part["probabilities"]
             relative[positions] = sizes[source] * part["probabilities"]
-        batch["weights"][:] = (relative.min() / relative) ** beta
+        batch["weights"][:] = np.maximum((relative.min() / relative) ** beta, LEAST_WEIGHT)
         return batch
 
     def update_priorities(self, batch: Mapping[str, npt.NDArray[Any]], priorities: npt.ArrayLike) -> None:

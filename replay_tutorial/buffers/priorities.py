@@ -29,6 +29,9 @@ Formula = tuple[float, float, float]  # alpha, eps, and the largest valid priori
 
 FIRST_PRIORITY = 1.0  # initial priority while no priority is known (p_1 = 1 in algorithm 1)
 NO_PRIORITY = -1.0  # stands for "no priority", because priorities are never negative
+LEAST_WEIGHT = 2.0**-126  # the smallest normal float32: a weight is never 0
+# A step that is scaled by less than the rounding error of float32 leaves a parameter of its size unchanged.
+LEAST_USEFUL_WEIGHT = 2.0**-24
 ROUNDING = 1e-9  # tolerance for an annealed beta, such as 0.4 + 0.6 / n added n times, outside [0, 1]
 
 # Status codes that kernels return.
@@ -89,7 +92,7 @@ def write_weights(
             min_mass = min(min_mass, masses[i])
     for i in range(masses.shape[0]):
         # min(): in shared memory, the smallest mass may have grown since the row was sampled.
-        weights[i] = min(power(min_mass / masses[i], beta), 1.0)
+        weights[i] = min(max(power(min_mass / masses[i], beta), LEAST_WEIGHT), 1.0)
 
 
 @kernel
@@ -118,6 +121,19 @@ def check_update(indexes: Integers, priorities: Floats, next_index: int, priorit
         if not 0.0 <= priorities[i] <= priority_limit:
             return BAD_PRIORITY
     return DONE
+
+
+def check_weights(weights: Weights) -> None:
+    """Raise ValueError if all weights are so small that nothing would be learned from the batch.
+
+    This takes 0.1 µs, because the first weight is usually large enough.
+    """
+    if weights.item(0) < LEAST_USEFUL_WEIGHT and (largest := weights.max()) < LEAST_USEFUL_WEIGHT:
+        raise ValueError(
+            f"The largest weight of the batch is {largest:.1e}, so nothing would be learned from it: with "
+            'normalize="buffer", the least likely row in the buffer has the weight 1. Pass '
+            'normalize="batch" (or, because of a tiny priority, a larger eps to the constructor).'
+        )
 
 
 def check_weight_options(beta: float, normalize: str) -> float:

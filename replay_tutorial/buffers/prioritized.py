@@ -31,6 +31,7 @@ from replay_tutorial.buffers.priorities import (
     Weights,
     check_update,
     check_weight_options,
+    check_weights,
     masses_of,
     write_weights,
 )
@@ -215,7 +216,12 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         return ring.append(count, columns, (*assignments, (self._tree.leaves, slots, masses)))
 
     def sample(
-        self, batch_size: int, beta: float = 0.4, *, normalize: str = "buffer", scheme: Scheme | None = None
+        self,
+        batch_size: int,
+        beta: float = 0.4,
+        *,
+        normalize: str | None = None,
+        scheme: Scheme | None = None,
     ) -> Batch:
         """Sample transitions in proportion to their masses, (priority + eps) ** alpha, with replacement.
 
@@ -227,7 +233,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             batch_size: Number of transitions.
             beta: Exponent of the importance-sampling weights, in [0, 1]; 1 corrects the bias fully.
             normalize: "buffer" divides the weights by the largest weight in the buffer, "batch" by the
-                largest weight in the batch.
+                largest weight in the batch. None means "batch" with a scheme, and otherwise "buffer".
             scheme: A scheme that chooses the transitions; see `buffers.schemes`. None samples in proportion
                 to the masses.
 
@@ -240,15 +246,19 @@ class PrioritizedReplayBuffer(ReplayBuffer):
 
         Raises:
             TypeError: If batch_size is not an integer, or the scheme is not a scheme.
-            ValueError: If an argument is out of range, the buffer is empty, every mass is 0, or the scheme
-                can't draw from this buffer.
+            ValueError: If an argument is out of range, the buffer is empty, every mass is 0, the scheme can't
+                draw from this buffer, or every weight is below 2^-24, so that nothing would be learned, which
+                only normalize="buffer" can cause.
         """
         self._check_sample(batch_size, scheme)
+        if normalize is None:
+            normalize = "buffer" if scheme is None else "batch"
         beta, by_buffer = check_weight_options(beta, normalize), normalize == "buffer"
         if scheme is not None:
             batch, drawn = self._sample_by(scheme, batch_size)
             batch["weights"] = np.empty(batch_size, np.float32)
             write_weights(drawn.probabilities, beta, drawn.least, by_buffer, batch["weights"])
+            check_weights(batch["weights"])
             return batch
         tree, ring = self._synced_tree(), self._ring
         tree.check_total()
@@ -259,6 +269,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             *(tree.sums, tree.minima, uniforms, ring.next_index, ring.capacity),
             *(beta, by_buffer, slots, indexes, weights),
         )
+        check_weights(weights)
         batch = self._take(slots)
         batch["indexes"], batch["weights"] = indexes, weights
         return self._counted(batch, indexes)

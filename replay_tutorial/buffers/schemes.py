@@ -70,7 +70,8 @@ class Drawn(NamedTuple):
     Attributes:
         indexes: int64[n], the indexes of the rows.
         probabilities: float64[n], P(row) of each.
-        least: Smallest P(row) above 0 of all stored rows; the weights are normalized by it.
+        least: Smallest P(row) above 0 of all stored rows; normalize="buffer" divides the weights by its
+            weight.
     """
 
     indexes: Integers
@@ -197,7 +198,8 @@ class Geometric(Distribution):
     number of newer rows of the same environment, and each environment's newest row has age 0.
 
     In a prioritized buffer, the weights undo the preference for newer rows; to keep it, pass beta=0. With
-    normalize="buffer", the weights can be tiny, because the oldest row determines the largest weight.
+    normalize="buffer", the oldest row has the largest weight; if all others are too small to learn from,
+    `sample` raises an error.
 
     Example:
         >>> geometric = Geometric(half_life=1)

@@ -26,6 +26,7 @@ from replay_tutorial.buffers.priorities import (
     NO_PRIORITY,
     Prioritization,
     check_weight_options,
+    check_weights,
     power,
     write_masses,
     write_weights,
@@ -157,14 +158,20 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         return self._append(count, columns, masses, max_priority)
 
     def sample(
-        self, batch_size: int, beta: float = 0.4, *, normalize: str = "buffer", scheme: Scheme | None = None
+        self,
+        batch_size: int,
+        beta: float = 0.4,
+        *,
+        normalize: str | None = None,
+        scheme: Scheme | None = None,
     ) -> Batch:
         """Sample transitions with probability proportional to their mass, stratified, with replacement.
 
         Args:
             batch_size: Number of transitions.
             beta: Importance-sampling exponent in [0, 1]; 0 corrects none of the bias, 1 all of it.
-            normalize: Divide the weights by the largest weight in the "buffer" or in the "batch".
+            normalize: Divide the weights by the largest weight in the "buffer" or in the "batch". None means
+                "batch" with a scheme, and otherwise "buffer".
             scheme: A scheme that chooses the transitions; see `buffers.schemes`. None samples in proportion
                 to the masses. The object is used only in this process.
 
@@ -178,11 +185,14 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         Raises:
             RuntimeError: If another living process is the sampler, or no row has all its frames.
             TypeError: If `batch_size` is not an integer, or the scheme is not a scheme.
-            ValueError: If an argument is out of range, the buffer is empty, every mass is 0, or the scheme
-                cannot draw from this buffer.
+            ValueError: If an argument is out of range, the buffer is empty, every mass is 0, the scheme
+                cannot draw from this buffer, or every weight is below 2^-24, so that nothing would be
+                learned, which only normalize="buffer" can cause.
         """
         mapped = self._mapped
         check_batch_size(batch_size)
+        if normalize is None:
+            normalize = "buffer" if scheme is None else "batch"
         beta = check_weight_options(beta, normalize)
         if scheme is not None:
             check_scheme(scheme, mapped.fields.fields)
@@ -195,6 +205,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             batch, drawn = self._draw_by(scheme, batch_size, self._synced_tree, alpha)
             batch["weights"] = np.empty(batch_size, np.float32)
             write_weights(drawn.probabilities, beta, drawn.least, by_buffer, batch["weights"])
+            check_weights(batch["weights"])
             return batch
         if mapped.frames is None:
             rows, indexes, masses = sampler.draw(batch_size, self._rng)
@@ -206,6 +217,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
                 batch = mapped.frames.restore(rows, again)
         weights = np.empty(batch_size, np.float32)
         write_weights(masses, beta, sampler.tree.minima[ROOT], by_buffer, weights)
+        check_weights(weights)
         batch["indexes"], batch["weights"] = indexes, weights
         if scheme is not None:  # Proportional
             batch["probabilities"] = masses / sampler.tree.total

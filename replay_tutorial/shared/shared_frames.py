@@ -274,16 +274,17 @@ class SharedFrames:
         is_early, is_first_lap = first < CHECKED_AT <= end, first < self._rows <= end
         if not (is_early or is_first_lap):
             return
+        rows = end - max(0, end - first - self._rows)  # `number` has skipped the others
         for frames in self.rings:
             added, room = int(frames.ring.counters[NEXT_INDEX]), frames.ring.capacity
             if is_early:
-                frames.layout.warn_if_hardly_shared(end, added)
+                frames.layout.warn_if_hardly_shared(rows, added)
             if is_first_lap and added > room:
-                needed = 1.0 + 4.0 / 3.0 * (added / end - 1.0)
+                needed = 1.0 + 4.0 / 3.0 * (added / rows - 1.0)
                 warnings.warn(
-                    f"The frames of {frames.layout.names[0]!r} do not fit: {end:,} transitions added "
+                    f"The frames of {frames.layout.names[0]!r} do not fit: {rows:,} transitions added "
                     f"{added:,} frames, but there is room for {room:,}, so about "
-                    f"{end * (1.0 - room / added):,.0f} of the transitions have lost frames and cannot be "
+                    f"{rows * (1.0 - room / added):,.0f} of the transitions have lost frames and cannot be "
                     f"sampled. To keep them, pass frames_per_transition={math.ceil(100 * needed) / 100}.",
                     stacklevel=4,  # the caller of `add`
                 )

@@ -263,7 +263,7 @@ class TestRefused:
         ("argument", "values"),
         [
             ("beta", [-0.1, 1.1, math.nan, math.inf, "1", None, 1j, [0.4]]),
-            ("normalize", ["max", "", "Buffer", None, True]),
+            ("normalize", ["max", "", "Buffer", 1, True]),
         ],
     )
     def test_arguments_of_sample_out_of_range(self, argument, values):

@@ -116,7 +116,7 @@ def test_priorities_of_any_size_are_ranked(power):
 def test_importance_weights_make_every_mean_unbiased():
     buffer, scheme = buffer_of(APART), RankBased()
     values, least = np.sin(np.arange(40.0)) + 2.0, min(law(dict(enumerate(APART)), 0.7).values())
-    samples = [buffer.sample(16, 1.0, scheme=scheme) for _ in range(2000)]
+    samples = [buffer.sample(16, 1.0, normalize="buffer", scheme=scheme) for _ in range(2000)]
     for sample in samples[:20]:
         np.testing.assert_allclose(sample["weights"], least / sample["probabilities"], rtol=1e-6)
     means = [(values[each["indexes"]] / (40 * each["probabilities"])).mean() for each in samples]

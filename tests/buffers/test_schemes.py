@@ -4,15 +4,24 @@ Distributions are compared by Pearson's χ² with fixed seeds; correct code fail
 tests (`LEAST`).
 """
 
+import itertools
 import math
 import pickle
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from replay_tutorial import PrioritizedReplayBuffer, ReplayBuffer
+from replay_tutorial import (
+    EpisodeReplayBuffer,
+    HindsightReplayBuffer,
+    MPPrioritizedReplayBuffer,
+    PrioritizedReplayBuffer,
+    ReplayBuffer,
+    SequenceReplayBuffer,
+)
 from replay_tutorial.buffers.rank_based import RankBased
 from replay_tutorial.buffers.schemes import (
     Combined,
@@ -203,7 +212,7 @@ def test_combined_scheme_has_the_newest_rows_in_every_batch(capacity, rows, newe
     rest = batch - newest
     expected = {row: (rest * p + (row >= rows - newest)) / batch for row, p in given.items()}
     assert sum(expected.values()) == pytest.approx(1.0)
-    drawn = [buffer.sample(batch, scheme=scheme) for _ in range(4000 // batch)]
+    drawn = [buffer.sample(batch, normalize="buffer", scheme=scheme) for _ in range(4000 // batch)]
     for sample in drawn:
         wanted = [expected[row] for row in sample["indexes"].tolist()]
         np.testing.assert_allclose(sample["probabilities"], wanted, rtol=1e-9)
@@ -217,7 +226,7 @@ def test_combined_scheme_has_the_newest_rows_in_every_batch(capacity, rows, newe
 def test_new_row_that_the_other_scheme_never_draws_has_the_largest_weight():
     buffer = filled(PrioritizedReplayBuffer, 4, 4, alpha=1.0, eps=0.0)
     buffer.update_priorities([0, 1, 2, 3], [1, 1, 1, 0])
-    sample = buffer.sample(32, beta=1.0, scheme=Combined(1, Proportional()))
+    sample = buffer.sample(32, beta=1.0, normalize="buffer", scheme=Combined(1, Proportional()))
     assert sample["weights"][0] == 1.0
     np.testing.assert_allclose(sample["weights"] * sample["probabilities"], 1 / 32, rtol=1e-6)
 
@@ -228,7 +237,8 @@ def test_largest_weight_is_1_if_the_rarest_row_of_the_other_scheme_is_new(other,
     buffer = filled(PrioritizedReplayBuffer, 8, 11, alpha=1.0, eps=0.0)
     priorities = [oldest, 4, 8, 16, 32, 64, 128, 0.5]  # row 10 is new and the rarest
     buffer.update_priorities(range(3, 11), priorities)
-    samples = [buffer.sample(64, beta=1.0, scheme=Combined(1, other)) for _ in range(20)]
+    scheme = Combined(1, other)
+    samples = [buffer.sample(64, beta=1.0, normalize="buffer", scheme=scheme) for _ in range(20)]
     shares = {int(i): p for s in samples for i, p in zip(s["indexes"], s["probabilities"], strict=True)}
     assert len(shares) == np.count_nonzero(priorities) and sum(shares.values()) == pytest.approx(1.0)
     for sample in samples:
@@ -318,3 +328,115 @@ def test_batch_larger_than_the_buffer_has_only_stored_rows(scheme, capacity, row
     assert set(sample["indexes"].tolist()) <= set(range(max(0, rows - capacity), rows))
     assert (sample["act"] == sample["indexes"]).all()
     assert ((sample["weights"] > 0) & (sample["weights"] <= 1)).all()
+
+
+def log2_of_likelihoods(scheme: Scheme | None, priorities: list[float], batch_size: int) -> dict[int, float]:
+    """log2 P(row) of each stored row that can be drawn: with exact fractions, or by age.
+
+    The buffer has alpha=1 and eps=0, so that a priority is a mass.
+    """
+    rows = range(len(priorities))
+    match scheme:
+        case None | Proportional():
+            fractions = {row: Fraction(priorities[row]) for row in rows if priorities[row] > 0.0}
+            total = sum(fractions.values())
+            return {row: log2_of(mass / total) for row, mass in fractions.items()}
+        case Geometric():
+            ages = {row: rows.stop - 1 - row for row in rows}
+            weights = [2.0 ** (-age / scheme.half_life) for age in ages.values()]
+            return {row: -age / scheme.half_life - math.log2(math.fsum(weights)) for row, age in ages.items()}
+        case RankBased():  # groups of equal masses: each has the mean probability of its ranks
+            order = sorted(rows, key=lambda row: -priorities[row])
+            ranks = np.arange(1.0, rows.stop + 1) ** -scheme.alpha
+            shares = dict(zip(order, ranks / ranks.sum(), strict=True))
+            groups = {row: [s for r, s in shares.items() if priorities[r] == priorities[row]] for row in rows}
+            return {row: math.log2(math.fsum(group) / len(group)) for row, group in groups.items()}
+        case Combined():
+            others = log2_of_likelihoods(scheme.scheme, priorities, batch_size)
+            share = (batch_size - scheme.newest) / batch_size
+            first_new = rows.stop - scheme.newest
+            likelihoods = {row: math.log2(share) + log2 for row, log2 in others.items() if row < first_new}
+            for row in range(first_new, rows.stop):
+                likelihoods[row] = math.log2(share * 2.0 ** others.get(row, -math.inf) + 1 / batch_size)
+            return likelihoods
+        case _:  # Uniform, Reverse
+            return dict.fromkeys(rows, -math.log2(rows.stop))
+
+
+def log2_of(share: Fraction) -> float:
+    """log2 of a fraction that may be too small or too large for a float."""
+    return math.log2(share.numerator) - math.log2(share.denominator)
+
+
+EXTREME = {
+    "equal": [1.0] * 400,
+    "one tiny": [1.0] * 399 + [1e-60],
+    "one tiny, stored first": [1e-60] + [1.0] * 399,
+    "all tiny": [1e-300] * 400,
+    "one subnormal": [1.0, 5e-324] * 200,
+    "one huge": [1.0] * 200 + [1e300] + [1.0] * 199,
+    "spread over 300 orders of magnitude": [10.0**k for k in range(-150, 150)] + [1.0] * 100,
+}
+SCHEMES: list[Scheme | None] = [
+    *(None, Uniform(), Proportional(), RankBased(), Reverse(7)),
+    *(Geometric(half_life) for half_life in (1e-3, 0.3, 4.0, 1e6)),
+    *(Combined(2, scheme) for scheme in (Uniform(), Proportional(), Geometric(0.3), RankBased())),
+]
+
+
+@pytest.mark.parametrize("kind", [PrioritizedReplayBuffer, MPPrioritizedReplayBuffer])
+@pytest.mark.parametrize("priorities", EXTREME.values(), ids=EXTREME)
+def test_weights_are_those_of_the_likelihoods_and_can_be_learned_from_however_extreme(kind, priorities):
+    buffer = kind(len(priorities), ACT, alpha=1.0, eps=0.0, seed=0)
+    buffer.add(act=np.arange(len(priorities)), priorities=priorities)
+    for scheme in SCHEMES:
+        likelihoods = log2_of_likelihoods(scheme, priorities, 32)
+        if scheme is not None:
+            assert buffer.sample(32, 1.0, scheme=scheme)["weights"].max() == 1.0, "by the batch"
+        for normalize, beta in itertools.product(("buffer", "batch"), (0.0, 0.4, 1.0)):
+            try:
+                sample = buffer.sample(32, beta, normalize=normalize, scheme=scheme)
+            except ValueError as error:
+                assert 'Pass normalize="batch"' in str(error)
+                assert (
+                    normalize == "buffer"
+                    and beta * (max(likelihoods.values()) - min(likelihoods.values())) > 23
+                )
+                continue
+            drawn = np.array([likelihoods[row] for row in sample["indexes"].tolist()])
+            least = min(likelihoods.values()) if normalize == "buffer" else drawn.min()
+            expected = np.exp2(np.clip(beta * (least - drawn), -126.0, 0.0))
+            np.testing.assert_allclose(
+                sample["weights"], expected, rtol=1e-6, err_msg=f"{scheme} {normalize}"
+            )
+            assert sample["weights"].min() > 0.0 and sample["weights"].max() >= 2.0**-24
+
+
+NUMBER: dict[str, Any] = {"shape": ()}
+STEPS = {"obs": NUMBER, "rew": NUMBER, "next_obs": NUMBER, "terminated": {"shape": (), "dtype": bool}}
+
+
+def never(achieved: Any, goals: Any, rows: Any) -> Any:
+    return np.zeros(len(goals), bool)
+
+
+@pytest.mark.parametrize(
+    "buffer",
+    [
+        EpisodeReplayBuffer(100, STEPS, alpha=1.0, eps=0.0),
+        SequenceReplayBuffer(100, STEPS, 1, alpha=1.0, eps=0.0),
+        HindsightReplayBuffer(
+            100, STEPS | {"goal": NUMBER}, never, never, goal="goal", achieved_goal="obs", alpha=1.0, eps=0.0
+        ),
+    ],
+    ids=lambda buffer: type(buffer).__name__,
+)
+def test_weights_too_small_to_learn_from_are_refused_by_buffers_of_episodes(buffer):
+    for step in range(6):
+        goal = {"goal": 9} if isinstance(buffer, HindsightReplayBuffer) else {}
+        buffer.add(obs=step, rew=1, next_obs=step + 1, terminated=step == 5, **goal)
+    buffer.update_priorities([0, 1, 2, 3, 4, 5], [1e-60, 1, 1, 1, 1, 1])
+    for beta in (0.4, 1.0):
+        with pytest.raises(ValueError, match=r'nothing would be learned from it.*Pass normalize="batch"'):
+            buffer.sample(8, beta)
+        assert (buffer.sample(8, beta, normalize="batch")["weights"] == 1.0).all()

@@ -200,7 +200,7 @@ def test_calls_have_the_names_and_defaults_of_the_articles():
     sample = inspect.signature(PrioritizedReplayBuffer.sample).parameters
     assert list(sample)[1:3] == ["batch_size", "beta"]
     assert sample["beta"].default == 0.4
-    assert sample["normalize"].default == "buffer"
+    assert sample["normalize"].default is None, "by the buffer, unless there is a scheme"
     constructor = inspect.signature(PrioritizedReplayBuffer.__init__).parameters
     assert (constructor["alpha"].default, constructor["eps"].default) == (0.6, 1e-4)
     for kind in (ReplayBuffer, PrioritizedReplayBuffer):

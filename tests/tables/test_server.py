@@ -192,6 +192,9 @@ def test_weights_are_those_of_the_prioritized_buffer() -> None:
     assert len(both) > 100
     assert [ours[x] for x in both] == pytest.approx([theirs[x] for x in both], rel=3e-7)
     assert importance_weights(sample.info, 0.4, "batch").max() == 1.0
+    rare = sample.info._replace(least_probabilities=np.full_like(sample.info.probabilities, 1e-60))
+    with pytest.raises(ValueError, match='Pass normalize="batch"'):
+        importance_weights(rare, 0.4)
     for beta, normalize in [(1.5, "store"), (0.5, "table")]:
         with pytest.raises(ValueError):
             importance_weights(sample.info, beta, normalize)

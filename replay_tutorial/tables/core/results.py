@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from replay_tutorial.buffers.fields import Batch
 from replay_tutorial.buffers.jit import Floats, Integers
-from replay_tutorial.buffers.priorities import Weights, check_weight_options, write_weights
+from replay_tutorial.buffers.priorities import Weights, check_weight_options, check_weights, write_weights
 from replay_tutorial.tables.core.rate_limiters import RateLimiter
 
 
@@ -188,10 +188,12 @@ def importance_weights(info: SampleInfo, beta: float, normalize: str = "buffer")
         float32[n].
 
     Raises:
-        ValueError: If beta or normalize is out of range.
+        ValueError: If beta or normalize is out of range, or every weight is below 2^-24, which only
+            normalize="buffer" can cause.
     """
     beta = check_weight_options(beta, normalize)
     smallest = info.least_probabilities if normalize == "buffer" else info.probabilities.min()
     weights = np.empty(len(info.keys), np.float32)
     write_weights(info.probabilities / smallest, beta, 1.0, True, weights)
+    check_weights(weights)
     return weights

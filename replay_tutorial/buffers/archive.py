@@ -27,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.atomic_file import atomic_write
+from replay_tutorial.buffers.streams import Stream
 
 STATE = "state.json"  # the JSON member
 FORMAT = "replay_tutorial buffer"
@@ -197,15 +198,22 @@ def counters_of(state: Any, path: object, layout: Mapping[str, Any]) -> dict[str
             "Load it with the version of the package that wrote it."
         )
     theirs = checked_dict(known["layout"], "the layout")
-    differences = [
-        f"{key} is {theirs.get(key)!r} in the file and {layout.get(key)!r} here"
+    changed = [  # compared as text, because the order of the fields counts
+        key
         for key in sorted({*theirs, *layout})
-        if json.dumps(theirs.get(key)) != json.dumps(layout.get(key))  # as text: the order of fields counts
+        if json.dumps(theirs.get(key)) != json.dumps(layout.get(key))
     ]
-    if differences:
+    if changed:
+        differences = [
+            f"{key} is {theirs.get(key)!r} in the file and {layout.get(key)!r} here" for key in changed
+        ]
+        remedy = ""
+        if {"size", "alpha", "eps"}.intersection(changed):
+            remedy = " To change the size or alpha, then copy the rows: see the recipe 'Saving and resuming'."
         raise ValueError(
             f"{path} has a different layout: {'; '.join(differences)}. Load it into a buffer or server that "
             "was constructed with the same arguments as the one that saved it, its fields in the same order."
+            + remedy
         )
     return checked_dict(known["counters"], "counters")
 
@@ -233,9 +241,9 @@ def checked_count(counters: Mapping[str, Any], name: str, most: int = MAX_COUNT)
     return count
 
 
-def checked_generator(counters: Mapping[str, Any]) -> np.random.Generator:
+def checked_generator(counters: Mapping[str, Any]) -> Stream:
     """Return a random generator in the saved state."""
-    generator, state = np.random.default_rng(), counters["random_state"]
+    generator, state = Stream(), counters["random_state"]
     try:
         generator.bit_generator.state = state
     except (TypeError, ValueError, KeyError, OverflowError) as error:

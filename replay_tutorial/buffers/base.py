@@ -1,12 +1,18 @@
-"""The base class of all buffers: size and memory queries, saving and loading."""
+"""The base class of all buffers: sizes, reading rows by index, saving and loading."""
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from os import PathLike
-from typing import Any, Self, TypedDict
+from typing import Any, NoReturn, Self, TypedDict
+
+import numpy as np
+import numpy.typing as npt
 
 from replay_tutorial.buffers import archive
-from replay_tutorial.buffers.fields import Fields
+from replay_tutorial.buffers.fields import Batch, Fields
 from replay_tutorial.buffers.gather import ArraySpec, array_specs
+from replay_tutorial.buffers.jit import Flags, Integers
+from replay_tutorial.buffers.rows import as_integers, check_batch_size
+from replay_tutorial.buffers.streams import Stream
 
 
 class CpprbKwargs(TypedDict, total=False):
@@ -41,6 +47,7 @@ class BaseBuffer:
     _ring: Any  # has capacity, stored and next_index
     _fields: Fields  # the arguments of `add`
     _layout: dict[str, Any]  # must equal the layout in a loaded file
+    _rng: Stream
 
     def __repr__(self) -> str:
         stored, size = self._ring.stored, self._ring.capacity
@@ -54,6 +61,11 @@ class BaseBuffer:
         """Return the number of stored transitions."""
         return self._ring.stored
 
+    @property
+    def capacity(self) -> int:
+        """The maximum number of stored transitions."""
+        return self._ring.capacity
+
     def get_buffer_size(self) -> int:
         """Return the capacity: the maximum number of stored transitions."""
         return self._ring.capacity
@@ -61,6 +73,121 @@ class BaseBuffer:
     def get_next_index(self) -> int:
         """Return the index of the next row to be added."""
         return self._ring.next_index
+
+    def __getitem__(self, indexes: npt.ArrayLike) -> Batch:
+        """Return copies of stored rows, by index.
+
+        Args:
+            indexes: The `indexes` of a sample, int[n], or one index.
+
+        Returns:
+            A dict with one array per field, of shape (n, *shape), or (*shape) for a single index.
+
+        Raises:
+            IndexError: If a row is not stored: it has not been added, has been replaced, or was removed.
+            TypeError: If the indexes are not integers.
+        """
+        checked = as_integers("indexes", indexes)
+        self._check_indexes(checked)
+        batch, stored = self._rows(checked)
+        self._check_stored(checked, stored)
+        return {name: array[0] for name, array in batch.items()} if np.ndim(indexes) == 0 else batch
+
+    def __iter__(self) -> NoReturn:  # otherwise, Python would count the indexes up from 0
+        raise TypeError(f"A {type(self).__name__} is not iterable. Iterate over epoch(batch_size).")
+
+    def epoch(self, batch_size: int, shuffle: bool = True) -> Generator[Batch]:
+        """Iterate once over all rows that are stored now, without replacement.
+
+        Rows that are replaced or removed before their turn are left out. Memory is allocated for one index
+        per row, and for one batch at a time.
+
+        Args:
+            batch_size: Number of rows in a batch; the last batch may have fewer.
+            shuffle: Whether the rows are in random order instead of oldest first.
+
+        Returns:
+            An iterator over dicts with one array per field, and `indexes`, int64.
+
+        Raises:
+            TypeError: If batch_size is not an integer.
+            ValueError: If batch_size is below 1, the buffer is empty, or a field is called `indexes`.
+        """
+        check_batch_size(batch_size)
+        if not len(self):
+            raise ValueError("Can't iterate over an epoch: the buffer is empty. Add some rows first.")
+        return self._batches(self._order(shuffle, with_indexes=True), batch_size)
+
+    def _batches(self, indexes: Integers, batch_size: int) -> Generator[Batch]:
+        for first in range(0, len(indexes), batch_size):
+            some = indexes[first : first + batch_size]
+            batch, stored = self._rows(some)
+            if stored.any():
+                yield batch | {"indexes": some[stored]}
+
+    def get_all_transitions(self, shuffle: bool = False, *, indexes: bool = False) -> Batch:
+        """Return a copy of all stored rows; `epoch` returns them in batches.
+
+        Args:
+            shuffle: Whether the rows are in random order instead of oldest first.
+            indexes: Whether to add the `indexes` of the rows, int64[stored].
+
+        Returns:
+            A dict with one array per field, of shape (stored, *shape).
+
+        Raises:
+            ValueError: If `indexes` is true and a field is called `indexes`.
+        """
+        order = self._order(shuffle, indexes)
+        batch, stored = self._rows(order)
+        return batch | {"indexes": order[stored]} if indexes else batch
+
+    def _order(self, shuffle: bool, with_indexes: bool) -> Integers:
+        """Return the indexes of all stored rows, oldest first or shuffled."""
+        if with_indexes and "indexes" in self._fields.fields:
+            raise ValueError("The result contains an array `indexes`; rename the field of this name.")
+        order = self._indexes_in_order()
+        return self._rng.permutation(order) if shuffle else order
+
+    def _indexes_in_order(self) -> Integers:
+        """Return the indexes of all stored rows, oldest first."""
+        raise NotImplementedError
+
+    def _rows(self, indexes: Integers) -> tuple[Batch, Flags]:
+        """Return copies of those rows that are stored, and which are: bool[n]; all have been added."""
+        raise NotImplementedError
+
+    def _check_indexes(self, indexes: Integers) -> None:
+        """Raise IndexError if an index has not been assigned to any row."""
+        next_index = self._ring.next_index
+        unknown = (indexes < 0) | (indexes >= next_index)
+        if unknown.any():
+            raise IndexError(
+                f"No row with index {indexes[unknown][0]} has been added; the next index is {next_index}."
+            )
+
+    def _check_stored(self, indexes: Integers, stored: Flags) -> None:
+        """Raise IndexError if a row is not stored."""
+        if not stored.all():
+            raise IndexError(
+                f"The row with index {indexes[~stored][0]} is not stored: it has been replaced or "
+                "removed. The indexes of the stored rows are those that `epoch` returns."
+            )
+
+    def reseed(self, seed: int | np.random.SeedSequence | None = None) -> None:
+        """Restart the random numbers with which rows are drawn, as if the buffer were new.
+
+        A buffer that is copied to another process, by a fork or by `multiprocessing`, draws other rows there
+        without this call. A copy made by `pickle`, `copy.deepcopy` or `save` draws the same rows.
+
+        Args:
+            seed: Seed for sampling; None uses entropy from the operating system.
+
+        Raises:
+            TypeError: If the seed is not an integer.
+            ValueError: If the seed is negative.
+        """
+        self._rng = Stream(seed)
 
     @property
     def field_specs(self) -> dict[str, ArraySpec]:
@@ -109,8 +236,8 @@ class BaseBuffer:
                 unchanged.
         """
         with archive.open_archive(path, self._layout) as (counters, reader):
-            loaded = self._from_state(counters, reader)
-        self.__dict__.update(loaded.__dict__)
+            loaded: Any = self._from_state(counters, reader)
+        self.__dict__.update(loaded.__getstate__())
 
     def _state(self) -> tuple[dict[str, Any], archive.Arrays]:
         """Return the counters, which must be JSON, and the arrays in the order in which they are written."""

@@ -18,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers import archive
-from replay_tutorial.buffers.base import BaseBuffer
 from replay_tutorial.buffers.episode_archive import ring_from_state, state_of
 from replay_tutorial.buffers.episode_ring import (
     DROP,
+    NO_STEP,
     START,
     EpisodeRing,
     Episodes,
@@ -35,7 +35,7 @@ from replay_tutorial.buffers.episode_ring import (
 )
 from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, FiniteFields
 from replay_tutorial.buffers.gather import Gather, pair_dtype
-from replay_tutorial.buffers.jit import Floats, Integers, kernel
+from replay_tutorial.buffers.jit import Flags, Floats, Integers, kernel
 from replay_tutorial.buffers.n_step import END_FIELDS
 from replay_tutorial.buffers.n_step_windows import NotConsecutive, added_environments, byte_spans, differ
 from replay_tutorial.buffers.priorities import (
@@ -43,6 +43,7 @@ from replay_tutorial.buffers.priorities import (
     NO_PRIORITY,
     UNKNOWN_INDEX,
     Formula,
+    Priorities,
     Prioritization,
     Weights,
     check_weight_options,
@@ -50,6 +51,7 @@ from replay_tutorial.buffers.priorities import (
     write_weights,
 )
 from replay_tutorial.buffers.prioritized import update_leaves
+from replay_tutorial.buffers.private import PrivateBuffer
 from replay_tutorial.buffers.rows import (
     as_integers,
     check_batch_size,
@@ -61,6 +63,7 @@ from replay_tutorial.buffers.rows import (
     take_pairs,
 )
 from replay_tutorial.buffers.spaces import flatten
+from replay_tutorial.buffers.streams import Stream
 from replay_tutorial.buffers.sum_tree import ROOT, find_stratified
 
 
@@ -123,7 +126,7 @@ def draw_steps(
         slots[i], indexes[i] = slot, position * environments + environment
 
 
-class EpisodeReplayBuffer(BaseBuffer):
+class EpisodeReplayBuffer(PrivateBuffer):
     """A replay buffer that stores the episodes of one or several environments.
 
     Each observation is stored once, although a sample contains both `obs` and `next_obs`, and the final
@@ -227,7 +230,7 @@ class EpisodeReplayBuffer(BaseBuffer):
         self._compared = byte_spans(stored, self._nexts)
         self._prioritization = Prioritization(self._ring.capacity, np.full(1, NO_PRIORITY), alpha, eps)
         self._stale_updates = np.zeros(1, np.int64)
-        self._rng = np.random.default_rng(seed)
+        self._rng = Stream(seed)
         self._layout = {
             "kind": type(self).__name__,
             "size": self._ring.capacity,
@@ -448,6 +451,20 @@ class EpisodeReplayBuffer(BaseBuffer):
                 self._check_indexes(checked)
             raise rules.priority_error(given)
 
+    @property
+    def priorities(self) -> Priorities:
+        """The priorities of the rows that can be drawn: `buffer.priorities[indexes]` is float64[n]."""
+        return Priorities(self._prioritization, self._masses_of)
+
+    def _masses_of(self, indexes: Integers) -> Floats:
+        """Return the masses of steps, each of which must be stored and be the start of a window."""
+        self._check_indexes(indexes)
+        slots, stored = self._ring.find(indexes)
+        self._check_stored(indexes, stored)
+        if len(wrong := indexes[self._ring.arrays.kinds[slots] != START]):
+            raise IndexError(f"The step with index {wrong[0]} has no priority: no window begins there.")
+        return self._ring.tree.leaves[slots]
+
     def update_fields(self, indexes: npt.ArrayLike, /, **fields: Any) -> npt.NDArray[np.bool_]:
         """Overwrite fields of steps, for example to store new targets or recurrent states.
 
@@ -490,6 +507,17 @@ class EpisodeReplayBuffer(BaseBuffer):
         values: list[Any] = [rows[name] for name in given]
         deque(map(setitem, targets, repeat(slots[stored]), values), maxlen=0)  # atomic: see `ring`
         return stored
+
+    def _rows(self, indexes: Integers) -> tuple[Batch, Flags]:
+        slots, stored = self._ring.find(indexes)
+        return self._transitions(slots[stored], slots[stored]), stored
+
+    def _indexes_in_order(self) -> Integers:
+        ring = self._ring
+        slots = np.flatnonzero(ring.arrays.kinds != NO_STEP)
+        environments = slots // ring.room
+        heads = ring.arrays.heads[environments]
+        return np.sort((heads - (heads - slots) % ring.room) * ring.environments + environments)
 
     def episodes(self) -> Batch:
         """List the stored episodes, in the order of their numbers. O(size).

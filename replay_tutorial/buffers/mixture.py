@@ -22,6 +22,7 @@ from replay_tutorial.buffers.jit import Floats, Integers
 from replay_tutorial.buffers.priorities import LEAST_WEIGHT, check_weight_options, limit_of_priorities
 from replay_tutorial.buffers.rows import check_batch_size, checked_share
 from replay_tutorial.buffers.schemes import SCHEME_SPECS, Distribution, Proportional, Scheme, Uniform
+from replay_tutorial.buffers.streams import Stream
 
 ROUNDING = 1e-9  # tolerance for a sum of shares such as 0.1 + 0.2 + 0.7
 
@@ -120,12 +121,29 @@ class Mixture:
                 )
         if taken := MIXTURE_SPECS.keys() & self._specs.keys():
             raise ValueError(f"The field names {sorted(taken)} are reserved in a mixture; rename the fields.")
-        self._rng = np.random.default_rng(seed)
+        self._rng = Stream(seed)
 
     @property
     def names(self) -> list[str]:
         """The names of the components; `source` contains positions in this list."""
         return [component.name for component in self._components]
+
+    def reseed(self, seed: int | np.random.SeedSequence | None = None) -> None:
+        """Restart the random numbers of the mixture and of all its buffers; see `ReplayBuffer.reseed`.
+
+        Args:
+            seed: One seed, from which the seeds of the mixture and of the buffers are derived; None uses
+                entropy from the operating system.
+
+        Raises:
+            TypeError: If the seed is not an integer.
+            ValueError: If the seed is negative.
+        """
+        sequence = seed if isinstance(seed, np.random.SeedSequence) else np.random.SeedSequence(seed)
+        own, *others = sequence.spawn(1 + len(self._components))
+        self._rng = Stream(own)
+        for component, other in zip(self._components, others, strict=True):
+            component.buffer.reseed(other)
 
     def sample(self, batch_size: int, beta: float = 0.4) -> Batch:
         """Sample transitions from all buffers.

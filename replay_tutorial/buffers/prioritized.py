@@ -27,6 +27,7 @@ from replay_tutorial.buffers.priorities import (
     DONE,
     NO_PRIORITY,
     Formula,
+    Priorities,
     Prioritization,
     Weights,
     check_update,
@@ -310,6 +311,17 @@ class PrioritizedReplayBuffer(ReplayBuffer):
     def get_max_priority(self) -> float:
         """Return the largest priority that has been set for any row; 1.0 if none has been set."""
         return self._prioritization.max_priority
+
+    @property
+    def priorities(self) -> Priorities:
+        """The priorities of the stored rows: `buffer.priorities[indexes]` is float64[n]."""
+        return Priorities(self._prioritization, self._masses_of)
+
+    def _masses_of(self, indexes: Integers) -> Floats:
+        """Return the masses of stored rows."""
+        self._check_indexes(indexes)
+        self._check_stored(indexes, indexes >= self._ring.oldest_index)
+        return self._tree.leaves[indexes % self._ring.capacity]
 
     @property
     def total_mass(self) -> float:

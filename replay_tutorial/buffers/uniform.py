@@ -19,20 +19,22 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers import archive
-from replay_tutorial.buffers.base import BaseBuffer, CpprbKwargs, check_keywords
+from replay_tutorial.buffers.base import CpprbKwargs, check_keywords
 from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, FiniteFields, Rows, as_bytes, field_names
 from replay_tutorial.buffers.frame_layout import CHECKED_AT, with_next
 from replay_tutorial.buffers.frames import FrameStore
 from replay_tutorial.buffers.gather import ArraySpec, Gather, array_specs
-from replay_tutorial.buffers.jit import Floats, Integers
+from replay_tutorial.buffers.jit import Flags, Floats, Integers
 from replay_tutorial.buffers.n_step_windows import Windows
+from replay_tutorial.buffers.private import PrivateBuffer
 from replay_tutorial.buffers.ring import Assignment, Ring
 from replay_tutorial.buffers.rows import check_batch_size, checked_size
 from replay_tutorial.buffers.sample_counts import COUNT_SPECS, SampleCounts, check_times
 from replay_tutorial.buffers.schemes import Drawn, Scheme, StoredRows, Uniform, check_scheme
+from replay_tutorial.buffers.streams import Stream
 
 
-class ReplayBuffer(BaseBuffer):
+class ReplayBuffer(PrivateBuffer):
     """A replay buffer that samples uniformly.
 
     The buffer is not thread-safe: protect it with a lock if several threads use it. Memory pages are
@@ -124,7 +126,7 @@ class ReplayBuffer(BaseBuffer):
         self._sampled: dict[str, ArraySpec] = array_specs(
             Fields({**stored.env_dict, **self._fields.env_dict})
         )
-        self._rng = np.random.default_rng(seed)
+        self._rng = Stream(seed)
         self._episode_start = [0]  # number of steps added before the current episode
         self._layout = {
             "kind": type(self).__name__,
@@ -208,18 +210,6 @@ class ReplayBuffer(BaseBuffer):
         if scheme is None and self._counts is None:
             return self._take(self._ring.draw(batch_size, self._rng))
         return self._sample_by(scheme, batch_size)[0]
-
-    def get_all_transitions(self, shuffle: bool = False) -> Batch:
-        """Return a copy of all stored transitions.
-
-        Args:
-            shuffle: Whether to return the transitions in random order instead of oldest first.
-
-        Returns:
-            One array per field, of shape (stored, *shape).
-        """
-        slots = self._ring.slots_in_order()
-        return self._take(self._rng.permutation(slots) if shuffle else slots)
 
     def clear(self) -> None:
         """Remove all transitions and priorities, including pending n-step rows; indexes continue to count."""
@@ -338,8 +328,11 @@ class ReplayBuffer(BaseBuffer):
             batch["times_sampled"] = self._counts.count(indexes)
         return batch
 
+    def _rows(self, indexes: Integers) -> tuple[Batch, Flags]:
+        stored = indexes >= self._ring.oldest_index
+        return self._take(indexes[stored] % self._ring.capacity), stored
+
     def _indexes_in_order(self) -> Integers:
-        """Return the indexes of all stored rows, oldest first."""
         return np.arange(int(self._ring.oldest_index), int(self._ring.next_index))
 
     def _stored_rows(self) -> StoredRows:

@@ -3,7 +3,7 @@
 Rows, counters and stamps lie in one block of shared memory (`memory`). The header of the block describes the
 buffer: its size, its fields, and which observations are stored as frames. Each process derives its own view,
 a `MappedBuffer`, from the block when the buffer is constructed, unpickled, or attached by its address. A copy
-of a handle, even a deep copy, is another handle on the same rows.
+of a handle is another handle on the same rows.
 """
 
 from os import PathLike
@@ -17,6 +17,7 @@ from replay_tutorial.buffers.frame_layout import FrameLayout, with_numbers
 from replay_tutorial.buffers.gather import Gather
 from replay_tutorial.buffers.priorities import Prioritization
 from replay_tutorial.buffers.sample_counts import SampleCounts
+from replay_tutorial.buffers.streams import Stream
 from replay_tutorial.shared.memory import SharedArrays, Specs
 from replay_tutorial.shared.registry import WRITER_SPECS, WriterRegistry
 from replay_tutorial.shared.sampler import INITIAL_VALUES, PrioritizedSampler, SamplerLease, priority_specs
@@ -99,7 +100,6 @@ class Handle(BaseBuffer):
     _block: SharedArrays = Closed()  # pyright: ignore[reportAssignmentType]
     # Not pickled: each process builds its own.
     _mapped: MappedBuffer = Closed()  # pyright: ignore[reportAssignmentType]
-    _rng: np.random.Generator
 
     @property
     def _ring(self) -> SharedRing:
@@ -113,10 +113,10 @@ class Handle(BaseBuffer):
     def _layout(self) -> dict[str, Any]:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self._block.layout
 
-    def _open(self, block: SharedArrays, generator: np.random.Generator) -> None:
+    def _open(self, block: SharedArrays, stream: Stream) -> None:
         """Attach this handle to a block."""
         self._block, self._mapped = block, MappedBuffer(block)
-        self._rng = generator
+        self._rng = stream
 
     @classmethod
     def attach(
@@ -139,7 +139,7 @@ class Handle(BaseBuffer):
         if (kind := block.layout.get("kind")) != cls.__name__:
             raise ValueError(f"{address} holds a {kind}, not a {cls.__name__}.")
         buffer = cls.__new__(cls)
-        buffer._open(block, np.random.default_rng(seed))
+        buffer._open(block, Stream(seed))
         return buffer
 
     @property
@@ -175,6 +175,14 @@ class Handle(BaseBuffer):
 
     def __repr__(self) -> str:
         return super().__repr__() if "_mapped" in self.__dict__ else f"<{type(self).__name__}: closed>"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        kind = type(self).__name__
+        raise TypeError(
+            f"A {kind} can't be copied deeply, because a copy is another handle to the same rows. For a "
+            "second handle, use copy.copy. For independent rows, save this buffer, and load the file into a "
+            f"new {kind} with the same arguments."
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         kept = {name: value for name, value in self.__dict__.items() if name != "_mapped"}

@@ -93,7 +93,10 @@ class SharedArrays:
             ours = self.layout
             self._open(self.path)
             if self.layout != ours:
-                raise ValueError(f"{path} has a different layout: {self.layout} in the file and {ours} here.")
+                raise ValueError(
+                    f"{path} has a different layout: {self.layout} in the file and {ours} here. Open it with "
+                    "the arguments that it was created with, or pass another path."
+                )
             return
         text = self._header()
         check_free_space(self._size, None)

@@ -24,6 +24,7 @@ from replay_tutorial.buffers.fields import Batch, EnvDict, Rows
 from replay_tutorial.buffers.jit import Floats, Integers
 from replay_tutorial.buffers.priorities import (
     NO_PRIORITY,
+    Priorities,
     Prioritization,
     check_weight_options,
     check_weights,
@@ -261,6 +262,20 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
     def get_max_priority(self) -> float:
         """Return the largest priority assigned so far, or 1.0 if none has been assigned."""
         return self._mapped.priorities.max_priority
+
+    @property
+    def priorities(self) -> Priorities:
+        """The priorities of the stored rows: `buffer.priorities[indexes]` is float64[n], in any process."""
+        return Priorities(self._mapped.priorities, self._masses_of)
+
+    def _masses_of(self, indexes: Integers) -> Floats:
+        """Return the masses of stored rows."""
+        self._check_indexes(indexes)
+        slots = indexes % self._ring.capacity
+        stored = self._ring.indexes(slots) == indexes
+        masses = self._masses(slots)
+        self._check_stored(indexes, stored & (self._ring.indexes(slots) == indexes))
+        return masses
 
     @property
     def total_mass(self) -> float:

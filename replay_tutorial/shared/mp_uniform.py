@@ -22,11 +22,12 @@ from replay_tutorial.buffers.cast import round_floats
 from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, Rows, field_names
 from replay_tutorial.buffers.frame_layout import frame_layouts, with_next
 from replay_tutorial.buffers.interrupts import run_in_thread
-from replay_tutorial.buffers.jit import Floats, Integers, compile_now
+from replay_tutorial.buffers.jit import Flags, Floats, Integers, compile_now
 from replay_tutorial.buffers.priorities import NO_PRIORITY
 from replay_tutorial.buffers.rows import check_batch_size, checked_size
 from replay_tutorial.buffers.sample_counts import check_times
 from replay_tutorial.buffers.schemes import Drawn, Scheme, Uniform, check_scheme
+from replay_tutorial.buffers.streams import Stream
 from replay_tutorial.buffers.sum_tree import SumTree
 from replay_tutorial.shared import snapshot
 from replay_tutorial.shared.handle import Handle, make_block
@@ -145,10 +146,10 @@ class MPReplayBuffer(Handle):
             if "times_sampled" in fields.fields:
                 raise ValueError("With count_samples, the field name 'times_sampled' is reserved; rename it.")
             description["count_samples"] = True
-        generator = np.random.default_rng(seed)  # before memory is reserved, because it may reject the seed
+        stream = Stream(seed)  # before memory is reserved, because it may reject the seed
         # Compiled now; otherwise each process that is started later would compile the kernels itself.
         compile_now(*self._kernels, *((number_in_ring, read_frames) if layouts else ()))
-        self._open(make_block(description, path), generator)
+        self._open(make_block(description, path), stream)
 
     def add(self, /, **fields: Any) -> int:
         """Add one transition, or a batch along axis 0. Any process may call this.
@@ -283,21 +284,16 @@ class MPReplayBuffer(Handle):
         self._ring.reject(len(positions))
         return self._ring.draw(len(positions), self._rng)
 
-    def get_all_transitions(self, shuffle: bool = False) -> Batch:
-        """Return copies of all stored transitions, except those whose frames have been overwritten.
-
-        Args:
-            shuffle: Whether to return the transitions in random order instead of oldest first.
-
-        Returns:
-            A dict with one array of shape (n, *shape) per field, for the n transitions with all their frames.
-        """
+    def _rows(self, indexes: Integers) -> tuple[Batch, Flags]:
         mapped = self._mapped
-        rows = mapped.ring.all_rows()
-        rows = rows[self._rng.permutation(len(rows))] if shuffle else rows
+        rows, stored = mapped.ring.take(indexes)
         if mapped.frames is None:
-            return mapped.gather.to_batch(rows)
-        return mapped.frames.restore_available(rows)
+            return mapped.gather.to_batch(rows), stored
+        batch, stored[stored] = mapped.frames.restore_available(rows)
+        return batch, stored
+
+    def _indexes_in_order(self) -> Integers:
+        return self._ring.published_indexes()
 
     def clear(self) -> None:
         """Remove all transitions. Indexes continue to count up.

@@ -301,14 +301,14 @@ class SharedFrames:
             rows[positions] = draw_again(positions)
         raise frames_lost()
 
-    def restore_available(self, rows: Rows) -> Batch:
-        """Replace frame indexes with observations, and omit rows that lack a frame."""
+    def restore_available(self, rows: Rows) -> tuple[Batch, Flags]:
+        """Replace frame indexes with observations in the rows that have all frames; return which they are."""
         copies = self._empty_copies(len(rows))
         there = ~self._read(rows, np.arange(len(rows)), copies)
         if there.all():
-            return self._to_batch(rows, copies)
+            return self._to_batch(rows, copies), there
         left = {name: array[there] for name, array in copies.items()}
-        return self._to_batch(rows[there], left)
+        return self._to_batch(rows[there], left), there
 
     def state(self) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """Return the counters of each ring of frames, and all their arrays by name."""

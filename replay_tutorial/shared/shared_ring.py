@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from replay_tutorial.buffers.fields import Rows
-from replay_tutorial.buffers.jit import Floats, Integers, Words
+from replay_tutorial.buffers.jit import Flags, Floats, Integers, Words
 from replay_tutorial.buffers.priorities import NO_PRIORITY
 from replay_tutorial.buffers.ring import Assignment
 from replay_tutorial.buffers.rows import random_below
@@ -42,6 +42,7 @@ from replay_tutorial.shared.protocol import (
     index_of,
     is_held,
     load_indexes,
+    read_drawn,
     read_slots,
     write_rows,
 )
@@ -309,18 +310,22 @@ class SharedRing:
         load_indexes(self.stamps, slots, self.cleared_before, indexes)
         return indexes
 
+    def published_indexes(self) -> Integers:
+        """Return the indexes of the published rows, oldest first. O(capacity)."""
+        indexes = self.indexes(np.arange(min(self.next_index, self.capacity)))
+        return np.sort(indexes[indexes != NO_INDEX])
+
     def published_slots(self) -> Integers:
         """Return the slots with published rows, oldest first. O(capacity)."""
-        indexes = self.indexes(np.arange(min(self.next_index, self.capacity)))
-        slots = np.flatnonzero(indexes != NO_INDEX)
-        return slots[np.argsort(indexes[slots])]
+        return self.published_indexes() % self.capacity
 
-    def all_rows(self) -> Rows:
-        """Return copies of all published rows, oldest first."""
-        slots = self.published_slots()
-        copies = self.empty_words(len(slots))
-        failed = self.read(slots, copies)
-        return self.as_rows(np.delete(copies, failed, axis=0))
+    def take(self, indexes: Integers) -> tuple[Rows, Flags]:
+        """Return copies of the rows with these indexes that are published, and which are: bool[n]."""
+        copies, failed = self.empty_words(len(indexes)), np.empty(len(indexes), np.int64)
+        positions, stored = np.arange(len(indexes)), np.ones(len(indexes), np.bool_)
+        arguments = self.stamps, self.rows, indexes, positions, self.cleared_before
+        stored[failed[: read_drawn(*arguments, copies, failed)]] = False
+        return self.as_rows(copies if stored.all() else copies[stored]), stored
 
     def empty_words(self, count: int) -> Words:
         """Return uninitialised memory for the words of `count` rows."""

@@ -22,7 +22,13 @@ pytest.importorskip("gymnasium")
 
 from small_environments import Counting  # observes (episode, step); five steps; odd episodes terminate
 
-from replay_tutorial import Mailbox, MPPrioritizedReplayBuffer, PrioritizedReplayBuffer, ReplayBuffer
+from replay_tutorial import (
+    EpisodeReplayBuffer,
+    Mailbox,
+    MPPrioritizedReplayBuffer,
+    PrioritizedReplayBuffer,
+    ReplayBuffer,
+)
 from replay_tutorial.buffers.jit import COMPILING
 
 HERE = Path(__file__).parent
@@ -40,7 +46,7 @@ NEEDS = {
             "own_environment",
             "sequences",
         ),
-        *("to_a_gpu", "tables_with_pytorch", "with_sb3"),
+        *("to_a_gpu", "tables_with_pytorch", "with_sb3", "loader_workers"),
     },
     "jax": {"with_jax", "tables_with_jax"},
     "stable_baselines3": {"with_sb3"},
@@ -488,6 +494,101 @@ def test_a_restored_program_samples_identical_batches(monkeypatch) -> None:
     assert len(expected) == len(drawn) == 500
     for one, other in zip(expected, drawn, strict=True):
         assert_same_columns(other, one)
+
+
+@pytest.mark.parametrize("kind", [PrioritizedReplayBuffer, MPPrioritizedReplayBuffer])
+def test_a_larger_buffer_with_another_alpha_keeps_rows_of_images_and_priorities(kind, monkeypatch) -> None:
+    recipe, rng = program("new_size", monkeypatch), np.random.default_rng(0)
+    fields = {"obs": {"shape": (2, 8, 8), "dtype": np.uint8}, "act": {"shape": (), "dtype": np.int64}}
+    options = {"next_of": "obs", "stack_compress": "obs"}
+    old = PrioritizedReplayBuffer(100, fields, alpha=0.6, **options)
+    frames = rng.integers(256, size=(203, 8, 8), dtype=np.uint8)
+    obs = np.stack([frames[:-1], frames[1:]], axis=1)
+    old.add(obs=obs[:150], next_obs=obs[1:151], act=np.arange(150), priorities=[1, 2, 3] * 50)
+    old.update_priorities([149], [7.5])
+    new = kind(200, fields, alpha=0.3, eps=0.01, **options)
+    recipe.copy_rows(old, new)
+
+    priorities = np.array([*([1, 2, 3] * 50)[50:-1], 7.5])
+    np.testing.assert_allclose(new.priorities[np.arange(100)], priorities, rtol=1e-11)
+    assert new.total_mass == pytest.approx(((priorities + 0.01) ** 0.3).sum(), rel=1e-9)
+    assert_same_columns(new.get_all_transitions(), old.get_all_transitions())
+    assert new.get_max_priority() == pytest.approx(7.5)
+    new.add(obs=obs[150:200], next_obs=obs[151:201], act=np.arange(150, 200))
+    assert new[149]["act"] == 199 and len(new) == 150
+
+
+def test_a_larger_buffer_of_n_step_rows_continues_with_the_same_rows(monkeypatch) -> None:
+    recipe, rng = program("new_size", monkeypatch), np.random.default_rng(0)
+    number = {"shape": ()}
+    fields = {"obs": number, "rew": number, "next_obs": number, "terminated": {"shape": (), "dtype": bool}}
+    settings = {"size": 3, "gamma": 0.9, "rew": "rew", "next": "next_obs"}
+    rewards = rng.random(60)
+    steps = [
+        {"obs": i, "next_obs": i + 1, "rew": rewards[i], "terminated": i % 7 == 6} for i in range(60)
+    ]  # the 30th step is in the middle of an episode
+    old, whole = (PrioritizedReplayBuffer(size, fields, Nstep=settings) for size in (30, 60))
+    for i, step in enumerate(steps[:30]):
+        old.add(**step, priorities=i)
+        whole.add(**step, priorities=i)
+    whole.on_episode_end()
+    new, n_step = recipe.with_n_step(old, fields, settings, 60)
+    assert len(new) == len(old) == 30
+    for i, step in enumerate(steps[30:], 30):
+        whole.add(**step, priorities=i)
+        rows = n_step.add(**step)
+        if rows is not None:
+            first = len(new)
+            new.add(**rows, priorities=np.arange(first, first + len(rows["rew"])))
+    assert len(new) == len(whole) > 55
+    assert_same_columns(new.get_all_transitions(), whole.get_all_transitions())
+    stored = np.arange(len(new))
+    np.testing.assert_allclose(new.priorities[stored], stored, rtol=1e-11, atol=1e-12)
+    np.testing.assert_allclose(whole.priorities[stored], stored, rtol=1e-11, atol=1e-12)
+
+
+def test_episodes_are_copied_to_a_larger_buffer_with_their_ends(monkeypatch) -> None:
+    recipe, rng = program("new_size", monkeypatch), np.random.default_rng(0)
+    number = {"shape": ()}
+    fields = {"obs": number, "rew": number, "next_obs": number, "terminated": {"shape": (), "dtype": bool}}
+    old = EpisodeReplayBuffer(60, fields, environments=2)
+    now = np.array([0, 1000])
+    for _ in range(80):
+        ends = rng.random(2) < 0.15
+        old.add_step(obs=now, next_obs=now + 1, rew=now, terminated=ends)
+        now = now + 1 + 10 * ends
+        if rng.random() < 0.1:
+            old.on_episode_end(0)
+    new = EpisodeReplayBuffer(200, fields, environments=2)
+    recipe.copy_episodes(old, new)
+    tables = [buffer.episodes() for buffer in (old, new)]
+    for name in ("environment", "length", "finished"):
+        for environment in (0, 1):
+            one, other = (table[name][table["environment"] == environment] for table in tables)
+            np.testing.assert_array_equal(other, one)
+    assert sorted(new.get_all_transitions()["obs"]) == sorted(old.get_all_transitions()["obs"])
+    new.add_step(obs=now, next_obs=now + 1, rew=now, terminated=[True, True])
+
+
+def test_the_error_of_load_for_another_size_or_alpha_names_the_recipe(tmp_path) -> None:
+    fields = {"obs": {"shape": 4}}
+    for kind in (PrioritizedReplayBuffer, MPPrioritizedReplayBuffer):
+        buffer = kind(10, fields)
+        buffer.add(obs=np.zeros(4))
+        buffer.save(tmp_path / "saved")
+        for other in (kind(20, fields), kind(10, fields, alpha=0.5)):
+            with pytest.raises(ValueError, match=r"size or alpha.*'Saving and resuming'"):
+                other.load(tmp_path / "saved")
+    page = (ROOT / "docs" / "recipes" / "going_on.md").read_text("utf-8")
+    assert "\n## Change the size or alpha\n" in page
+
+
+def test_batches_of_data_loader_workers_differ_and_follow_the_seed(monkeypatch) -> None:
+    batches, seeded = program("loader_workers", monkeypatch).main()
+    assert len(batches) == 20
+    for each in (batches, seeded[0]):
+        assert len({tuple(batch) for batch in each}) == 20
+    assert seeded[0] == seeded[1] != batches
 
 
 def test_beta_ends_at_one_exactly(monkeypatch) -> None:

@@ -4,6 +4,7 @@ import copy
 import gc
 import multiprocessing
 import os
+import pickle
 import sys
 import threading
 
@@ -63,7 +64,7 @@ def test_handles_that_are_dropped_or_kept_use_up_one_number_of_a_process():
 def test_number_is_given_back_with_the_last_handle_closed_or_dropped():
     keeper = MPReplayBuffer(8, row_fields(), next_of="obs")  # it adds nothing
     for closed in range(3):
-        handles = [copy.copy(keeper), copy.deepcopy(keeper)]
+        handles = [copy.copy(keeper), pickle.loads(pickle.dumps(keeper))]
         for handle in handles:
             handle.add(**rows_of(1, 0, 1), next_obs=np.ones((1, 8)))
         rings = [keeper._ring, keeper._mapped.frames.rings[0].ring]

@@ -32,6 +32,7 @@ from replay_tutorial.buffers.episode_ring import (
     append_steps,
     end_running_episode,
     evict_episodes,
+    oldest_position,
 )
 from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, FiniteFields
 from replay_tutorial.buffers.gather import Gather, pair_dtype
@@ -82,7 +83,7 @@ def update_masses(
     """
     arrays = RingArrays(*plain)
     environments, capacity = arrays.heads.shape[0], arrays.kinds.shape[0]
-    count = capacity // environments
+    count, table = capacity // environments, arrays.starts.shape[0] // environments
     rows = np.empty_like(indexes)  # as in a ring of `capacity` slots whose rows are those of the second lap
     for i in range(indexes.shape[0]):
         environment, position = indexes[i] % environments, indexes[i] // environments
@@ -91,6 +92,11 @@ def update_masses(
             rows[i] = -1  # unknown
         elif position > head - count and arrays.kinds[slot] == START:
             rows[i] = capacity + slot
+        elif (
+            position >= oldest_position(arrays, environment)
+            and arrays.ends[environment * table + arrays.serials[slot] % table] == position
+        ):
+            rows[i] = -1  # a final observation, and so never a step
         else:
             rows[i] = 0  # of the first lap, and therefore replaced
     return update_leaves(
@@ -436,7 +442,7 @@ class EpisodeReplayBuffer(PrivateBuffer):
             priorities: |TD error|, float[n] or one number for all steps, finite and at least 0.
 
         Raises:
-            IndexError: If an index has not been assigned to any step.
+            IndexError: If an index has not been assigned to any step, or belongs to a final observation.
             TypeError: If the indexes are not integers, or the priorities are not real numbers.
             ValueError: If the lengths differ, or a priority is negative, infinite or NaN. The buffer is then
                 unchanged.
@@ -482,7 +488,7 @@ class EpisodeReplayBuffer(PrivateBuffer):
             ignored.
 
         Raises:
-            IndexError: If an index has not been assigned to any step.
+            IndexError: If an index has not been assigned to any step, or belongs to a final observation.
             KeyError: If a field is unknown, or can't be changed.
             TypeError: If the indexes are not integers, or a value is not numeric.
             ValueError: If a shape, length or value doesn't match its field. The buffer is then unchanged.
@@ -670,15 +676,23 @@ class EpisodeReplayBuffer(PrivateBuffer):
         return self._ring.look_up(numbers)
 
     def _check_indexes(self, indexes: Integers) -> None:
-        """Raise IndexError if an index has not been assigned to any step."""
-        environments = self._ring.environments
-        heads = self._ring.arrays.heads[indexes % environments]
-        unknown = (indexes < 0) | (indexes // environments >= heads)
+        """Raise IndexError if an index has not been assigned to a step, or belongs to a final observation."""
+        ring, arrays, environments = self._ring, self._ring.arrays, self._ring.environments
+        of_index, positions = indexes % environments, indexes // environments
+        unknown = (indexes < 0) | (positions >= arrays.heads[of_index])
         if unknown.any():
             wrong = indexes[unknown][0]
             raise IndexError(
                 f"No step with index {wrong} has been added; the next index of environment "
                 f"{wrong % environments} is {self.get_next_index(int(wrong % environments))}."
+            )
+        table = len(arrays.ends) // environments
+        entries = of_index * table + arrays.serials[ring.slots_of(of_index, positions)] % table
+        is_final = (positions >= ring.oldest_positions[of_index]) & (arrays.ends[entries] == positions)
+        if is_final.any():
+            raise IndexError(
+                f"Index {indexes[is_final][0]} belongs to the final observation of an episode, which is not "
+                "a step. Pass the indexes of a sample, or those that `get_episode` returns."
             )
 
     @property

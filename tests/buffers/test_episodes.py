@@ -192,9 +192,20 @@ class Life:
         self.end(environment)
 
     def some_indexes(self, count: int) -> Any:
-        """Of stored, overwritten and evicted steps, of final observations, and of some twice."""
+        """Of stored, overwritten and evicted steps, and of some twice; final observations are refused."""
         given = [e + self.environments * p for e in range(self.environments) for p in range(len(self.log[e]))]
-        return self.rng.choice(given[-60:], count if given else 0)
+        indexes = self.rng.choice(given[-60:], count if given else 0)
+        is_final = np.zeros(len(indexes), bool)
+        for i, index in enumerate(indexes.tolist()):
+            position, environment = divmod(index, self.environments)
+            is_final[i] = position in self.stored(environment) and self.log[environment][position] is None
+        if is_final.any():
+            told = f"Index {indexes[is_final][0]} belongs to the final observation"
+            with pytest.raises(IndexError, match=told):
+                self.buffer.update_priorities(indexes, 3.0)
+            with pytest.raises(IndexError, match=told):
+                self.buffer.update_fields(indexes, act=np.zeros(len(indexes)))
+        return indexes[~is_final]
 
     def update_priorities(self) -> None:
         indexes, live = self.some_indexes(20), self.live()
@@ -509,10 +520,12 @@ def test_updated_observation_is_seen_from_both_sides():
         (IndexError, "No step with index 3 .*environment 1 is 3", lambda b: b.update_fields([3], rew=1)),
         (IndexError, "No step with index 3 .*environment 1 is 3", lambda b: b.update_priorities([3], 1)),
         (IndexError, "No step with index -1", lambda b: b.update_priorities([-1], 1)),
-        (ValueError, "priority.*nan", lambda b: b.update_priorities([0, 2], [1, np.nan])),
+        (IndexError, "Index 2 belongs to the final", lambda b: b.update_priorities([0, 2], [1, 2])),
+        (IndexError, "Index 2 belongs to the final", lambda b: b.update_fields([0, 2], rew=[1, 2])),
+        (ValueError, "priority.*nan", lambda b: b.update_priorities([0, 4], [1, np.nan])),
         (KeyError, "'terminated'.*rew", lambda b: b.update_fields([0], terminated=True)),
         (KeyError, "'next_obs'", lambda b: b.update_fields([0], next_obs=True, obs=2)),
-        (ValueError, "2 indexes.*3 values", lambda b: b.update_fields([0, 2], rew=[1, 2, 3])),
+        (ValueError, "2 indexes.*3 values", lambda b: b.update_fields([0, 4], rew=[1, 2, 3])),
         (TypeError, "indexes must be integers", lambda b: b.update_fields([0.5], rew=[1])),
         (IndexError, "no episode 3", lambda b: b.get_episode(3)),
         (IndexError, f"can't hold {2**70}", lambda b: b.get_episode(2**70)),

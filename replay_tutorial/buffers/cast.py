@@ -69,12 +69,13 @@ def cast(name: str, array: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArra
     Raise TypeError if the array is not numeric, or ValueError if a value can't be represented in the dtype.
     """
     given = array.dtype
-    if given == dtype:
+    if given is FLOAT64 and dtype is FLOAT32 and array.flags.carray:
+        rounded = np.empty(array.shape, dtype)
+        flat = (array, rounded) if array.ndim == 1 else (array.ravel(), rounded.ravel())
+        if not round_floats(*flat):
+            return rounded
+    elif given == dtype:
         return array  # callers compare with `is`; the dtype of an unpickled array is equal, but not identical
-    if given == FLOAT64 and dtype == FLOAT32 and array.flags.carray:
-        rounded = np.empty(array.size, dtype)
-        if not round_floats(array if array.ndim == 1 else array.reshape(-1), rounded):
-            return rounded if array.ndim == 1 else rounded.reshape(array.shape)
     elif given == FLOAT32 and dtype == UINT8 and array.flags.carray:
         values = np.empty(array.shape, dtype)
         if not to_bytes(array.reshape(-1), values.reshape(-1)):

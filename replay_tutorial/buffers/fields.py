@@ -104,9 +104,9 @@ def field(name: str, spec: Mapping[str, Any], default_dtype: npt.DTypeLike) -> F
     if any(n < 1 for n in shape):
         raise ValueError(f"env_dict[{name!r}]: every dimension of the shape {shape} must be at least 1.")
     dtype = np.dtype(spec.get("dtype", default_dtype))
-    dtype = dtype if dtype.isnative else dtype.newbyteorder("=")
     if dtype.kind not in "biufc":
         raise ValueError(f"env_dict[{name!r}]: the dtype must be numeric or bool, not {dtype}.")
+    dtype = np.dtype(dtype.newbyteorder("=").str)  # NumPy's own instance; an unpickled dtype is another one
     low, high, scalars = -math.inf, math.inf, tuple[type, ...]()
     if dtype.kind == "b":
         low, high, scalars = 0, 1, (bool, np.bool_)
@@ -221,8 +221,9 @@ class Fields:
             value = values.get(name)
             if type(value) is not ndarray or value.shape != given:
                 break
-            value = value if given == shape else value.reshape(shape)
-            columns.append(value if value.dtype is dtype else cast(name, value, dtype))
+            if value.dtype is not dtype:
+                value = cast(name, value, dtype)
+            columns.append(value if given == shape else value.reshape(shape))
         if len(columns) != len(values):
             return self._any_to_columns(values)
         length = len(columns[0])

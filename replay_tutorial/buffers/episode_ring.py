@@ -23,6 +23,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from replay_tutorial.buffers.autoreset import ResetChange
 from replay_tutorial.buffers.fields import Fields, Rows, as_bytes
 from replay_tutorial.buffers.jit import Bytes, Flags, Floats, Integers, int64, jitable, kernel, types
 from replay_tutorial.buffers.n_step import Spans
@@ -155,11 +156,13 @@ def append_steps(
     max_given: Floats,
     max_priority: float,
     windows: Windows,
+    resets: ResetChange,
 ) -> int:
     """Append steps in order, set the maximum priority, and return the index of the first step.
 
     `rows` are the n steps, followed by n rows whose observations are the next observations of the steps. A
-    window that becomes complete gets the mass of the step that completes it.
+    window that becomes complete gets the mass of the step that completes it. `resets`
+    are the current ones, and those after the steps.
 
     Return -1, and change nothing, if the bytes `spans` of a step, its observations, differ from those of the
     row before it in its episode.
@@ -199,6 +202,8 @@ def append_steps(
             changes += end_episode(arrays, environment, windows, masses[i], changed[changes:])
         recompute_above(arrays.sums, arrays.minima, changed[:changes])
     max_given[0] = max_priority
+    for environment in range(resets.shape[1]):
+        resets[0, environment] = resets[1, environment]
     return index
 
 
@@ -277,11 +282,15 @@ class EpisodeRing:
         tree: The masses of all slots.
         arrays: The arrays that the kernels read and write.
         plain: The same as a plain tuple, which is passed to the kernels.
+        resets: uint8[2, environments], what the next step of each environment is (see `autoreset`), and what
+            it will be after the steps that are being added; uint8[2, 0] if environments don't reset
+            themselves.
     """
 
-    def __init__(self, room: int, environments: int, fields: Fields) -> None:
+    def __init__(self, room: int, environments: int, fields: Fields, autoreset: bool = False) -> None:
         """Reserve memory; pages are allocated when they are first written."""
         self.room, self.environments, self.fields = room, environments, fields
+        self.resets: ResetChange = np.zeros((2, environments if autoreset else 0), np.uint8)
         slots, table = environments * room, environments * (room // 2 + 2)  # 2 slots per episode
         self.tree = SumTree(slots)
         each = np.zeros((4, environments), np.int64)

@@ -14,6 +14,7 @@ Source: Andrychowicz et al. 2017, "Hindsight Experience Replay", algorithm 1 and
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -149,6 +150,7 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
         achieved_goal: str = "obs/achieved_goal",
         Nstep: Mapping[str, Any] | None = None,
         environments: int = 1,
+        autoreset: str | Enum = "disabled",
         rew: str = "rew",
         default_dtype: npt.DTypeLike = np.float32,
         seed: int | np.random.SeedSequence | None = None,
@@ -182,6 +184,7 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
                 0.99. In a sample, `rew` is then the n-step return, and the `next_` fields and the flags are
                 those of the last step. `discount` is γ^k for k rewards, or 0 if the last step terminated.
             environments: As for `EpisodeReplayBuffer`.
+            autoreset: As for `EpisodeReplayBuffer`.
             rew: Name of the field that contains the reward, which must be declared.
             default_dtype: As for `ReplayBuffer`.
             seed: As for `ReplayBuffer`.
@@ -197,6 +200,7 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
             size,
             env_dict,
             environments=environments,
+            autoreset=autoreset,
             rew=rew,
             default_dtype=default_dtype,
             seed=seed,

@@ -16,6 +16,7 @@ sections 2.3 and 3; for `online` Hafner et al. 2023, "Mastering Diverse Domains 
 """
 
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -175,6 +176,7 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
         Nstep: Mapping[str, Any] | None = None,
         online: bool = False,
         environments: int = 1,
+        autoreset: str | Enum = "disabled",
         rew: str = "rew",
         default_dtype: npt.DTypeLike = np.float32,
         seed: int | np.random.SeedSequence | None = None,
@@ -201,6 +203,7 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
                 period = length and boundary = "pad", every step is then learned at least once, in order,
                 unless its window is overwritten before it is sampled. Requires alpha = 0.
             environments: Number of environments.
+            autoreset: As for `EpisodeReplayBuffer`.
             rew: Name of the reward field.
             default_dtype: dtype of fields that don't declare one.
             seed: As for `ReplayBuffer`.
@@ -228,6 +231,7 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
             size,
             env_dict,
             environments=environments,
+            autoreset=autoreset,
             rew=rew,
             default_dtype=default_dtype,
             seed=seed,

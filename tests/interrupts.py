@@ -366,7 +366,10 @@ class OfLimiter(Subject):
         super().__init__(kind, option, folder)
         limiter = self.thing = SamplesPerInsert(2.0, min_size=2, error_buffer=20.0)
         limiter.inserted(4)
+        limiter.sampled(2)
+        self.restored = SamplesPerInsert(2.0, min_size=2, error_buffer=20.0)
         self.calls = {
+            "restore": lambda: self.restored.restore(limiter.state()),
             "inserted": lambda: limiter.inserted(3),
             "sampled": lambda: limiter.sampled(3),
             "await_can_insert": lambda: limiter.await_can_insert(2),
@@ -374,7 +377,7 @@ class OfLimiter(Subject):
         }
 
     def see(self) -> Any:
-        return self.thing.inserts, self.thing.samples, self.thing.error
+        return self.thing.state(), self.thing.error, self.restored.state()
 
     def check(self, files: bool = True) -> None:
         inserts = self.thing.inserts

@@ -26,6 +26,7 @@ from replay_tutorial.buffers.autoreset import (
     find_resets,
     resets_at_next_step,
 )
+from replay_tutorial.buffers.cast import as_array
 from replay_tutorial.buffers.episode_archive import ring_from_state, state_of
 from replay_tutorial.buffers.episode_ring import (
     DROP,
@@ -355,7 +356,7 @@ class EpisodeReplayBuffer(PrivateBuffer):
             return None, kept
         if len(kept) < count:
             if np.ndim(priorities) and np.size(priorities) == count:
-                priorities = np.asarray(priorities).reshape(-1)[kept]
+                priorities = as_array("priorities", priorities).reshape(-1)[kept]
             columns = [column[kept] if len(kept) > 1 else column[kept[0]] for column in by_name.values()]
         some = environments[kept] if len(kept) > 1 else int(environments[kept[0]])
         self._ring.resets[1] = resets

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers.cast import cast
+from replay_tutorial.buffers.cast import as_array, cast
 from replay_tutorial.buffers.episode_ring import NO_STEP, Plain, RingArrays, locate
 from replay_tutorial.buffers.episodes import EpisodeReplayBuffer, draw_steps
 from replay_tutorial.buffers.fields import Batch, EnvDict
@@ -399,7 +399,7 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
 
 def checked_result(name: str, result: Any, count: int, kinds: str) -> Any:
     """Return the result of a user's function as an array of shape (count,), if it is valid."""
-    array = np.asarray(result)
+    array = as_array(f"The result of {name}", result)
     if array.shape not in ((count,), (count, 1)):
         raise ValueError(
             f"{name} must return one value per step, an array of shape ({count},), not {array.shape}."

@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers import archive
+from replay_tutorial.buffers.cast import as_array
 from replay_tutorial.buffers.episode_ring import (
     DROP,
     PAD,
@@ -412,7 +413,7 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
         assert self._n_step is not None
         n, gamma, (name,), _ = self._n_step
         rewards, shape = taken[name], valid.shape
-        values: Any = rewards.reshape(rewards.shape[:2]).astype(np.float64)
+        values: Any = rewards.reshape(rewards.shape[:2]).astype(np.float64, copy=False)
         terminated = taken[self._terminates[0]].reshape(values.shape)
         axis = 0 if time_major else 1
         steps: int = shape[axis]
@@ -421,7 +422,7 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
         for k in range(n):  # rewards after the last step are padding, and therefore 0
             total += powers[k] * (values[k : k + steps] if time_major else values[:, k : k + steps])
         rewarded = np.where(valid, bootstraps - times, 0)
-        ended = np.take_along_axis(terminated, bootstraps - 1, axis).astype(np.bool_)
+        ended = np.take_along_axis(terminated, bootstraps - 1, axis).astype(np.bool_, copy=False)
         results: dict[str, Any] = {
             "n_step_return": np.where(valid, total, 0.0),
             "discount": np.where(valid & ~ended, powers[rewarded], 0.0),
@@ -484,7 +485,8 @@ def sequence_priorities(
     Raises:
         ValueError: If the shapes differ, eta is out of range, or a window has no learned step.
     """
-    errors, mask = np.asarray(td_errors, np.float64), np.asarray(learn, np.bool_)
+    errors = as_array("td_errors", td_errors).astype(np.float64, copy=False)
+    mask = as_array("learn", learn).astype(np.bool_, copy=False)
     if errors.ndim != 2 or errors.shape != mask.shape:
         raise ValueError(
             "td_errors and learn must have the same shape (n, T), or (T, n) if time_major, not "

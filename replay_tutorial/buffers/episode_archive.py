@@ -11,7 +11,16 @@ import numpy.typing as npt
 
 from replay_tutorial.buffers.archive import MAX_COUNT, Arrays, Damaged, Reader
 from replay_tutorial.buffers.autoreset import EITHER, TRANSITION
-from replay_tutorial.buffers.episode_ring import NO_STEP, PAD, RUNNING, SHIFT, START, EpisodeRing, Windows
+from replay_tutorial.buffers.episode_ring import (
+    NO_STEP,
+    PAD,
+    RUNNING,
+    SHIFT,
+    START,
+    EpisodeRing,
+    Windows,
+    has_shifted_window,
+)
 from replay_tutorial.buffers.jit import Integers
 
 
@@ -127,7 +136,8 @@ def check_windows(ring: EpisodeRing, windows: Windows) -> None:
     number, steps = heads - (heads - slots) % ring.room - starts, found.ends - starts  # in the episode
     begins = (number % period == 0) & ((number + length <= steps) | (boundary == PAD) & ~found.running)
     if boundary == SHIFT:
-        begins |= ~found.running & (number == np.maximum(steps - length, 0))
+        shifted = ~found.running & has_shifted_window(steps, length, period)
+        begins |= shifted & (number == np.maximum(steps - length, 0))
     check("a window starts at a wrong step", begins == (ring.arrays.kinds[slots] == START))
 
 

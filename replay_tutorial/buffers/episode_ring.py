@@ -101,6 +101,16 @@ def start_window(arrays: Any, environment: int, position: int, mass: float) -> i
 
 
 @jitable
+def has_shifted_window(steps: Any, length: int, period: int) -> Any:
+    """Return whether SHIFT adds a window to a finished episode, for one number of steps or an array of them.
+
+    It does if the episode's end cuts off a window, unless a complete one already ends with the last step.
+    """
+    is_cut_off = (steps - 1) // period * period + length > steps
+    return is_cut_off & ((steps < length) | ((steps - length) % period > 0))
+
+
+@jitable
 def end_episode(arrays: Any, environment: int, windows: Windows, mass: float, changed: Any) -> int:
     """End the running episode, and start the windows that its end cuts off.
 
@@ -119,7 +129,7 @@ def end_episode(arrays: Any, environment: int, windows: Windows, mass: float, ch
         for step in range(-(-first // period) * period, steps, period):
             changed[changes] = start_window(arrays, environment, arrays.starts[entry] + step, mass)
             changes += 1
-    elif boundary == SHIFT and (steps < length or (steps - length) % period):
+    elif boundary == SHIFT and has_shifted_window(steps, length, period):
         start = arrays.starts[entry] + max(0, steps - length)
         changed[changes] = start_window(arrays, environment, start, mass)
         changes += 1

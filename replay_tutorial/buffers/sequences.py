@@ -32,6 +32,7 @@ from replay_tutorial.buffers.episode_ring import (
     Episodes,
     Plain,
     RingArrays,
+    has_shifted_window,
     locate,
     oldest_position,
 )
@@ -142,8 +143,8 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
     `boundary` determines what happens to windows that would extend beyond the end of the episode:
 
     - "pad": they are padded and available, so that every step is learned if period ≤ length;
-    - "shift": one window that ends with the last step replaces them; it is padded only if the episode is
-      shorter than `length`;
+    - "shift": one window that ends with the last step replaces them, if there are any; it is padded only if
+      the episode is shorter than `length`;
     - "drop": they are not available.
 
     A window is removed when its first learned step is overwritten; before that, its burn-in becomes shorter.
@@ -370,7 +371,7 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
         oldest = (first + period - 1) // period
         windows, last = np.maximum(stop - oldest, 0), np.maximum(steps - length, 0)
         if boundary == SHIFT:  # one more window ends with the last step
-            windows += ~found.running & ((steps < length) | (last % period > 0)) & (last >= first)
+            windows += ~found.running & has_shifted_window(steps, length, period) & (last >= first)
         chosen = oldest + (self._rng.random(len(windows)) * windows).astype(np.int64)
         begins = np.where(chosen < stop, chosen * period, last) if boundary == SHIFT else chosen * period
         return self._ring.slots_of(found.environments, starts + begins)[found.stored & (windows > 0)]

@@ -473,15 +473,25 @@ class NStep:
         Raises:
             ValueError: If the arguments were different. The windows are then unchanged.
         """
+        if len(state) != self._windows.environments:
+            raise ValueError(
+                f"The state was saved with {len(state)} environments; this NStep has "
+                f"{self._windows.environments}. Create it with environments={len(state)}."
+            )
         most = max(self._windows.settings.size - 1, self._windows.next_step)
-        fit = [
-            isinstance(rows, np.ndarray) and rows.dtype == self._packed and rows.ndim == 1 for rows in state
-        ]
-        fit += [len(rows) <= most for rows in state] if all(fit) else []
-        if len(state) != self._windows.environments or not all(fit):
-            raise ValueError("The state was saved by an NStep with different fields, size or environments.")
         windows = self._windows.cleared()
         for environment, pending in enumerate(state):
+            dtype = getattr(pending, "dtype", type(pending).__name__)
+            if dtype != self._packed or pending.ndim != 1:
+                raise ValueError(
+                    f"The state was saved with the fields {dtype}; this NStep has {self._packed}."
+                )
+            if len(pending) > most:
+                raise ValueError(
+                    f"The state contains {len(pending)} pending steps of environment {environment}; with "
+                    f"size {self._windows.settings.size}, at most {most} can be pending. Create the NStep "
+                    f"with the size that saved the state, at least {len(pending) + 1}."
+                )
             rows = pending.astype(self._fields.dtype)
             if windows.ends_of(rows).any() and not (windows.next_step and len(rows) == 1):
                 raise ValueError('The state was saved by an NStep with autoreset="next_step"; pass the same.')

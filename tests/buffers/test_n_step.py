@@ -317,8 +317,13 @@ class TestNStep:
         longer.add(1, rew=np.ones(4), **{name: np.zeros(4) for name in ENV_DICT if name != "rew"})
         window = NStep(ENV_DICT, n_step(3), environments=2)
         window.add(0, **step(7))
-        for other in (NStep(ENV_DICT, n_step(3)), NStep(other_fields, n_step(3), environments=2), longer):
-            with pytest.raises(ValueError):
+        others = {
+            "with 1 environments; this NStep has 2": NStep(ENV_DICT, n_step(3)),
+            r"\('obs', '<f4', \(2,\)\).* has .*'obs'": NStep(other_fields, n_step(3), environments=2),
+            "4 pending steps of environment 1; with size 3, at most 2": longer,
+        }
+        for message, other in others.items():
+            with pytest.raises(ValueError, match=message):
                 window.restore(other.state())
         rows = window.on_episode_end(0)
         assert rows is not None

@@ -10,7 +10,6 @@ from typing import Any, NoReturn, ParamSpec, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers.cast import as_array, widened
 from replay_tutorial.buffers.jit import Floats, Integers, writable
 from replay_tutorial.buffers.spaces import flatten
 
@@ -60,7 +59,7 @@ def flat_columns(data: Mapping[str, Any], columns: Collection[str]) -> dict[str,
 
 def as_priorities(priorities: Any, count: int) -> Floats:
     """Convert priorities to float64[count]; raise TypeError or ValueError; their range is not checked."""
-    array = widened(as_array("priorities", priorities))
+    array = np.asarray(priorities)
     if array.shape == (count,) and array.dtype == np.float64 and array.flags.carray:
         return array
     if array.dtype.kind not in "biuf":

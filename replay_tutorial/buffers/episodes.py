@@ -687,7 +687,10 @@ class EpisodeReplayBuffer(PrivateBuffer):
         return int(self._stale_updates[0])
 
     def get_max_priority(self) -> float:
-        """Return the largest priority that has been set for any step; 1.0 if none has been set."""
+        """Return the priority of steps that are added without one: the largest that any step has had.
+
+        It is 1.0 until a priority has been set, and this 1.0 counts if steps have been added with it.
+        """
         return self._prioritization.max_priority
 
     def get_next_index(self, environment: int = 0, /) -> int:

@@ -24,6 +24,7 @@ import numpy.typing as npt
 from replay_tutorial.buffers.archive import Damaged
 from replay_tutorial.buffers.jit import Floats, Integers, kernel, types, writable
 from replay_tutorial.buffers.rows import as_integers
+from replay_tutorial.buffers.sum_tree import SumTree
 
 Weights = Annotated[npt.NDArray[np.float32], types.float32[::1]]
 Formula = tuple[float, float, float]  # alpha, eps, and the largest valid priority
@@ -148,6 +149,17 @@ def check_weight_options(beta: float, normalize: str) -> float:
     return beta
 
 
+def only_stored_count(initial_priority: str, alpha: float) -> bool:
+    """Check the argument `initial_priority`; return whether it is "max_stored"."""
+    if initial_priority not in ("max", "max_stored"):
+        raise ValueError(f'initial_priority must be "max" or "max_stored", not {initial_priority!r}.')
+    if initial_priority == "max_stored" and alpha == 0.0:
+        raise ValueError(
+            'initial_priority="max_stored" requires alpha above 0: with alpha=0, all masses are 1.'
+        )
+    return initial_priority == "max_stored"
+
+
 def limit_of_priorities(capacity: int) -> float:
     """Return the largest valid priority, chosen so that the sum of `capacity` masses can't overflow."""
     return sys.float_info.max / (8 * capacity)
@@ -220,6 +232,15 @@ class Prioritization:
     def max_priority(self) -> float:
         """Largest priority set so far; FIRST_PRIORITY if none has been set."""
         return FIRST_PRIORITY if self.max_given[0] == NO_PRIORITY else float(self.max_given[0])
+
+    def lower_max(self, tree: SumTree, capacity: int) -> None:
+        """Lower the maximum priority to that of the largest mass in a tree; none if every mass is 0."""
+        mass = tree.largest_mass(capacity, bound=self._mass(self.max_priority))
+        if mass == 0.0:
+            self.max_given[0] = NO_PRIORITY
+        else:
+            priority = max(mass ** (1.0 / self.alpha) - self.eps, 0.0)
+            self.max_given[0], self._default = priority, (priority, priority, mass)
 
     def initial_masses(self, priorities: Any, count: int) -> tuple[Floats | float, float]:
         """Return the masses of `count` new rows, and the value of `max_given` after adding them.

@@ -34,6 +34,7 @@ from replay_tutorial.buffers.priorities import (
     check_weight_options,
     check_weights,
     masses_of,
+    only_stored_count,
     write_weights,
 )
 from replay_tutorial.buffers.ring import Assignment
@@ -137,6 +138,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         count_samples: bool = False,
         alpha: float = 0.6,
         eps: float = 1e-4,
+        initial_priority: Literal["max", "max_stored"] = "max",
         **cpprb_kwargs: Unpack[CpprbKwargs],
     ) -> None:
         """Create an empty buffer.
@@ -153,6 +155,9 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             count_samples: As for `ReplayBuffer`.
             alpha: Exponent of the priorities, in [0, 1]; 0 samples uniformly.
             eps: Added to each priority so that rows of priority 0 can be sampled; finite and at least 0.
+            initial_priority: Priority of rows that are added without one: "max" is the largest priority that
+                has been set so far; "max_stored" is the largest of the stored rows, so that an outlier that
+                has been updated or replaced no longer counts. "max_stored" takes 40 bytes per row.
             **cpprb_kwargs: As for `ReplayBuffer`.
 
         Raises:
@@ -176,6 +181,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
                 f"The field names {sorted(taken)} are reserved in a prioritized buffer; rename the fields."
             )
         self._prioritization = Prioritization(self._ring.capacity, np.full(1, NO_PRIORITY), alpha, eps)
+        self._only_stored_count = only_stored_count(initial_priority, self._prioritization.alpha)
         self._tree = SumTree(self._ring.capacity)
         self._tree_index = 0  # the nodes above the leaves include the rows before this index
         self._stale_updates = np.zeros(1, np.int64)
@@ -204,6 +210,8 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         count, columns = self._fields.to_columns(fields)
         if self._window is not None:
             self._check_consecutive(self._window, count, columns)
+        if self._only_stored_count and priorities is None:
+            self._prioritization.lower_max(self._synced_tree(), self._ring.capacity)
         rules = self._prioritization
         masses, max_given = rules.initial_masses(priorities, count)
         return self._store(count, columns, masses, ((rules.max_given, 0, max_given),))
@@ -309,7 +317,15 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         return int(self._stale_updates[0])
 
     def get_max_priority(self) -> float:
-        """Return the largest priority that has been set for any row; 1.0 if none has been set."""
+        """Return the priority of rows that are added without one.
+
+        It is 1.0 until a priority has been set. Afterwards, it is the largest priority that any row has had,
+        even if the row has been updated or replaced since; this includes the 1.0 of rows that were added
+        before. With `initial_priority="max_stored"`, it is the largest priority of the stored rows, or 1.0 if
+        they have no mass.
+        """
+        if self._only_stored_count:
+            self._prioritization.lower_max(self._synced_tree(), self._ring.capacity)
         return self._prioritization.max_priority
 
     @property

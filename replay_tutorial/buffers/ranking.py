@@ -1,4 +1,4 @@
-"""Slots grouped by mass, to find the row with a given rank without sorting.
+"""Slots grouped by mass, to find the row with a given rank, or the largest mass, without sorting.
 
     mass in         slots       ranks
     [1.50, 1.52)    7 2         1 and 2: one of them at random
@@ -146,6 +146,25 @@ def draw_by_rank(
         slots[i], slots[j] = slots[j], slots[i]
         probabilities[i], probabilities[j] = probabilities[j], probabilities[i]
     return probability
+
+
+@kernel
+def largest_mass(plain: Plain, masses: Floats, bound: float) -> float:
+    """Return the largest mass, or 0 if there is none; stop at a mass of `bound`, which none should exceed."""
+    _, members, starts, counts, _, octaves, _ = plain
+    for octave in range(OCTAVES - 1, -1, -1):
+        for group in range((octave + 1 << GROUP_BITS) - 1, (octave << GROUP_BITS) - 1, -1):
+            if octaves[octave] == 0:
+                break
+            if counts[group] > 0:
+                largest = 0.0
+                for i in range(starts[group], starts[group] + counts[group]):
+                    mass: Any = masses[members[i]]
+                    largest = max(largest, mass)
+                    if largest == bound:
+                        break
+                return largest
+    return 0.0
 
 
 class Ranking:

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.jit import Floats, Integers, jitable, kernel, types, uint64, writable
-from replay_tutorial.buffers.ranking import Ranking
+from replay_tutorial.buffers.ranking import Ranking, largest_mass
 
 # Node n has the children 8 (n - 6) to 8 (n - 6) + 7 and the parent n // 8 + 6. The root is node 7, so that
 # each group of eight siblings begins at a multiple of eight. Nodes 0 to 6 are unused.
@@ -281,6 +281,15 @@ class SumTree:
         if self.ranking is not None:
             self.ranking.mark(slots.copy())
         recompute_above(self.sums, self.minima, writable(slots))
+
+    def largest_mass(self, capacity: int, bound: float) -> float:
+        """Return the largest mass of `capacity` slots, which is at most `bound`; 0 if all are 0.
+
+        O(changed slots), except for the first call; creates the ranking.
+        """
+        if self.ranking is None:
+            self.ranking = Ranking(capacity)
+        return largest_mass(self.ranking.groups(self.leaves), self.leaves, bound)
 
     def check_total(self) -> None:
         """Raise ValueError if every mass is 0, so that no slot can be sampled."""

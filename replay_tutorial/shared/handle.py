@@ -82,7 +82,10 @@ class MappedBuffer:
         self.lease = SamplerLease(self.ring.counters, block.identity)
         if is_prioritized:
             self.priorities = Prioritization(capacity, block["seen"], layout["alpha"], layout["eps"])
-            self.sampler = PrioritizedSampler(self.ring, self.lease, self.priorities, block)
+            only_stored = layout.get("initial_priority") == "max_stored"
+            self.sampler = PrioritizedSampler(
+                self.ring, self.lease, self.priorities, block, only_stored_count=only_stored
+            )
 
 
 class Closed:

@@ -13,7 +13,7 @@ Source: Horgan et al. 2018, "Distributed Prioritized Experience Replay", section
 import time
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
-from typing import Any, ClassVar, Unpack
+from typing import Any, ClassVar, Literal, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,7 @@ from replay_tutorial.buffers.priorities import (
     Prioritization,
     check_weight_options,
     check_weights,
+    only_stored_count,
     power,
     write_masses,
     write_weights,
@@ -86,6 +87,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         path: str | PathLike[str] | None = None,
         alpha: float = 0.6,
         eps: float = 1e-4,
+        initial_priority: Literal["max", "max_stored"] = "max",
         **cpprb_kwargs: Unpack[CpprbKwargs],
     ) -> None:
         """Reserve shared memory for `size` transitions.
@@ -104,6 +106,8 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             path: See `MPReplayBuffer`.
             alpha: Exponent of the priorities, in [0, 1]; 0 samples uniformly.
             eps: Added to each priority; finite and at least 0.
+            initial_priority: See `PrioritizedReplayBuffer`; "max_stored" takes effect when the sampler calls
+                `update_priorities`, and the 40 bytes per row are in its private memory.
             **cpprb_kwargs: See `MPReplayBuffer`.
 
         Raises:
@@ -113,7 +117,9 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             ValueError: If an argument is out of range or not supported.
         """
         rules = Prioritization(checked_size(size), np.full(1, NO_PRIORITY), alpha, eps)  # checks them
-        self._priority_exponents = {"alpha": rules.alpha, "eps": rules.eps}
+        self._priority_options = {"alpha": rules.alpha, "eps": rules.eps}
+        if only_stored_count(initial_priority, rules.alpha):
+            self._priority_options |= {"initial_priority": initial_priority}
         super().__init__(
             size,
             env_dict,
@@ -260,7 +266,10 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         self._mapped.lease.hold(self._mapped.sampler.update, indexes, priorities)
 
     def get_max_priority(self) -> float:
-        """Return the largest priority assigned so far, or 1.0 if none has been assigned."""
+        """Return the priority of rows that are added without one; see `PrioritizedReplayBuffer`.
+
+        With `initial_priority="max_stored"`, it includes changes up to the last `update_priorities`.
+        """
         return self._mapped.priorities.max_priority
 
     @property

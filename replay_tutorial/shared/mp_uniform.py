@@ -57,8 +57,8 @@ class MPReplayBuffer(Handle):
         ((32,), 10)
     """
 
-    # Overridden by the prioritized buffer: alpha and eps for the layout, and reserved field names.
-    _priority_exponents: Mapping[str, float] = MappingProxyType({})
+    # Overridden by the prioritized buffer: the options of priorities for the layout, reserved field names.
+    _priority_options: Mapping[str, Any] = MappingProxyType({})
     _reserved_names: frozenset[str] = frozenset()
     _kernels: ClassVar[tuple[Any, ...]] = (
         append_rows,
@@ -137,7 +137,7 @@ class MPReplayBuffer(Handle):
             "size": capacity,
             "fields": fields.described,
             "check_finite": bool(check_finite),
-            **self._priority_exponents,
+            **self._priority_options,
         }
         if layouts:
             description["frames"] = [[*layout.names, layout.axis] for layout in layouts]

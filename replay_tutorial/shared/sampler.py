@@ -274,11 +274,20 @@ class PrioritizedSampler:
     """
 
     def __init__(
-        self, ring: SharedRing, lease: SamplerLease, rules: Prioritization, block: SharedArrays
+        self,
+        ring: SharedRing,
+        lease: SamplerLease,
+        rules: Prioritization,
+        block: SharedArrays,
+        only_stored_count: bool,
     ) -> None:
-        """Create a sampler; the first call builds its tree."""
+        """Create a sampler; the first call builds its tree.
+
+        `only_stored_count` says that `update` lowers the maximum priority to that of the stored rows.
+        """
         self.rules = rules
         self._ring, self._lease, self._block = ring, lease, block
+        self._only_stored_count = only_stored_count
         self._claim_number = -1  # of the claim under which the tree was built
 
     def _reset_tree(self) -> None:
@@ -366,6 +375,9 @@ class PrioritizedSampler:
         if status != DONE:
             next_index = int(self.arrays.progress[SYNCED_TO])
             raise self.rules.update_error(status, checked, given, next_index)
+        if self._only_stored_count:
+            # A writer may raise the maximum at the same time; its row is in the tree at the next update.
+            self.rules.lower_max(self.tree, self._ring.capacity)
 
     def _mark_pending(self, ranking: Ranking) -> None:
         """Mark the slots that the next kernel will check again; their masses may change."""

@@ -232,7 +232,7 @@ def plot(arguments: Sequence[str]) -> int:
 def warm_up(arguments: Sequence[str]) -> int:
     """Compile all kernels and cache them on disk, so that no first call has to compile them.
 
-    Numba caches them in `__pycache__` beside the package or, if that is not writable, in the user's cache
+    They are cached in `__pycache__` beside the package or, if that is not writable, in the user's cache
     folder; NUMBA_CACHE_DIR selects another folder. They run only on processors like this one. For a container
     image that will run on other processors, set NUMBA_CPU_NAME=generic both when you build it and when it
     runs; the kernels are then slower.
@@ -249,8 +249,12 @@ def warm_up(arguments: Sequence[str]) -> int:
     restore_interrupts()
     folders = jit.compile_all()
     seconds = time.perf_counter() - start
-    print(f"{len(jit.kernels)} kernels are ready after {seconds:.1f} s, cached in", *folders, sep="\n    ")
-    return 0 if folders else 1
+    about = f"{len(jit.kernels)} kernels are ready after {seconds:.1f} s"
+    if not folders:
+        print(f"{about}, but they are not cached")
+        return 1
+    print(f"{about}, cached in", *folders, sep="\n    ")
+    return 0
 
 
 def run_subcommand(name: str, arguments: Sequence[str]) -> int:

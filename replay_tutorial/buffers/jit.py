@@ -1,8 +1,8 @@
 """The interface to Numba: the decorator `kernel` and the array types of kernels.
 
-Numba compiles a Python function to machine code and caches the result on disk next to the source. The
-annotations of a kernel are its signature, so that it is compiled exactly once, at its first call. An argument
-of another type is an error instead of a second compilation in the middle of a training run.
+Numba compiles a Python function to machine code, which is cached on disk (`kernel_cache.py`). The annotations
+of a kernel are its signature, so that it is compiled exactly once, at its first call. An argument of another
+type is an error instead of a second compilation in the middle of a training run.
 
 Parallel loops (`prange`) are not used: most kernels are memory-bound, and Ape-X already uses the other cores.
 """
@@ -10,35 +10,55 @@ Parallel loops (`prange`) are not used: most kernels are memory-bound, and Ape-X
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 # (Numba and llvmlite are not annotated; only this file imports them)
 
+import itertools
 import logging
 import math
 import os
+import pickle
+import secrets
+import sys
 import time
-import warnings
 from collections.abc import Callable
-from functools import partial
+from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
+import llvmlite
 import numba
 import numpy as np
 import numpy.typing as npt
 from llvmlite import ir as llvm
 from numba import extending
+from numba.core import bytecode, compiler, serialize
 from numba.core import cgutils as code_generation
+from numba.core import config as numba_config
 from numba.core import types as numba_types
 from numba.core.compiler_lock import global_compiler_lock
+from numba.misc import appdirs
 
 from replay_tutorial.buffers.interrupts import defer_sigint
+from replay_tutorial.buffers.kernel_cache import KernelFile, UnknownContentError, digest_of
 
+FOLDER = "replay_tutorial"  # in the user's cache folder and in NUMBA_CACHE_DIR
 WARN_AFTER_SECONDS = 1.0
 COMPILING = (
     "replay_tutorial is compiling its kernels, which happens once per machine; "
     "run `python -m replay_tutorial warm-up` to compile them in advance"
 )
-NO_CACHE = (
+NO_FOLDER = (
     "Compiled kernels can't be cached on disk ({}), so every process compiles them again. "
     "Set NUMBA_CACHE_DIR to a writable folder."
 )
+NOT_CACHED = "A kernel isn't cached on disk, so every process compiles it again: {}."
+VERSIONS = (sys.version, numba.__version__, llvmlite.__version__, np.__version__)
+# Settings of Numba that change the machine code, from environment variables such as NUMBA_BOUNDSCHECK.
+CODE_SETTINGS = ("BOUNDSCHECK", "DEBUGINFO_DEFAULT", "LOOP_VECTORIZE", "OPT", "SLP_VECTORIZE", "USING_SVML")
+
+config: Any = numba_config
+
+# The name of a function in machine code contains a number that Numba counts from 1 in each process. The
+# numbers must differ if a process loads two versions of a function, which two other processes have compiled.
+function_numbers: Any = bytecode.FunctionIdentity
+function_numbers._unique_ids = itertools.count(secrets.randbits(48))
 
 # In a kernel, these convert a number to the type.
 int64: Any = numba.int64
@@ -76,8 +96,9 @@ def writable(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return array if array.flags.writeable else array.copy()
 
 
-# Total compilation time of this process, until the warning is logged, and the depth of nested compilations.
+# Total compilation time of this process, until a warning is logged, and the depth of nested compilations.
 compiling = {"seconds": 0.0, "depth": 0.0}
+warned: set[str] = set()  # messages of this process about the cache
 kernels: list[Any] = []  # of all imported modules
 
 
@@ -120,23 +141,72 @@ def count_compilation(seconds: float) -> None:
 def compile_signature(dispatcher: Any) -> None:
     """Compile a kernel for the types that its annotations declare, and disable other signatures."""
     *arguments, result = (numba_type(hint) for hint in hints_of(dispatcher.py_func))
-    compile_for = partial(type(dispatcher).compile, dispatcher)
-    signature, reason = result(*arguments), None
-    try:
-        dispatcher.enable_caching()
-    except RuntimeError as error:
-        if "no locator available" not in str(error):
-            raise
-        reason = "there is no writable folder"
-    try:
-        compile_for(signature)
-    except OSError as error:
-        reason = error.strerror
-        dispatcher._cache.disable()
-        compile_for(signature)
+    dispatcher._cache = KernelCache(dispatcher)
+    type(dispatcher).compile(dispatcher, result(*arguments))
     dispatcher.disable_compile()
-    if reason is not None:
-        warnings.warn(NO_CACHE.format(reason), RuntimeWarning, stacklevel=2)
+
+
+class KernelCache:
+    """The cache of one kernel, with the methods that Numba's dispatcher calls."""
+
+    def __init__(self, dispatcher: Any) -> None:
+        self._dispatcher = dispatcher
+        self._file: KernelFile | None = None
+        self.cache_path: str | None = None  # the folder of the file
+
+    def load_overload(self, signature: Any, context: Any) -> Any:
+        """Return the compiled kernel from the cache, or None if it has to be compiled."""
+        context.refresh()
+        function = self._dispatcher.py_func
+        settings = [getattr(config, name) for name in CODE_SETTINGS]
+        processor = context.codegen().magic_tuple()
+        try:
+            digest = digest_of(self._dispatcher, VERSIONS, settings, processor, signature)
+        except UnknownContentError as error:
+            warn_once(NOT_CACHED, error)
+            return None
+        stem = f"{function.__module__}.{function.__qualname__}".replace("<", "").replace(">", "")
+        self._file = KernelFile(stem, digest, cache_folders(function.__code__.co_filename))
+        if (found := self._file.read()) is None:
+            return None
+        folder, content = found
+        self.cache_path = str(folder)
+        result: Any = compiler.CompileResult
+        return result._rebuild(context, *pickle.loads(content))
+
+    def save_overload(self, signature: Any, result: Any) -> None:
+        """Write a compiled kernel to the cache."""
+        if self._file is None:
+            return
+        if result.library.has_dynamic_globals:
+            warn_once(NOT_CACHED, f"{result.fndesc.qualname} uses an array of more than a megabyte")
+        elif result.fndesc.modname not in sys.modules:
+            warn_once(NOT_CACHED, f"{result.fndesc.qualname} was defined outside a module")
+        else:
+            try:
+                self.cache_path = str(self._file.write(serialize.dumps(result._reduce())))
+            except OSError as error:
+                warn_once(NO_FOLDER, error)
+                compiling["seconds"] = -math.inf  # `COMPILING` says that kernels are cached
+
+
+def cache_folders(source: str) -> list[Path]:
+    """Return the folders in which the kernels of a source file may be cached, in order of preference."""
+    if config.CACHE_DIR:
+        return [Path(str(config.CACHE_DIR), FOLDER)]
+    user: Any = appdirs.AppDirs(FOLDER, False)
+    beside, of_user = Path(source).parent / "__pycache__", Path(user.user_cache_dir)
+    # Without a home folder, `of_user` is a folder named `~` in the current one.
+    return [*([beside] if os.path.isfile(source) else []), *([of_user] if of_user.is_absolute() else [])]
+
+
+def warn_once(message: str, reason: object) -> None:
+    """Log a warning that kernels can't be cached, once per program: not in child processes."""
+    from multiprocessing import parent_process
+
+    if message not in warned and parent_process() is None:
+        logging.getLogger("replay_tutorial").warning(message.format(reason))
+    warned.add(message)
 
 
 def compile_now(*wanted: Callable[..., Any]) -> None:

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numba.core import caching, event
+from numba.core import event
 from places import modules_in
 
 from replay_tutorial.buffers import jit
 from replay_tutorial.buffers.jit import Floats, kernel
+from replay_tutorial.buffers.kernel_cache import KernelFile
 
 ROOT = Path(__file__).parents[2]
 
@@ -71,7 +72,8 @@ def test_argument_of_another_type_is_an_error_also_at_the_first_call():
     assert len(add_half.signatures) == len(halve.signatures) == 1
 
 
-def test_kernel_that_another_one_calls_is_compiled_for_its_own_types():
+def test_kernel_that_another_one_calls_is_compiled_for_its_own_types(monkeypatch):
+    without_cache(monkeypatch)
     add_half, halve = new_kernels()
     assert add_half(np.ones(1), 3) == 2.5
     assert [str(kind) for kind in halve.signatures[0]] == ["float64"]
@@ -94,7 +96,7 @@ class AtCompilation(event.Listener):
 
 
 def without_cache(monkeypatch):
-    monkeypatch.setattr(caching.IndexDataCacheFile, "load", lambda self, key: None)
+    monkeypatch.setattr(KernelFile, "read", lambda self: None)
 
 
 def test_ctrl_c_is_raised_when_the_kernel_is_compiled(monkeypatch):
@@ -134,9 +136,9 @@ import os, signal, threading
 import numpy as np
 from numba.core import event
 from tests.buffers.test_jit import AtCompilation, new_kernels
-from numba.core import caching
+from replay_tutorial.buffers.kernel_cache import KernelFile
 
-caching.IndexDataCacheFile.load = lambda self, key: None
+KernelFile.read = lambda self: None
 started = threading.Event()
 event.register("numba:compile", AtCompilation(started.set))
 first, other = new_kernels()[0], new_kernels()[0]
@@ -155,28 +157,6 @@ thread.join()
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing is forked here")
 def test_child_that_is_forked_during_a_compilation_can_compile():
     assert run(FORK)[0] == "0\n"
-
-
-def test_kernel_that_has_no_file_is_compiled_in_each_process_and_says_so_once():
-    space = {"kernel": kernel}
-    program = "@kernel\ndef one() -> int:\n    return 1\n@kernel\ndef two() -> int:\n    return 1 + one()"
-    exec(program, space)  # noqa: S102 - a function without a file
-    with pytest.warns(RuntimeWarning, match="Set NUMBA_CACHE_DIR to a writable folder") as warned:
-        assert space["two"]() == 2
-    assert len({str(warning.message) for warning in warned}) == 1
-    assert space["one"]() == 1
-
-
-def test_full_disk_does_not_fail_a_call(monkeypatch):
-    def save(self, key, data):
-        raise OSError(28, "No space left on device")
-
-    without_cache(monkeypatch)
-    monkeypatch.setattr(caching.IndexDataCacheFile, "save", save)
-    add_half, _ = new_kernels()
-    with pytest.warns(RuntimeWarning, match="No space left on device"):
-        assert add_half(np.ones(1), 3) == 2.5
-    assert add_half(np.ones(1), 5) == 3.5
 
 
 def test_slow_compilation_is_logged_once(monkeypatch, caplog):
@@ -225,6 +205,8 @@ def test_warm_up_compiles_every_kernel(capsys):
     files = [path for path in modules_in() if "\n@kernel\n" in path.read_text("utf-8")]
     compiled = {Path(each.py_func.__code__.co_filename) for each in jit.kernels if each.signatures}
     assert all(each.signatures for each in jit.kernels)
+    ours = [each for each in jit.kernels if each.py_func.__module__.startswith("replay_tutorial.")]
+    assert all(each.stats.cache_path for each in ours), "the cache knows all that they use"
     assert compiled >= set(files)
     assert re.match(r"\d+ kernels are ready after \d+\.\d s, cached in\n", told)
     assert all(Path(line.strip()).is_dir() for line in told.splitlines()[1:])

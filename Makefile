@@ -3,6 +3,7 @@
 #   make test          run all CI checks: lint, format, types, chapters and tests
 #   make quick         check after an edit: lint, types and the tests of the buffers of one process
 #   make stress        run the stress tests: random kills and interrupts, random histories, several hosts
+#   make processors    run the tests that train an agent as on processors with older instructions
 #   make notebooks     open the chapters in JupyterLab
 #   make chapters      execute the chapters and renew the outputs in their notebooks
 #   make docs          execute the chapters and build the site into site/
@@ -34,7 +35,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PI
 # Silences mkdocs-material's long warning about mkdocs 2; pyproject.toml keeps mkdocs below 2.
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: train test quick stress chapters docs docs-serve notebooks bench cluster-demo bench-peers bench-tables bench-cleanrl conformance report ladders format clean
+.PHONY: train test quick stress processors chapters docs docs-serve notebooks bench cluster-demo bench-peers bench-tables bench-cleanrl conformance report ladders format clean
 
 train: .venv/train.stamp
 	$(BIN)/python -m replay_tutorial train $(ENVIRONMENT) $(ARGS)
@@ -56,6 +57,9 @@ quick: .venv/test.stamp
 stress: .venv/test.stamp
 	$(BIN)/python -m pytest tests/stress $(ARGS)
 	EXPLORE=5 $(BIN)/python -m pytest tests/buffers tests/tables -k "any_history or any_program" $(ARGS)
+
+processors: .venv/test.stamp
+	$(BIN)/python tests/processors.py $(ARGS)
 
 chapters: .venv/docs.stamp
 	$(BIN)/jupytext --sync chapters/[0-9]*.md

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 
 # PyTorch reads it when it is imported, here and in the processes that tests start. Two threads are slower for
 # networks this small: they spin while they wait for each other, endlessly on a busy machine.
-os.environ["OMP_NUM_THREADS"] = "1"
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 # In the background of a script it is ignored, and so it would be in the programs that the tests start.

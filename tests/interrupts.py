@@ -199,8 +199,9 @@ class OfEpisodes(Subject):
 
     def __init__(self, kind: str, option: str, folder: Path) -> None:
         super().__init__(kind, option, folder)
+        options = {"environments": 2, "seed": 0, "alpha": ALPHA, "eps": EPS}
         self.make = lambda: getattr(replay_tutorial, kind)(
-            4 * CAPACITY, STEP_FIELDS, environments=2, seed=0, alpha=ALPHA, eps=EPS
+            4 * CAPACITY, STEP_FIELDS, **options, autoreset=option or "disabled"
         )
         self.thing, self.next = self.make(), [0, 0]
         buffer = self.thing
@@ -230,6 +231,11 @@ class OfEpisodes(Subject):
             "save": lambda: buffer.save(folder / "saved"),
             "load": lambda: self.thing.load(file),
         }
+        if option == "next_step":
+            self.add(0, 2)  # ends an episode, so that the next step resets the environment
+            self.calls = {
+                name: self.calls[name] for name in ("add", "add a batch", "add_step", "on_episode_end")
+            }
 
     def add(self, environment: int, count: int | None) -> None:
         first = self.next[environment]
@@ -246,6 +252,7 @@ class OfEpisodes(Subject):
         seen = [len(buffer), buffer.get_max_priority(), buffer.stale_updates]
         seen += [buffer.get_next_index(environment) for environment in (0, 1)]
         seen += [str(buffer._rng.bit_generator.state), buffer._ring.tree.sums.tolist()]
+        seen += [buffer._ring.resets[0].tolist()]
         table = buffer.episodes()
         seen += [(name, each.tolist()) for name, each in table.items()]
         for episode in table["episode"].tolist():
@@ -281,12 +288,12 @@ class OfEpisodes(Subject):
 class OfNStep(Subject):
     def __init__(self, kind: str, option: str, folder: Path) -> None:
         super().__init__(kind, option, folder)
-        n_step = self.thing = NStep(STEP_FIELDS, N_STEP, environments=2)
+        mode = "next_step" if option == "next_step" else "disabled"
+        n_step = self.thing = NStep(STEP_FIELDS, N_STEP, environments=2, autoreset=mode)
         self.add(0, 4)
         self.add(1, None)
         restored = copy.deepcopy(n_step)
         both = {name: np.stack([one, one]) for name, one in steps(40, None, STEP_FIELDS).items()}
-        skip = np.array([True, False])
         n_step.on_episode_end(0)
         n_step.on_episode_end(1)
         self.add(0, 4)
@@ -301,9 +308,17 @@ class OfNStep(Subject):
         if option == "add_step":
             n_step.on_episode_end(0)
             n_step.on_episode_end(1)
+            self.calls = {"add_step": lambda: n_step.add_step(**both)}
+        if option == "next_step":
+            n_step.on_episode_end(1)
+            n_step.add(0, **steps(8, 4, STEP_FIELDS))  # ends, so that the next step resets the environment
+            n_step.add(1, **steps(30, 2, STEP_FIELDS))
+            both = [steps(first, None, STEP_FIELDS) for first in (12, 32)]
+            stacked = {name: np.stack([one[name] for one in both]) for name in STEP_FIELDS}
             self.calls = {
-                "add_step": lambda: n_step.add_step(**both),
-                "add_step, skip": lambda: n_step.add_step(skip, **both),
+                "add_step": lambda: n_step.add_step(**stacked),
+                "add": lambda: n_step.add(0, **both[0]),
+                "on_episode_end": lambda: n_step.on_episode_end(0),
             }
 
     next = (0, 0)
@@ -351,7 +366,10 @@ class OfLimiter(Subject):
         super().__init__(kind, option, folder)
         limiter = self.thing = SamplesPerInsert(2.0, min_size=2, error_buffer=20.0)
         limiter.inserted(4)
+        limiter.sampled(2)
+        self.restored = SamplesPerInsert(2.0, min_size=2, error_buffer=20.0)
         self.calls = {
+            "restore": lambda: self.restored.restore(limiter.state()),
             "inserted": lambda: limiter.inserted(3),
             "sampled": lambda: limiter.sampled(3),
             "await_can_insert": lambda: limiter.await_can_insert(2),
@@ -359,7 +377,7 @@ class OfLimiter(Subject):
         }
 
     def see(self) -> Any:
-        return self.thing.inserts, self.thing.samples, self.thing.error
+        return self.thing.state(), self.thing.error, self.restored.state()
 
     def check(self, files: bool = True) -> None:
         inserts = self.thing.inserts
@@ -376,8 +394,10 @@ SUBJECTS: list[tuple[type[Subject], str, str]] = [
         for option in ("plain", "frames")
     ),
     (OfEpisodes, "EpisodeReplayBuffer", ""),
+    (OfEpisodes, "EpisodeReplayBuffer", "next_step"),
     (OfNStep, "NStep", ""),
     (OfNStep, "NStep", "add_step"),
+    (OfNStep, "NStep", "next_step"),
     (OfMailbox, "Mailbox", ""),
     (OfLimiter, "SamplesPerInsert", ""),
 ]

@@ -86,6 +86,13 @@ FAULTS = {
 }
 
 
+class ExitingAtItsEnd(Counting):
+    """Ends the process when it is closed."""
+
+    def close(self):
+        sys.exit(0)
+
+
 class Exiting(Counting):
     """Ends the process as soon as it is made."""
 

@@ -11,6 +11,7 @@ Left out: rollout buffers, which don't replay.
 """
 
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -78,6 +79,7 @@ class ReplayBuffer:
         *,
         n_steps: int = 1,
         gamma: float | None = None,
+        autoreset: str | Enum = "same_step",
         seed: int | None = None,
         **options: Any,
     ) -> None:
@@ -97,6 +99,10 @@ class ReplayBuffer:
             n_steps: n, the number of rewards in a return.
             gamma: The discount factor per step, which n-step returns require. A batch contains `discounts`
                 only if it is set.
+            autoreset: The mode in which a vector environment of gymnasium starts the next episode:
+                "same_step", the mode of gymnasium 0.29, "next_step", the default of newer versions,
+                "disabled", or `envs.metadata["autoreset_mode"]`. With "next_step", the step after the end of
+                an episode only resets the environment, and is ignored.
             seed: Seed for sampling. By default, it is drawn from NumPy's global generator, which CleanRL and
                 SB3 seed.
             **options: Further arguments of the package's buffer, such as `check_finite`.
@@ -111,7 +117,8 @@ class ReplayBuffer:
         if gamma is not None and not 0 <= gamma <= 1:
             raise ValueError(f"gamma must be in [0, 1], not {gamma}.")
         self.observation_space, self.action_space = observation_space, action_space
-        self.n_steps, self.gamma = n_steps, gamma
+        self.n_steps, self.gamma, self.autoreset = n_steps, gamma, autoreset
+        self._same_step = getattr(autoreset, "value", autoreset) in ("same_step", "SameStep")
         self._start(n_envs)
         seed = int(np.random.randint(2**31)) if seed is None else seed
         self.rows: Any = self._new_rows(buffer_size, optimize_memory_usage, seed=seed, **options)
@@ -130,7 +137,7 @@ class ReplayBuffer:
         fields |= {"rew": {"shape": (self.n_steps,)}, "first": POSITION, "last": POSITION}
         nexts = [name for name in fields if name.startswith("next_obs")]
         window = {"size": self.n_steps, "gamma": 1.0, "rew": "rew", "next": [*nexts, "last"]}
-        self._n_step = buffers.NStep(fields, window, environments=n_envs)
+        self._n_step = buffers.NStep(fields, window, environments=n_envs, autoreset=self.autoreset)
         self.n_envs = n_envs
         self._position = 0  # of the next step's reward in the vector; the same in all environments
 
@@ -159,6 +166,7 @@ class ReplayBuffer:
         reward: npt.NDArray[Any],
         done: npt.NDArray[np.bool_],
         infos: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+        truncations: npt.NDArray[np.bool_] | None = None,
     ) -> None:
         """Add one step of every environment.
 
@@ -174,13 +182,16 @@ class ReplayBuffer:
             done: bool[n_envs], whether the episode ended. If `infos` is a dict: whether it terminated.
             infos: A dict from a vector environment of gymnasium, as in CleanRL: an episode was truncated if
                 there is a final observation, but it didn't terminate. Or a list from a `VecEnv` of SB3.
+            truncations: bool[n_envs], whether the episode was truncated. Only required if `autoreset` isn't
+                "same_step", because `infos` doesn't contain final observations then.
 
         Raises:
             ValueError: If a shape doesn't match, or, with n-step returns, if an observation differs from the
-                next observation of the step before it in the same episode. The buffer is then unchanged.
+                next observation of the step before it in the same episode, or if an episode ended in another
+                way than in the mode `autoreset`. The buffer is then unchanged.
         """
         ended = np.asarray(done, np.bool_)
-        truncated = self._truncated(ended, infos)
+        truncated = self._truncated(ended, infos, truncations)
         flags = {"terminated": ended & ~truncated, "truncated": truncated}
         self._add_step(reward, {"obs": obs, "act": action, "next_obs": next_obs, **flags})
 
@@ -235,12 +246,32 @@ class ReplayBuffer:
         del rows["discount"]  # its gamma is 1
         self.rows.add(**rows)
 
-    def _truncated(self, ended: npt.NDArray[np.bool_], infos: Any) -> npt.NDArray[np.bool_]:
-        if isinstance(infos, Mapping):  # gymnasium 0.29 names it final_observation
-            final: Any = infos.get("_final_obs", infos.get("_final_observation", False))
-            return final & ~ended
+    def _truncated(self, ended: npt.NDArray[np.bool_], infos: Any, truncations: Any) -> npt.NDArray[np.bool_]:
+        if isinstance(infos, Mapping):
+            return self._truncated_in_gymnasium(ended, infos, truncations)
         timeouts = [info.get("TimeLimit.truncated", False) for info in infos]
         return np.array(timeouts, np.bool_) & self.handle_timeout_termination
+
+    def _truncated_in_gymnasium(
+        self, ended: npt.NDArray[np.bool_], infos: Mapping[str, Any], truncations: Any
+    ) -> npt.NDArray[np.bool_]:
+        # gymnasium 0.29 names it final_observation
+        final: Any = infos.get("_final_obs", infos.get("_final_observation", np.zeros_like(ended)))
+        if truncations is None and not self._same_step:
+            raise ValueError(
+                f"With autoreset={self.autoreset!r}, infos doesn't contain the truncated episodes. Pass "
+                "truncations, as returned by step, to add."
+            )
+        truncated = final if truncations is None else np.asarray(truncations, np.bool_)
+        missing = (ended | truncated) & ~final
+        if self._same_step and missing.any():
+            raise ValueError(
+                f"The episode of environment {missing.argmax()} ended, but infos doesn't contain its final "
+                "observation, so the next episode doesn't start in the same step. Create the environments "
+                "with autoreset_mode=AutoresetMode.SAME_STEP, or pass autoreset="
+                "envs.metadata['autoreset_mode'] to the buffer, and truncations to add."
+            )
+        return truncated & ~ended
 
     def _samples(self, batch: Mapping[str, npt.NDArray[Any]], env: Any) -> Samples:
         obs, next_obs = self._observations(batch, "obs"), self._observations(batch, "next_obs")

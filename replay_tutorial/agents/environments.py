@@ -96,7 +96,7 @@ class CheckedEnvironment(gym.Wrapper[Any, Any, Any, Any]):
         try:
             observation, info = self.env.reset(seed=seed, options=options)
         except SystemExit as error:
-            self._exit(error)
+            self._exit(self.call, error)
         finally:
             clock.running = None
         self._check(observation)
@@ -109,11 +109,18 @@ class CheckedEnvironment(gym.Wrapper[Any, Any, Any, Any]):
         try:
             observation, reward, terminated, truncated, info = self.env.step(action)
         except SystemExit as error:
-            self._exit(error)
+            self._exit(self.call, error)
         finally:
             clock.running = None
         self._check(observation, reward)
         return observation, reward, terminated, truncated, info
+
+    def close(self) -> None:
+        """Close the environment."""
+        try:
+            self.env.close()
+        except SystemExit as error:
+            self._exit(f"close of {self.name}", error)
 
     @property
     def call(self) -> str:
@@ -135,10 +142,10 @@ class CheckedEnvironment(gym.Wrapper[Any, Any, Any, Any]):
             "environment, or replace such values in a wrapper."
         )
 
-    def _exit(self, error: SystemExit) -> NoReturn:
+    def _exit(self, call: str, error: SystemExit) -> NoReturn:
         last = traceback.extract_tb(error.__traceback__)[-1]
         raise EnvironmentFailed(
-            f"{self.call} called sys.exit({error.code!r}), in {last.filename}, line {last.lineno}. Raise "
+            f"{call} called sys.exit({error.code!r}), in {last.filename}, line {last.lineno}. Raise "
             "another exception instead, or end the episode."
         ) from error
 

@@ -74,8 +74,17 @@ class ReplayBuffer(cleanrl.ReplayBuffer):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_model": None}
 
-    def add(self, obs: Any, next_obs: Any, action: Any, reward: Any, done: Any, infos: Any) -> None:
-        """Add one step of every environment.
+    def add(
+        self,
+        obs: Any,
+        next_obs: Any,
+        action: Any,
+        reward: Any,
+        done: Any,
+        infos: Any,
+        truncations: Any = None,
+    ) -> None:
+        """Add one step of every environment, as `cleanrl.ReplayBuffer` does.
 
         If the observations don't continue the episodes, the environments have been reset: by `learn`, or
         because the buffer was loaded into another process. The pending rows are then stored as truncated.
@@ -84,14 +93,15 @@ class ReplayBuffer(cleanrl.ReplayBuffer):
         Raises:
             ValueError: If a shape or value doesn't match. The buffer is then unchanged.
         """
+        step = obs, next_obs, action, reward, done, infos, truncations
         if len(done) != self.n_envs:
             self.end_episodes()
             self._start(len(done))
         try:
-            super().add(obs, next_obs, action, reward, done, infos)
+            super().add(*step)
         except NotConsecutive:
             self.end_episodes()
-            super().add(obs, next_obs, action, reward, done, infos)
+            super().add(*step)
 
     def _samples(self, batch: Mapping[str, npt.NDArray[Any]], env: Any) -> cleanrl.Samples:
         if self.n_steps > 1:

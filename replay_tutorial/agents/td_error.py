@@ -60,7 +60,7 @@ def weighted_loss(errors: Tensor, weights: Tensor, huber_delta: float) -> Tensor
 
 def priorities_of(errors: Tensor) -> NDArray[np.float32]:
     """Return |δ|: float32[B]. The exponent α and the constant ε are applied by the replay buffer."""
-    return errors.detach().abs().cpu().numpy()
+    return errors.detach().abs().float().cpu().numpy()
 
 
 def rescale(values: Tensor, eps: float = 1e-3) -> Tensor:

@@ -116,7 +116,7 @@ class RunCounters(Protocol):
 
     @property
     def samples(self) -> int:
-        """Rows sampled."""
+        """Rows sampled; rows missing from the checkpoint that was resumed count as sampled, too."""
         ...
 
     @property

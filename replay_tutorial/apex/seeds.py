@@ -27,12 +27,13 @@ class RunSeeds:
         self.confirmation = seeds[first : first + second]
         self.final = seeds[first + second :]
 
-    def actor(self, number: int, first_update: int, restart_count: int) -> np.random.SeedSequence:
+    def actor(self, number: int, first_step: int, restart_count: int) -> np.random.SeedSequence:
         """Return the seed of an actor.
 
         Args:
             number: Number of the actor, from 0.
-            first_update: Update from which the run was resumed, or 0.
+            first_step: Environment step from which the run was resumed, or 0. Not the update: a run may be
+                resumed twice without an update in between, and its actors must not repeat their episodes.
             restart_count: Number of times that this actor has been restarted.
         """
-        return np.random.SeedSequence(self._entropy, spawn_key=(3, number, first_update, restart_count))
+        return np.random.SeedSequence(self._entropy, spawn_key=(3, number, first_step, restart_count))

@@ -1,4 +1,7 @@
-"""Checked conversion of values to a field's dtype: rounding is allowed, overflow and truncation are not.
+"""Checked conversion of values to arrays, and of arrays to a field's dtype.
+
+Rounding is allowed, overflow and truncation are not. Tensors of any framework are accepted: their framework
+has been imported by the caller, so that none is imported here.
 
 Most environments return float64 observations, which are stored as float32, so the conversion runs at every
 step. The kernels only report that some value can't be represented; which one is found for the error message.
@@ -17,6 +20,54 @@ FLOAT64, FLOAT32, UINT8 = np.dtype(np.float64), np.dtype(np.float32), np.dtype(n
 
 Float32s = Annotated[npt.NDArray[np.float32], types.float32[::1]]
 ByteValues = Annotated[npt.NDArray[np.uint8], types.uint8[::1]]
+
+
+def as_dtype(name: str, dtype: Any) -> np.dtype[Any]:
+    """Convert a dtype of NumPy, or the equivalent dtype of PyTorch; raise TypeError for anything else."""
+    text = str(dtype)
+    try:
+        return np.dtype(text.removeprefix("torch.") if text.startswith("torch.") else dtype)
+    except TypeError:
+        raise TypeError(
+            f"{name}: the dtype must be one that NumPy has, such as np.float32, not {dtype!r:.60}."
+        ) from None
+
+
+def as_array(name: str, value: Any) -> npt.NDArray[Any]:
+    """Convert a value, such as a list or a tensor of any framework, to an array of any dtype and shape.
+
+    Tensors of PyTorch that require gradients, or lie on another device, are detached and copied: an array
+    contains only their numbers. Raise ValueError for masked elements or a ragged list, or TypeError if the
+    value contains no numbers that NumPy can read.
+    """
+    if np.ma.is_masked(value):
+        raise ValueError(
+            f"{name!r} has masked elements, which stand for no number. Pass array.filled(value), which "
+            "replaces them by a value."
+        )
+    try:
+        try:
+            return np.asarray(value)
+        except (TypeError, RuntimeError):
+            if not hasattr(value, "detach"):
+                raise
+            return tensor_to_array(value)
+    except ValueError as error:
+        raise ValueError(f"{name!r} can't be converted to an array: {error}") from None
+    except (TypeError, RuntimeError) as error:
+        raise TypeError(f"{name!r} can't be converted to an array: {error}") from None
+
+
+def tensor_to_array(tensor: Any) -> npt.NDArray[Any]:
+    """Convert a tensor of PyTorch that NumPy can't read; bfloat16 and narrower floats become float32."""
+    is_narrow = tensor.is_floating_point() and tensor.element_size() <= 2
+    return (tensor.float() if is_narrow else tensor).numpy(force=True)
+
+
+def widened(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Convert JAX's further dtypes, such as bfloat16, to float32, which holds all their values."""
+    is_further = array.dtype.kind == "V" and array.dtype.type is not np.void
+    return array.astype(np.float32) if is_further else array
 
 
 @kernel
@@ -69,17 +120,20 @@ def cast(name: str, array: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArra
     Raise TypeError if the array is not numeric, or ValueError if a value can't be represented in the dtype.
     """
     given = array.dtype
-    if given == dtype:
+    if given is FLOAT64 and dtype is FLOAT32 and array.flags.carray:
+        rounded = np.empty(array.shape, dtype)
+        flat = (array, rounded) if array.ndim == 1 else (array.ravel(), rounded.ravel())
+        if not round_floats(*flat):
+            return rounded
+    elif given == dtype:
         return array  # callers compare with `is`; the dtype of an unpickled array is equal, but not identical
-    if given == FLOAT64 and dtype == FLOAT32 and array.flags.carray:
-        rounded = np.empty(array.size, dtype)
-        if not round_floats(array if array.ndim == 1 else array.reshape(-1), rounded):
-            return rounded if array.ndim == 1 else rounded.reshape(array.shape)
     elif given == FLOAT32 and dtype == UINT8 and array.flags.carray:
         values = np.empty(array.shape, dtype)
         if not to_bytes(array.reshape(-1), values.reshape(-1)):
             return values
     elif given.kind not in "biufc":
+        if (wide := widened(array)) is not array:
+            return cast(name, wide, dtype)
         raise TypeError(f"{name!r} must be numeric, not {given} ({array!r:.60}).")
     elif np.can_cast(given, dtype, "safe"):
         return array.astype(dtype)

@@ -10,7 +10,17 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.archive import MAX_COUNT, Arrays, Damaged, Reader
-from replay_tutorial.buffers.episode_ring import NO_STEP, PAD, RUNNING, SHIFT, START, EpisodeRing, Windows
+from replay_tutorial.buffers.autoreset import EITHER, TRANSITION
+from replay_tutorial.buffers.episode_ring import (
+    NO_STEP,
+    PAD,
+    RUNNING,
+    SHIFT,
+    START,
+    EpisodeRing,
+    Windows,
+    has_shifted_window,
+)
 from replay_tutorial.buffers.jit import Integers
 
 
@@ -43,12 +53,13 @@ def state_of(ring: EpisodeRing) -> Arrays:
         "rows": segments(ring, arrays.rows),
         "kinds": segments(ring, arrays.kinds),
         "masses": segments(ring, ring.tree.leaves),
+        **({"resets": [ring.resets[0]]} if ring.resets.size else {}),
     }
 
 
 def ring_from_state(reader: Reader, like: EpisodeRing, windows: Windows) -> EpisodeRing:
     """Return a new ring with the saved state; raise Damaged if it contradicts itself."""
-    ring = EpisodeRing(like.room, like.environments, like.fields)
+    ring = EpisodeRing(like.room, like.environments, like.fields, like.resets.size > 0)
     counts = np.zeros((5, ring.environments), np.int64)
     reader.read_into("counts", [counts])
     heads, floors, episodes, running, entries = counts
@@ -74,6 +85,10 @@ def ring_from_state(reader: Reader, like: EpisodeRing, windows: Windows) -> Epis
     check("a slot that can't be drawn has a mass", (masses == 0.0) | (kinds == START))
     ring.arrays.stored[:] = (ring.arrays.kinds.reshape(ring.environments, -1) != NO_STEP).sum(axis=1)
     ring.tree.recompute(np.arange(ring.capacity))
+    if ring.resets.size:
+        reader.read_into("resets", [ring.resets[0]])
+        known = (ring.resets[0] <= EITHER) & ((ring.resets[0] == TRANSITION) | (running == 0))
+        check("an environment waits for its reset during an episode", known)
     return ring
 
 
@@ -121,7 +136,8 @@ def check_windows(ring: EpisodeRing, windows: Windows) -> None:
     number, steps = heads - (heads - slots) % ring.room - starts, found.ends - starts  # in the episode
     begins = (number % period == 0) & ((number + length <= steps) | (boundary == PAD) & ~found.running)
     if boundary == SHIFT:
-        begins |= ~found.running & (number == np.maximum(steps - length, 0))
+        shifted = ~found.running & has_shifted_window(steps, length, period)
+        begins |= shifted & (number == np.maximum(steps - length, 0))
     check("a window starts at a wrong step", begins == (ring.arrays.kinds[slots] == START))
 
 

@@ -23,6 +23,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from replay_tutorial.buffers.autoreset import ResetChange
 from replay_tutorial.buffers.fields import Fields, Rows, as_bytes
 from replay_tutorial.buffers.jit import Bytes, Flags, Floats, Integers, int64, jitable, kernel, types
 from replay_tutorial.buffers.n_step import Spans
@@ -100,6 +101,16 @@ def start_window(arrays: Any, environment: int, position: int, mass: float) -> i
 
 
 @jitable
+def has_shifted_window(steps: Any, length: int, period: int) -> Any:
+    """Return whether SHIFT adds a window to a finished episode, for one number of steps or an array of them.
+
+    It does if the episode's end cuts off a window, unless a complete one already ends with the last step.
+    """
+    is_cut_off = (steps - 1) // period * period + length > steps
+    return is_cut_off & ((steps < length) | ((steps - length) % period > 0))
+
+
+@jitable
 def end_episode(arrays: Any, environment: int, windows: Windows, mass: float, changed: Any) -> int:
     """End the running episode, and start the windows that its end cuts off.
 
@@ -118,7 +129,7 @@ def end_episode(arrays: Any, environment: int, windows: Windows, mass: float, ch
         for step in range(-(-first // period) * period, steps, period):
             changed[changes] = start_window(arrays, environment, arrays.starts[entry] + step, mass)
             changes += 1
-    elif boundary == SHIFT and (steps < length or (steps - length) % period):
+    elif boundary == SHIFT and has_shifted_window(steps, length, period):
         start = arrays.starts[entry] + max(0, steps - length)
         changed[changes] = start_window(arrays, environment, start, mass)
         changes += 1
@@ -155,11 +166,13 @@ def append_steps(
     max_given: Floats,
     max_priority: float,
     windows: Windows,
+    resets: ResetChange,
 ) -> int:
     """Append steps in order, set the maximum priority, and return the index of the first step.
 
     `rows` are the n steps, followed by n rows whose observations are the next observations of the steps. A
-    window that becomes complete gets the mass of the step that completes it.
+    window that becomes complete gets the mass of the step that completes it. `resets`
+    are the current ones, and those after the steps.
 
     Return -1, and change nothing, if the bytes `spans` of a step, its observations, differ from those of the
     row before it in its episode.
@@ -199,6 +212,8 @@ def append_steps(
             changes += end_episode(arrays, environment, windows, masses[i], changed[changes:])
         recompute_above(arrays.sums, arrays.minima, changed[:changes])
     max_given[0] = max_priority
+    for environment in range(resets.shape[1]):
+        resets[0, environment] = resets[1, environment]
     return index
 
 
@@ -277,11 +292,15 @@ class EpisodeRing:
         tree: The masses of all slots.
         arrays: The arrays that the kernels read and write.
         plain: The same as a plain tuple, which is passed to the kernels.
+        resets: uint8[2, environments], what the next step of each environment is (see `autoreset`), and what
+            it will be after the steps that are being added; uint8[2, 0] if environments don't reset
+            themselves.
     """
 
-    def __init__(self, room: int, environments: int, fields: Fields) -> None:
+    def __init__(self, room: int, environments: int, fields: Fields, autoreset: bool = False) -> None:
         """Reserve memory; pages are allocated when they are first written."""
         self.room, self.environments, self.fields = room, environments, fields
+        self.resets: ResetChange = np.zeros((2, environments if autoreset else 0), np.uint8)
         slots, table = environments * room, environments * (room // 2 + 2)  # 2 slots per episode
         self.tree = SumTree(slots)
         each = np.zeros((4, environments), np.int64)

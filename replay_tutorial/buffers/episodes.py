@@ -10,6 +10,7 @@ The rings, the table of episodes and the masses are in `episode_ring`. There are
 import copy
 from collections import deque
 from collections.abc import Iterable, Sequence
+from enum import Enum
 from itertools import repeat
 from operator import setitem
 from typing import Any, Self
@@ -18,6 +19,14 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers import archive
+from replay_tutorial.buffers.autoreset import (
+    NotConsecutive,
+    ends_of,
+    episode_ended,
+    find_resets,
+    resets_at_next_step,
+)
+from replay_tutorial.buffers.cast import as_array
 from replay_tutorial.buffers.episode_archive import ring_from_state, state_of
 from replay_tutorial.buffers.episode_ring import (
     DROP,
@@ -32,12 +41,13 @@ from replay_tutorial.buffers.episode_ring import (
     append_steps,
     end_running_episode,
     evict_episodes,
+    oldest_position,
 )
 from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, FiniteFields
 from replay_tutorial.buffers.gather import Gather, pair_dtype
 from replay_tutorial.buffers.jit import Flags, Floats, Integers, kernel
 from replay_tutorial.buffers.n_step import END_FIELDS
-from replay_tutorial.buffers.n_step_windows import NotConsecutive, added_environments, byte_spans, differ
+from replay_tutorial.buffers.n_step_windows import byte_spans, check_one_of_each, differ
 from replay_tutorial.buffers.priorities import (
     DONE,
     NO_PRIORITY,
@@ -82,7 +92,7 @@ def update_masses(
     """
     arrays = RingArrays(*plain)
     environments, capacity = arrays.heads.shape[0], arrays.kinds.shape[0]
-    count = capacity // environments
+    count, table = capacity // environments, arrays.starts.shape[0] // environments
     rows = np.empty_like(indexes)  # as in a ring of `capacity` slots whose rows are those of the second lap
     for i in range(indexes.shape[0]):
         environment, position = indexes[i] % environments, indexes[i] // environments
@@ -91,6 +101,11 @@ def update_masses(
             rows[i] = -1  # unknown
         elif position > head - count and arrays.kinds[slot] == START:
             rows[i] = capacity + slot
+        elif (
+            position >= oldest_position(arrays, environment)
+            and arrays.ends[environment * table + arrays.serials[slot] % table] == position
+        ):
+            rows[i] = -1  # a final observation, and so never a step
         else:
             rows[i] = 0  # of the first lap, and therefore replaced
     return update_leaves(
@@ -155,6 +170,7 @@ class EpisodeReplayBuffer(PrivateBuffer):
         env_dict: EnvDict,
         *,
         environments: int = 1,
+        autoreset: str | Enum = "disabled",
         rew: str = "rew",
         default_dtype: npt.DTypeLike = np.float32,
         seed: int | np.random.SeedSequence | None = None,
@@ -172,6 +188,8 @@ class EpisodeReplayBuffer(PrivateBuffer):
                 shape as a field `x`, it takes no memory. At least one such pair and `terminated` or `done`
                 must be declared.
             environments: Number of environments. Each has its own ring.
+            autoreset: The mode in which the environments start the next episode, as for `NStep`. With
+                "next_step", the step after the end of an episode is ignored, in `add` and in `add_step`.
             rew: Name of the reward field, whose sum is the return of an episode. The field may be omitted.
             default_dtype: As for `ReplayBuffer`.
             seed: As for `ReplayBuffer`.
@@ -223,7 +241,8 @@ class EpisodeReplayBuffer(PrivateBuffer):
         stored = Fields(
             {name: spec for name, spec in self._fields.env_dict.items() if name not in self._nexts.values()}
         )
-        self._ring = EpisodeRing(capacity // environments, environments, stored)
+        self._next_step = resets_at_next_step(autoreset)
+        self._ring = EpisodeRing(capacity // environments, environments, stored, self._next_step)
         self._gather, self._gather_nexts = Gather(stored), Gather(selected(stored, self._nexts))
         self._pair = pair_dtype(stored, self._nexts)
         self._staged = self._staging(1)
@@ -241,12 +260,14 @@ class EpisodeReplayBuffer(PrivateBuffer):
             "alpha": self._prioritization.alpha,
             "eps": self._prioritization.eps,
         }
+        if self._next_step:
+            self._layout["autoreset"] = "next_step"
 
     def _reserved_names(self) -> Sequence[str]:
         """Return the names of further arrays in a sample."""
         return ()
 
-    def add(self, environment: int = 0, /, *, priorities: Any = None, **fields: Any) -> int:
+    def add(self, environment: int = 0, /, *, priorities: Any = None, **fields: Any) -> int | None:
         """Add one step of an environment, or several consecutive steps along axis 0.
 
         An episode ends with a step whose `terminated`, `truncated` or `done` is true.
@@ -257,8 +278,9 @@ class EpisodeReplayBuffer(PrivateBuffer):
             **fields: One value per field, including the `next_` fields.
 
         Returns:
-            The index of the first step. Within an episode, the index increases by the number of environments
-            from step to step. Indexes are never reused.
+            The index of the first step that was stored, or None if the only step resets the environment (see
+            `autoreset`). Within an episode, the index increases by the number of environments from step to
+            step. Indexes are never reused.
 
         Raises:
             IndexError: If the environment does not exist.
@@ -270,43 +292,75 @@ class EpisodeReplayBuffer(PrivateBuffer):
         """
         checked_environment(environment, self._ring.environments)
         count, columns = self._fields.to_columns(fields)
+        if self._next_step:
+            return self._append_transitions(np.full(count, environment), columns, priorities)[0]
         return self._append(environment, count, columns, priorities)
 
-    def add_step(
-        self, skip: npt.ArrayLike | None = None, /, *, priorities: Any = None, **fields: Any
-    ) -> Integers:
+    def add_step(self, /, *, priorities: Any = None, **fields: Any) -> Integers:
         """Add one step of every environment, as returned by a vector environment.
 
         Args:
-            skip: bool[environments], the environments whose step is ignored, as for `NStep.add_step`. With
-                gymnasium's `AutoresetMode.NEXT_STEP`, these are the environments whose episode ended in the
-                previous step.
             priorities: |TD error|, one per environment or one for all; None means `get_max_priority()`.
             **fields: One array per field, of shape (environments, …), including the `next_` fields.
 
         Returns:
-            The indexes of the added steps, int64[environments not skipped].
+            The indexes of the stored steps, int64[n]: one per environment, except those that the step resets
+            (see `autoreset`).
 
         Raises:
             KeyError: If a field is missing or unknown.
-            TypeError: If a value is not numeric, or `skip` is not bool.
+            TypeError: If a value is not numeric.
             ValueError: As for `add`. The buffer is then unchanged.
         """
-        environments = self._ring.environments
         count, columns = self._fields.to_columns(fields)
-        added = added_environments(environments, count, skip)
-        if len(added) < count:
-            if not len(added):
-                return added
-            if count > 1:
-                columns = [column[added] for column in columns]
-            if np.ndim(priorities) and np.size(priorities) == environments:
-                priorities = np.asarray(priorities).reshape(-1)[added]
-            if count > 1 and len(added) == 1:
-                columns = [column[0] for column in columns]
-        indexes = self._ring.arrays.heads[added] * environments + added
-        self._append(added if len(added) > 1 else int(added[0]), len(added), columns, priorities)
+        check_one_of_each(self._ring.environments, count)
+        environments = np.arange(count)
+        indexes = self._ring.arrays.heads * count + environments
+        if self._next_step:
+            return indexes[self._append_transitions(environments, columns, priorities)[1]]
+        self._append(environments if count > 1 else 0, count, columns, priorities)
         return indexes
+
+    def _append_transitions(
+        self, environments: Integers, columns: list[Any], priorities: Any
+    ) -> tuple[int | None, Integers]:
+        """Append the steps that don't only reset their environment.
+
+        Return the index of the first one, or None if there is none, and their positions.
+        """
+        count, arrays = len(environments), self._ring.arrays
+        by_name = dict(zip(self._fields.fields, columns, strict=True))
+        if count == 1:
+            by_name = {name: np.asarray(column)[np.newaxis] for name, column in by_name.items()}
+        final = arrays.heads - 1  # where the final observation is, if the last episode has ended
+        known = final >= self._ring.oldest_positions  # unless the buffer was cleared
+
+        def continues(i: int) -> bool:
+            environment, same = environments[i], np.s_[i : i + 1]
+            follows = i > 0 and environments[i - 1] == environment
+            if not follows and not known[environment]:
+                return True
+            slot = self._ring.slots_of(environment, final[environment])
+            return not any(
+                differ(
+                    by_name[next_name][i - 1 : i] if follows else self._ring.rows[name][slot, np.newaxis],
+                    np.asarray(by_name[name][same], self._fields.fields[name].dtype),
+                )[0]
+                for name, next_name in self._nexts.items()
+            )
+
+        ends = ends_of([by_name[name] for name in self._ends], count)
+        kept, resets = find_resets(self._ring.resets[0], environments, ends, continues)
+        if not len(kept):
+            self._ring.resets[0] = resets
+            return None, kept
+        if len(kept) < count:
+            if np.ndim(priorities) and np.size(priorities) == count:
+                priorities = as_array("priorities", priorities).reshape(-1)[kept]
+            columns = [column[kept] if len(kept) > 1 else column[kept[0]] for column in by_name.values()]
+        some = environments[kept] if len(kept) > 1 else int(environments[kept[0]])
+        self._ring.resets[1] = resets
+        return self._append(some, len(kept), columns, priorities), kept
 
     def _append(self, environments: Integers | int, count: int, columns: list[Any], priorities: Any) -> int:
         """Check that steps continue their episodes, append them, and return the index of the first step."""
@@ -317,7 +371,7 @@ class EpisodeReplayBuffer(PrivateBuffer):
             if count <= self._ring.environments:  # for the next step of each; a larger batch is freed
                 self._staged = staged
         staged.write(environments, columns, masses)
-        changes = self._prioritization.max_given, max_priority, self._windows
+        changes = self._prioritization.max_given, max_priority, self._windows, self._ring.resets
         index = append_steps(self._ring.plain, *staged.arrays, self._compared, *changes)
         if index < 0:
             self._check_consecutive(staged)
@@ -348,15 +402,15 @@ class EpisodeReplayBuffer(PrivateBuffer):
                 raise NotConsecutive(
                     f"The {name!r} of step {step} differs from the {next_name!r} of the step before it, in "
                     f"environment {environments[step]}, but no episode ended in between. If an episode was "
-                    "cut off, call on_episode_end(environment). If a step only resets an environment, pass "
-                    "`skip` to add_step."
+                    "cut off, call on_episode_end(environment)."
                 )
 
     def on_episode_end(self, environment: int = 0, /) -> None:
         """End the running episode of an environment, as if its newest step had been truncated.
 
-        This call is necessary only if `terminated`, `truncated` and `done` are all false in the last step. If
-        no episode is running, it has no effect.
+        This call is necessary only if `terminated`, `truncated` and `done` are all false in the last step, or
+        with autoreset="next_step" if you reset the environment yourself. Repeated calls have no effect. After
+        an end that the flags reported, the next step is still ignored if its observation is the final one.
 
         Args:
             environment: Number of the environment.
@@ -367,6 +421,8 @@ class EpisodeReplayBuffer(PrivateBuffer):
         checked_environment(environment, self._ring.environments)
         mass = self._prioritization.initial_masses(None, 1)[0]
         end_running_episode(self._ring.plain, environment, self._windows, float(mass))
+        if self._next_step:
+            self._ring.resets[0] = episode_ended(self._ring.resets[0], environment)
 
     def sample(self, batch_size: int, beta: float = 0.4, *, normalize: str = "buffer") -> Batch:
         """Sample steps in proportion to their masses, with replacement; uniformly if alpha is 0.
@@ -436,7 +492,7 @@ class EpisodeReplayBuffer(PrivateBuffer):
             priorities: |TD error|, float[n] or one number for all steps, finite and at least 0.
 
         Raises:
-            IndexError: If an index has not been assigned to any step.
+            IndexError: If an index has not been assigned to any step, or belongs to a final observation.
             TypeError: If the indexes are not integers, or the priorities are not real numbers.
             ValueError: If the lengths differ, or a priority is negative, infinite or NaN. The buffer is then
                 unchanged.
@@ -482,7 +538,7 @@ class EpisodeReplayBuffer(PrivateBuffer):
             ignored.
 
         Raises:
-            IndexError: If an index has not been assigned to any step.
+            IndexError: If an index has not been assigned to any step, or belongs to a final observation.
             KeyError: If a field is unknown, or can't be changed.
             TypeError: If the indexes are not integers, or a value is not numeric.
             ValueError: If a shape, length or value doesn't match its field. The buffer is then unchanged.
@@ -670,15 +726,23 @@ class EpisodeReplayBuffer(PrivateBuffer):
         return self._ring.look_up(numbers)
 
     def _check_indexes(self, indexes: Integers) -> None:
-        """Raise IndexError if an index has not been assigned to any step."""
-        environments = self._ring.environments
-        heads = self._ring.arrays.heads[indexes % environments]
-        unknown = (indexes < 0) | (indexes // environments >= heads)
+        """Raise IndexError if an index has not been assigned to a step, or belongs to a final observation."""
+        ring, arrays, environments = self._ring, self._ring.arrays, self._ring.environments
+        of_index, positions = indexes % environments, indexes // environments
+        unknown = (indexes < 0) | (positions >= arrays.heads[of_index])
         if unknown.any():
             wrong = indexes[unknown][0]
             raise IndexError(
                 f"No step with index {wrong} has been added; the next index of environment "
                 f"{wrong % environments} is {self.get_next_index(int(wrong % environments))}."
+            )
+        table = len(arrays.ends) // environments
+        entries = of_index * table + arrays.serials[ring.slots_of(of_index, positions)] % table
+        is_final = (positions >= ring.oldest_positions[of_index]) & (arrays.ends[entries] == positions)
+        if is_final.any():
+            raise IndexError(
+                f"Index {indexes[is_final][0]} belongs to the final observation of an episode, which is not "
+                "a step. Pass the indexes of a sample, or those that `get_episode` returns."
             )
 
     @property

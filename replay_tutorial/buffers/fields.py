@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy import ndarray
 
-from replay_tutorial.buffers.cast import cast, check_finite
+from replay_tutorial.buffers.cast import as_array, as_dtype, cast, check_finite
 from replay_tutorial.buffers.rows import checked_integer
 from replay_tutorial.buffers.spaces import flatten
 
@@ -59,7 +59,7 @@ class Field(NamedTuple):
 
     def to_array(self, value: Any) -> npt.NDArray[Any]:
         """Convert one value, or a batch along axis 0, to an array of shape (n, *shape)."""
-        array = self.plain_array(value)
+        array = as_array(self.name, value)
         if array.dtype != self.dtype:
             array = cast(self.name, array, self.dtype)
         if array.shape == self.shape or (array.shape == () and self.shape == (1,)):
@@ -72,13 +72,6 @@ class Field(NamedTuple):
             f"{self.name!r} has shape {array.shape}; it must be {self.shape} for one transition, or "
             f"({', '.join(['n', *map(str, self.shape)])}) for a batch."
         )
-
-    def plain_array(self, value: Any) -> npt.NDArray[Any]:
-        """Convert a value to an array of any dtype and shape; raise ValueError for a ragged list."""
-        try:
-            return np.asarray(value)
-        except ValueError as error:
-            raise ValueError(f"{self.name!r} can't be converted to an array: {error}") from None
 
 
 def field(name: str, spec: Mapping[str, Any], default_dtype: npt.DTypeLike) -> Field:
@@ -103,10 +96,11 @@ def field(name: str, spec: Mapping[str, Any], default_dtype: npt.DTypeLike) -> F
     shape = tuple(checked_integer(f"Each dimension of env_dict[{name!r}]['shape']", n) for n in lengths)
     if any(n < 1 for n in shape):
         raise ValueError(f"env_dict[{name!r}]: every dimension of the shape {shape} must be at least 1.")
-    dtype = np.dtype(spec.get("dtype", default_dtype))
-    dtype = dtype if dtype.isnative else dtype.newbyteorder("=")
+    dtype = as_dtype(f"env_dict[{name!r}]", spec.get("dtype", default_dtype))
     if dtype.kind not in "biufc":
-        raise ValueError(f"env_dict[{name!r}]: the dtype must be numeric or bool, not {dtype}.")
+        remedy = " Declare np.float32, which holds all its values." if dtype.name == "bfloat16" else ""
+        raise ValueError(f"env_dict[{name!r}]: the dtype must be numeric or bool, not {dtype}.{remedy}")
+    dtype = np.dtype(dtype.newbyteorder("=").str)  # NumPy's own instance; an unpickled dtype is another one
     low, high, scalars = -math.inf, math.inf, tuple[type, ...]()
     if dtype.kind == "b":
         low, high, scalars = 0, 1, (bool, np.bool_)
@@ -201,7 +195,7 @@ class Fields:
                     if value.dtype is not dtype:
                         value = cast(name, value, dtype)
                 elif type(value) not in scalars or not low <= value <= high:
-                    value = self.fields[name].plain_array(value)  # usually from a list
+                    value = as_array(name, value)  # usually from a list
                     if value.dtype is not dtype:
                         value = cast(name, value, dtype)
                     if value.shape != shape:
@@ -221,8 +215,9 @@ class Fields:
             value = values.get(name)
             if type(value) is not ndarray or value.shape != given:
                 break
-            value = value if given == shape else value.reshape(shape)
-            columns.append(value if value.dtype is dtype else cast(name, value, dtype))
+            if value.dtype is not dtype:
+                value = cast(name, value, dtype)
+            columns.append(value if given == shape else value.reshape(shape))
         if len(columns) != len(values):
             return self._any_to_columns(values)
         length = len(columns[0])

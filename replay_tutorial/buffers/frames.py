@@ -23,7 +23,7 @@ from replay_tutorial.buffers.archive import Arrays, Damaged, Reader, checked_cou
 from replay_tutorial.buffers.fields import Batch, Fields, Rows
 from replay_tutorial.buffers.frame_layout import FrameLayout, StackCompress, frame_layouts, with_numbers
 from replay_tutorial.buffers.frame_search import empty_index, index_log, number_in_log
-from replay_tutorial.buffers.gather import new_arrays
+from replay_tutorial.buffers.gather import ArraySpec, new_arrays
 from replay_tutorial.buffers.jit import Bytes, Integers
 
 RowsKept = Callable[[], Iterable[Rows]]  # returns copies of the stored rows, oldest first
@@ -154,6 +154,9 @@ class FrameStore:
         layouts = frame_layouts(fields, next_of, stack_compress)
         self.logs: list[FrameLog] = [FrameLog(layout, capacity) for layout in layouts]
         self.fields = with_numbers(fields, layouts)
+        self._specs: dict[str, ArraySpec] = {
+            name: (layout.field.dtype, layout.field.shape) for layout in layouts for name in layout.names
+        }
 
     def number(self, count: int, columns: Sequence[Any], kept: RowsKept) -> list[Any]:
         """Store the frames of `count` rows; return the columns with frame numbers instead of observations."""
@@ -170,12 +173,10 @@ class FrameStore:
 
     def restore(self, batch: Batch) -> Batch:
         """Replace frame numbers in a batch with observations."""
-        logs = {name: log for log in self.logs for name in log.layout.names}
-        fields = {name: log.layout.field for name, log in logs.items()}
-        count = len(next(iter(batch.values())))
-        made = new_arrays(count, {name: (field.dtype, field.shape) for name, field in fields.items()})
-        for name, log in logs.items():
-            log.take(batch[name], made[name])
+        made = new_arrays(len(next(iter(batch.values()))), self._specs)
+        for log in self.logs:
+            for name in log.layout.names:
+                log.take(batch[name], made[name])
         return batch | made
 
     def values_of(self, name: str, stored: npt.NDArray[Any]) -> npt.NDArray[Any]:

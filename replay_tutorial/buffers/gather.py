@@ -110,7 +110,7 @@ def new_arrays(count: int, specs: Mapping[str, ArraySpec]) -> Batch:
     sizes = {name: count * dtype.itemsize * math.prod(shape) for name, (dtype, shape) in specs.items()}
     block, start = np.empty(sum(size + LINE for size in sizes.values()), np.uint8), 0
     for name, (dtype, shape) in specs.items():
-        arrays[name] = block[start : start + sizes[name]].view(dtype).reshape(count, *shape)
+        arrays[name] = np.ndarray((count, *shape), dtype, block, start)
         start += -(-sizes[name] // LINE) * LINE
     return arrays
 

@@ -14,12 +14,13 @@ Source: Andrychowicz et al. 2017, "Hindsight Experience Replay", algorithm 1 and
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers.cast import cast
+from replay_tutorial.buffers.cast import as_array, cast
 from replay_tutorial.buffers.episode_ring import NO_STEP, Plain, RingArrays, locate
 from replay_tutorial.buffers.episodes import EpisodeReplayBuffer, draw_steps
 from replay_tutorial.buffers.fields import Batch, EnvDict
@@ -149,6 +150,7 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
         achieved_goal: str = "obs/achieved_goal",
         Nstep: Mapping[str, Any] | None = None,
         environments: int = 1,
+        autoreset: str | Enum = "disabled",
         rew: str = "rew",
         default_dtype: npt.DTypeLike = np.float32,
         seed: int | np.random.SeedSequence | None = None,
@@ -182,6 +184,7 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
                 0.99. In a sample, `rew` is then the n-step return, and the `next_` fields and the flags are
                 those of the last step. `discount` is γ^k for k rewards, or 0 if the last step terminated.
             environments: As for `EpisodeReplayBuffer`.
+            autoreset: As for `EpisodeReplayBuffer`.
             rew: Name of the field that contains the reward, which must be declared.
             default_dtype: As for `ReplayBuffer`.
             seed: As for `ReplayBuffer`.
@@ -197,6 +200,7 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
             size,
             env_dict,
             environments=environments,
+            autoreset=autoreset,
             rew=rew,
             default_dtype=default_dtype,
             seed=seed,
@@ -395,7 +399,7 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
 
 def checked_result(name: str, result: Any, count: int, kinds: str) -> Any:
     """Return the result of a user's function as an array of shape (count,), if it is valid."""
-    array = np.asarray(result)
+    array = as_array(f"The result of {name}", result)
     if array.shape not in ((count,), (count, 1)):
         raise ValueError(
             f"{name} must return one value per step, an array of shape ({count},), not {array.shape}."

@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from replay_tutorial.buffers.cast import as_array, widened
 from replay_tutorial.buffers.jit import Floats, Integers
 from replay_tutorial.buffers.rows import check_batch_size
 
@@ -58,7 +59,7 @@ def laber(
     check_batch_size(batch_size)
     if variant not in ("mean", "lazy", "max"):
         raise ValueError(f'variant must be "mean", "lazy" or "max", not {variant!r}.')
-    given = np.asarray(priorities)
+    given = widened(as_array("priorities", priorities))
     if given.dtype.kind not in "biuf":
         raise TypeError(f"priorities must be real numbers, not {given.dtype} ({priorities!r:.60}).")
     if given.ndim == 0 or given.size != len(given):

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Protocol, cast
 import numpy as np
 import numpy.typing as npt
 
+from replay_tutorial.buffers.cast import as_array, widened
 from replay_tutorial.buffers.fields import Batch
 from replay_tutorial.buffers.gather import DRAW_SPECS, ArraySpec, new_arrays
 from replay_tutorial.buffers.jit import Floats, Integers
@@ -213,7 +214,7 @@ class Mixture:
                 then unchanged.
         """
         source, indexes = np.asarray(batch["source"]), np.asarray(batch["indexes"])
-        given = np.asarray(priorities).reshape(-1)
+        given = widened(as_array("priorities", priorities)).reshape(-1)
         if given.size not in (1, len(source)):
             raise ValueError(
                 f"priorities must be one number per row or one for all: {len(source)} or 1, not {given.size}."

@@ -9,6 +9,7 @@ import copy
 import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import Enum
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
@@ -16,8 +17,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from replay_tutorial.buffers.autoreset import (
+    RESET,
+    TRANSITION,
+    NotConsecutive,
+    Resets,
+    ends_of,
+    episode_ended,
+    find_resets,
+    resets_at_next_step,
+)
 from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, Rows, as_bytes
-from replay_tutorial.buffers.jit import Integers, compile_now
+from replay_tutorial.buffers.jit import Flags, Integers, compile_now
 from replay_tutorial.buffers.n_step import (
     END_FIELDS,
     FloatRows,
@@ -39,10 +50,6 @@ Restore = Callable[[str, npt.NDArray[Any]], npt.NDArray[Any]]
 SMALL = 1 << 16  # bytes; smaller arrays are compared as copies, for which no new pages are allocated
 
 
-class NotConsecutive(ValueError):
-    """A step does not continue the pending steps of its environment."""
-
-
 class Windows:
     """The n-step windows of one or several environments.
 
@@ -59,11 +66,13 @@ class Windows:
         environments: int = 1,
         argument_fields: Fields | None = None,
         extra_fields: EnvDict = MappingProxyType({}),
+        next_step: bool = False,
     ) -> None:
         """Create an empty window for each environment, for steps with these fields, as stored.
 
         `settings` is the argument `Nstep`. `argument_fields` are the fields as passed to `add`, which differ
-        if observations are stored as frames; `extra_fields` are copied from a step to its row.
+        if observations are stored as frames; `extra_fields` are copied from a step to its row. `next_step` is
+        whether the step after the end of an episode only resets its environment.
         """
         self.settings = parse_settings(settings, fields)
         self.environments = environments
@@ -89,8 +98,19 @@ class Windows:
             field.name: slice(*span) for field, span in zip(rewards, pairwise(ends), strict=True)
         }
         self._reward_elements = ends[-1]
-        # A list, so that an `Assignment` can set it.
-        self._pending = [self._empty(min(4, self.settings.size))]
+        self.next_step = next_step
+        self._pending = self._start()
+
+    def _start(self) -> list[Any]:
+        """Return the state without pending steps, a list so that an `Assignment` can set it.
+
+        It is the `PendingSteps` and, if `next_step`, `Resets` and the last step of each environment's last
+        episode.
+        """
+        state: list[Any] = [self._empty(min(4, self.settings.size))]
+        if self.next_step:
+            state += [np.zeros(self.environments, np.uint8), np.zeros(self.environments, self.steps.dtype)]
+        return state
 
     @property
     def env_dict(self) -> dict[str, dict[str, Any]]:
@@ -101,7 +121,7 @@ class Windows:
     def cleared(self) -> "Windows":
         """Return equivalent windows without pending steps."""
         windows = copy.copy(self)
-        windows._pending = [self._empty(min(4, self.settings.size))]
+        windows._pending = self._start()
         return windows
 
     def count(self, environment: int = 0) -> int:
@@ -115,8 +135,17 @@ class Windows:
         slots: Any = environment * room + (oldest[environment] + np.arange(self.count(environment))) % room
         return steps[slots].view(self.steps.dtype).reshape(-1)
 
+    def saved(self, environment: int) -> Rows:
+        """Return the steps to be passed to `restore`: the pending ones, or the last one before a reset."""
+        if self.next_step and self._pending[1][environment] != TRANSITION:
+            return self._pending[2][environment : environment + 1]
+        return self.pending(environment)
+
     def restore(self, rows: Rows, environment: int = 0) -> None:
-        """Set the pending steps of an environment that has none."""
+        """Set the pending steps of an environment that has none, or the last step before its reset."""
+        if self.next_step and self.ends_of(rows).any():
+            self._pending[1][environment], self._pending[2][environment] = RESET, rows[0]
+            return
         if len(rows) >= self.settings.size:
             raise ValueError(f"At most {self.settings.size - 1} steps can be pending, not {len(rows)}.")
         if len(rows) * self.environments > len(self._pending[0][0]):
@@ -180,11 +209,33 @@ class Windows:
             "sampled batch."
         )
 
-    def push(self, rows: Rows, environments: Integers) -> tuple[Batch | None, Assignment]:
+    def without_resets(self, rows: Rows, environments: Integers) -> tuple[Rows, Integers, Resets]:
+        """Remove the steps that only reset an environment; return the other steps, and the new `Resets`."""
+        _, resets, lasts = self._pending
+
+        def continues(i: int) -> bool:
+            follows = i > 0 and environments[i - 1] == environments[i]
+            last = rows[i - 1 : i] if follows else lasts[environments[i], np.newaxis]
+            step = rows[i : i + 1]
+            return not any(differ(last[next_name], step[name])[0] for next_name, name, _ in self._links)
+
+        kept, resets = find_resets(resets, environments, self.ends_of(rows), continues)
+        if len(kept) == len(rows):
+            return rows, environments, resets
+        # as bytes, because NumPy doesn't copy the padding between fields
+        return as_bytes(rows)[kept].view(rows.dtype).reshape(-1), environments[kept], resets
+
+    def ends_of(self, rows: Rows) -> Flags:
+        """Return whether each step ends its episode."""
+        return ends_of([rows[name] for name in self._ends], len(rows))
+
+    def push(
+        self, rows: Rows, environments: Integers, resets: Resets | None = None
+    ) -> tuple[Batch | None, Assignment]:
         """Compute the rows that new steps complete; their environments are all the same, or all different.
 
         Return the completed rows, or None, and an assignment that adds the steps to the pending ones. The
-        windows are unchanged until the assignment is made.
+        windows are unchanged until the assignment is made. `resets` are the new ones, if `next_step`.
         """
         size, gamma = self.settings.size, self.settings.gamma
         terminates, *others = (rows[name].reshape(len(rows)).astype(np.bool_) for name in self._ends)
@@ -202,7 +253,13 @@ class Windows:
         push_steps(
             pending, completed, environments, steps, rewards, ends, terminates, self._at_end, size, gamma
         )
-        return self._batch(completed), (self._pending, 0, pending)
+        if resets is None:
+            return self._batch(completed), (self._pending, 0, pending)
+        lasts = self._pending[2]
+        if ends.any():
+            lasts = lasts.copy()
+            lasts[environments[ends]] = rows[ends]
+        return self._batch(completed), (self._pending, slice(None), [pending, resets, lasts])
 
     def flush(self, environment: int = 0) -> tuple[Batch | None, Assignment]:
         """Compute the rows of all pending steps of an environment, at the end of an episode; see `push`."""
@@ -210,7 +267,10 @@ class Windows:
         pending = (steps, rewards, oldest.copy(), counts.copy())
         completed = self._new_rows(counts[environment])
         flush_steps(pending, completed, environment, self._at_end, self.settings.gamma)
-        return self._batch(completed), (self._pending, 0, pending)
+        if not self.next_step:
+            return self._batch(completed), (self._pending, 0, pending)
+        changed = [pending, episode_ended(self._pending[1], environment)]
+        return self._batch(completed), (self._pending, slice(2), changed)
 
     def _new_rows(self, count: int) -> PlainCompleted:
         """Allocate `CompletedRows`."""
@@ -266,7 +326,7 @@ class NStep:
     """Combines steps of one or several environments into n-step transitions.
 
     Use it with vector environments, and in actors that add to a shared buffer. Each environment has its own
-    n-step window.
+    n-step window. Pass `autoreset`, the mode in which a vector environment starts the next episode.
 
     Example:
         >>> number, flag = {"shape": ()}, {"shape": (), "dtype": bool}
@@ -285,6 +345,7 @@ class NStep:
         Nstep: Mapping[str, Any],
         *,
         environments: int = 1,
+        autoreset: str | Enum = "disabled",
         default_dtype: npt.DTypeLike = np.float32,
     ) -> None:
         """Create an empty window for each environment.
@@ -295,6 +356,15 @@ class NStep:
                 factor (default 0.99); `rew`, the name or names of the fields to sum; `next`, the name or
                 names of the fields to take from the last of the n steps.
             environments: Number of environments.
+            autoreset: The mode in which the environments start the next episode: "next_step", "same_step",
+                "disabled" or gymnasium's `AutoresetMode`, such as `envs.metadata["autoreset_mode"]`.
+
+                - "next_step", the default of gymnasium's vector environments: the step after the end of an
+                  episode only resets its environment, and is ignored.
+                - "same_step": the step that ends an episode returns the first observation of the next one.
+                  Pass the final observation, `infos["final_obs"]`, as its next observation.
+                - "disabled": environments don't reset themselves. Every step is a transition, as with
+                  "same_step".
             default_dtype: dtype of the fields that don't declare one.
 
         Raises:
@@ -304,7 +374,7 @@ class NStep:
         environments = checked_at_least("environments", environments, 1)
         compile_now(count_completed, flush_steps, push_steps)
         self._fields = Fields(env_dict, default_dtype)
-        self._windows = Windows(self._fields, Nstep, environments)
+        self._windows = Windows(self._fields, Nstep, environments, next_step=resets_at_next_step(autoreset))
 
     @property
     def env_dict(self) -> dict[str, dict[str, Any]]:
@@ -332,17 +402,20 @@ class NStep:
         """
         checked_environment(environment, self._windows.environments)
         count, columns = self._fields.to_columns(fields)
-        self._windows.check_consecutive(count, columns, environment)
-        environments = np.full(count, environment)
-        return self._apply(*self._windows.push(self._fields.to_rows(count, columns), environments))
+        environments, resets = np.full(count, environment), None
+        rows = self._fields.to_rows(count, columns)
+        if self._windows.next_step:
+            rows, environments, resets = self._windows.without_resets(rows, environments)
+            count = len(rows)
+            columns = [rows[name] if count > 1 else rows[name][0] for name in self._fields.fields if count]
+        if count:
+            self._windows.check_consecutive(count, columns, environment)
+        return self._apply(*self._windows.push(rows, environments, resets))
 
-    def add_step(self, skip: npt.ArrayLike | None = None, /, **fields: Any) -> Batch | None:
+    def add_step(self, /, **fields: Any) -> Batch | None:
         """Add one step of every environment, as returned by a vector environment.
 
         Args:
-            skip: bool[environments], the environments whose step is ignored; None ignores none. With
-                gymnasium's `AutoresetMode.NEXT_STEP`, skip the environments whose episode ended in the
-                previous step, because this step only resets them.
             **fields: One array per field, of shape (environments, …).
 
         Returns:
@@ -351,23 +424,23 @@ class NStep:
 
         Raises:
             KeyError: If a field is missing or unknown.
-            TypeError: If a value is not numeric, or `skip` is not bool.
+            TypeError: If a value is not numeric.
             ValueError: As for `add`. The windows are then unchanged.
         """
-        environments = self._windows.environments
         count, columns = self._fields.to_columns(fields)
-        stepped = added_environments(environments, count, skip)
-        rows = self._fields.to_rows(count, columns)
-        if len(stepped) < count:  # as bytes, because NumPy doesn't copy the padding between fields
-            rows = as_bytes(rows)[stepped].view(rows.dtype).reshape(-1)
-        self._windows.check_consecutive_step(rows, stepped)
-        return self._apply(*self._windows.push(rows, stepped))
+        check_one_of_each(self._windows.environments, count)
+        rows, environments, resets = self._fields.to_rows(count, columns), np.arange(count), None
+        if self._windows.next_step:
+            rows, environments, resets = self._windows.without_resets(rows, environments)
+        self._windows.check_consecutive_step(rows, environments)
+        return self._apply(*self._windows.push(rows, environments, resets))
 
     def on_episode_end(self, environment: int = 0, /) -> Batch | None:
         """End the episode of an environment.
 
-        This is only necessary if `terminated`, `truncated` and `done` are all false in the last step of the
-        episode. Repeated calls have no effect.
+        This call is necessary only if `terminated`, `truncated` and `done` are all false in the last step, or
+        with autoreset="next_step" if you reset the environment yourself. Repeated calls have no effect. After
+        an end that the flags reported, the next step is still ignored if its observation is the final one.
 
         Args:
             environment: Number of the environment whose episode ended.
@@ -384,11 +457,12 @@ class NStep:
     def state(self) -> list[Rows]:
         """Return a copy of the pending steps, to be passed to `restore`.
 
-        The list contains one structured array per environment, with at most n - 1 records, oldest first. The
+        The list contains one structured array per environment, with at most n - 1 records, oldest first. With
+        autoreset="next_step", an environment that has yet to be reset has one record, its last step. The
         records have no padding, and their fields are in the order of `env_dict`, so `np.save` can store them.
         """
         environments = range(self._windows.environments)
-        return [self._windows.pending(environment).astype(self._packed) for environment in environments]
+        return [self._windows.saved(environment).astype(self._packed) for environment in environments]
 
     def restore(self, state: Sequence[Rows]) -> None:
         """Replace the pending steps with saved ones.
@@ -399,16 +473,29 @@ class NStep:
         Raises:
             ValueError: If the arguments were different. The windows are then unchanged.
         """
-        most = self._windows.settings.size - 1
-        fit = [
-            isinstance(rows, np.ndarray) and rows.dtype == self._packed and rows.ndim == 1 for rows in state
-        ]
-        fit += [len(rows) <= most for rows in state] if all(fit) else []
-        if len(state) != self._windows.environments or not all(fit):
-            raise ValueError("The state was saved by an NStep with different fields, size or environments.")
+        if len(state) != self._windows.environments:
+            raise ValueError(
+                f"The state was saved with {len(state)} environments; this NStep has "
+                f"{self._windows.environments}. Create it with environments={len(state)}."
+            )
+        most = max(self._windows.settings.size - 1, self._windows.next_step)
         windows = self._windows.cleared()
         for environment, pending in enumerate(state):
-            windows.restore(pending.astype(self._fields.dtype), environment)
+            dtype = getattr(pending, "dtype", type(pending).__name__)
+            if dtype != self._packed or pending.ndim != 1:
+                raise ValueError(
+                    f"The state was saved with the fields {dtype}; this NStep has {self._packed}."
+                )
+            if len(pending) > most:
+                raise ValueError(
+                    f"The state contains {len(pending)} pending steps of environment {environment}; with "
+                    f"size {self._windows.settings.size}, at most {most} can be pending. Create the NStep "
+                    f"with the size that saved the state, at least {len(pending) + 1}."
+                )
+            rows = pending.astype(self._fields.dtype)
+            if windows.ends_of(rows).any() and not (windows.next_step and len(rows) == 1):
+                raise ValueError('The state was saved by an NStep with autoreset="next_step"; pass the same.')
+            windows.restore(rows, environment)
         self._windows = windows
 
     @property
@@ -422,21 +509,13 @@ class NStep:
         return batch
 
 
-def added_environments(environments: int, count: int, skip: npt.ArrayLike | None) -> Integers:
-    """Return the environments of which `add_step` adds a step; raise if its arguments are wrong."""
+def check_one_of_each(environments: int, count: int) -> None:
+    """Raise ValueError unless `add_step` has one step of each environment."""
     if count != environments:
         raise ValueError(
             f"add_step expects {environments} steps, one of each environment, not {count}. To add "
             "consecutive steps of one environment, use add(environment, …)."
         )
-    if skip is None:
-        return np.arange(environments)
-    skipped = np.asarray(skip)
-    if skipped.dtype != np.bool_:
-        raise TypeError(f"skip must be bool[{environments}]; its dtype is {skipped.dtype}.")
-    if skipped.shape != (environments,):
-        raise ValueError(f"skip must be bool[{environments}]; its shape is {skipped.shape}.")
-    return np.flatnonzero(~skipped)
 
 
 def differ(next_obs: npt.NDArray[Any], obs: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:

@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.archive import Damaged
+from replay_tutorial.buffers.cast import as_array, widened
 from replay_tutorial.buffers.jit import Floats, Integers, kernel, types, writable
 from replay_tutorial.buffers.rows import as_integers
 from replay_tutorial.buffers.sum_tree import SumTree
@@ -270,7 +271,8 @@ class Prioritization:
 
     def as_floats(self, priorities: Any, count: int) -> Floats:
         """Convert priorities to float64[count], repeating a single one; their range is not checked."""
-        array = np.asarray(priorities)
+        array = priorities if type(priorities) is np.ndarray else as_array("priorities", priorities)
+        array = array if array.dtype.kind in "biuf" else widened(array)
         if array.dtype.kind not in "biuf":
             raise TypeError(f"priorities must be real numbers, not {array.dtype} ({priorities!r:.60}).")
         if array.size != count:

@@ -13,6 +13,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from replay_tutorial.buffers.cast import as_array
 from replay_tutorial.buffers.jit import Bytes, Integers, cgutils, intrinsic, jitable, kernel, types, writable
 
 
@@ -148,7 +149,7 @@ def as_integers(name: str, values: npt.ArrayLike, too_large: type[Exception] = I
 
     `too_large` is the error for an integer that int64 can't hold.
     """
-    array: Any = np.asarray(values)
+    array: Any = values if type(values) is np.ndarray else as_array(name, values)
     if array.dtype.kind not in "iu" and not all(type(value) is int for value in array.flat):
         raise TypeError(f"{name} must be integers, not {array.dtype} ({values!r:.60}).")
     if array.dtype.kind in "uO" and len(wrong := array[(array < -(2**63)) | (array >= 2**63)]):

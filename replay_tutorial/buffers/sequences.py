@@ -16,12 +16,14 @@ sections 2.3 and 3; for `online` Hafner et al. 2023, "Mastering Diverse Domains 
 """
 
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers import archive
+from replay_tutorial.buffers.cast import as_array
 from replay_tutorial.buffers.episode_ring import (
     DROP,
     PAD,
@@ -30,6 +32,7 @@ from replay_tutorial.buffers.episode_ring import (
     Episodes,
     Plain,
     RingArrays,
+    has_shifted_window,
     locate,
     oldest_position,
 )
@@ -140,8 +143,8 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
     `boundary` determines what happens to windows that would extend beyond the end of the episode:
 
     - "pad": they are padded and available, so that every step is learned if period ≤ length;
-    - "shift": one window that ends with the last step replaces them; it is padded only if the episode is
-      shorter than `length`;
+    - "shift": one window that ends with the last step replaces them, if there are any; it is padded only if
+      the episode is shorter than `length`;
     - "drop": they are not available.
 
     A window is removed when its first learned step is overwritten; before that, its burn-in becomes shorter.
@@ -175,6 +178,7 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
         Nstep: Mapping[str, Any] | None = None,
         online: bool = False,
         environments: int = 1,
+        autoreset: str | Enum = "disabled",
         rew: str = "rew",
         default_dtype: npt.DTypeLike = np.float32,
         seed: int | np.random.SeedSequence | None = None,
@@ -201,6 +205,7 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
                 period = length and boundary = "pad", every step is then learned at least once, in order,
                 unless its window is overwritten before it is sampled. Requires alpha = 0.
             environments: Number of environments.
+            autoreset: As for `EpisodeReplayBuffer`.
             rew: Name of the reward field.
             default_dtype: dtype of fields that don't declare one.
             seed: As for `ReplayBuffer`.
@@ -228,6 +233,7 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
             size,
             env_dict,
             environments=environments,
+            autoreset=autoreset,
             rew=rew,
             default_dtype=default_dtype,
             seed=seed,
@@ -365,7 +371,7 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
         oldest = (first + period - 1) // period
         windows, last = np.maximum(stop - oldest, 0), np.maximum(steps - length, 0)
         if boundary == SHIFT:  # one more window ends with the last step
-            windows += ~found.running & ((steps < length) | (last % period > 0)) & (last >= first)
+            windows += ~found.running & has_shifted_window(steps, length, period) & (last >= first)
         chosen = oldest + (self._rng.random(len(windows)) * windows).astype(np.int64)
         begins = np.where(chosen < stop, chosen * period, last) if boundary == SHIFT else chosen * period
         return self._ring.slots_of(found.environments, starts + begins)[found.stored & (windows > 0)]
@@ -408,7 +414,7 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
         assert self._n_step is not None
         n, gamma, (name,), _ = self._n_step
         rewards, shape = taken[name], valid.shape
-        values: Any = rewards.reshape(rewards.shape[:2]).astype(np.float64)
+        values: Any = rewards.reshape(rewards.shape[:2]).astype(np.float64, copy=False)
         terminated = taken[self._terminates[0]].reshape(values.shape)
         axis = 0 if time_major else 1
         steps: int = shape[axis]
@@ -417,7 +423,7 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
         for k in range(n):  # rewards after the last step are padding, and therefore 0
             total += powers[k] * (values[k : k + steps] if time_major else values[:, k : k + steps])
         rewarded = np.where(valid, bootstraps - times, 0)
-        ended = np.take_along_axis(terminated, bootstraps - 1, axis).astype(np.bool_)
+        ended = np.take_along_axis(terminated, bootstraps - 1, axis).astype(np.bool_, copy=False)
         results: dict[str, Any] = {
             "n_step_return": np.where(valid, total, 0.0),
             "discount": np.where(valid & ~ended, powers[rewarded], 0.0),
@@ -480,7 +486,8 @@ def sequence_priorities(
     Raises:
         ValueError: If the shapes differ, eta is out of range, or a window has no learned step.
     """
-    errors, mask = np.asarray(td_errors, np.float64), np.asarray(learn, np.bool_)
+    errors = as_array("td_errors", td_errors).astype(np.float64, copy=False)
+    mask = as_array("learn", learn).astype(np.bool_, copy=False)
     if errors.ndim != 2 or errors.shape != mask.shape:
         raise ValueError(
             "td_errors and learn must have the same shape (n, T), or (T, n) if time_major, not "

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from replay_tutorial.buffers.cast import as_dtype
+
 if TYPE_CHECKING:
     from gymnasium import Space
 
@@ -48,7 +50,7 @@ def fields_from_spaces(
         >>> fields["obs"], fields["act"]
         ({'shape': (3,), 'dtype': dtype('float32')}, {'shape': (), 'dtype': dtype('int64')})
     """
-    floats = np.dtype(np.float32 if float_dtype is None else float_dtype)
+    floats = as_dtype("float_dtype", np.float32 if float_dtype is None else float_dtype)
     if floats.kind != "f":
         raise TypeError(f"float_dtype must be a float dtype, such as np.float32, not {floats}.")
     flag = {"shape": (), "dtype": np.dtype(np.bool_)}

@@ -57,7 +57,7 @@ class RemoteRole:
     def start(self, remote_play: Any, gateways: Iterable[Any], sources: str) -> None:
         """Start the next task."""
         setup, restart_count = self.setup, self.restart_policy.starts
-        seed = setup.seeds.actor(self.number, setup.initial_counters.update, restart_count)
+        seed = setup.seeds.actor(self.number, setup.initial_counters.steps, restart_count)
         config, spaces = setup.context.config, setup.context.spaces
         path = tuple(os.path.abspath(place) for place in sys.path)
         task = ActorTask(config, spaces, self.number, restart_count, seed, sources, path)

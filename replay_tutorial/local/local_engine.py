@@ -52,7 +52,7 @@ def roles(setup: RunSetup) -> list[Role]:
     """Return all roles of a run."""
 
     def start_actor(number: int, restart_count: int, messages: Connection) -> Start:
-        seed = setup.seeds.actor(number, setup.initial_counters.update, restart_count)
+        seed = setup.seeds.actor(number, setup.initial_counters.steps, restart_count)
         return run_worker, (messages, setup.context, act, number, seed)
 
     config = setup.context.config

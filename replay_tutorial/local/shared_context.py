@@ -95,10 +95,15 @@ class SharedParameters(Parameters):
 
 @dataclass(frozen=True)
 class SharedCounters(RunCounters):
-    """The counters of the limiter, and the learner's update count."""
+    """The counters of the limiter, and the learner's update count.
+
+    The limiter ignores rows that are missing from the checkpoint. As samples, `lost_samples` are counted for
+    them, so that the next checkpoint, which has all rows, doesn't owe them.
+    """
 
     limiter: SamplesPerInsert
     flags: SharedArrays
+    lost_samples: int
 
     @property
     def steps(self) -> int:
@@ -106,7 +111,7 @@ class SharedCounters(RunCounters):
 
     @property
     def samples(self) -> int:
-        return self.limiter.samples
+        return self.limiter.samples + self.lost_samples
 
     @property
     def updates(self) -> int:
@@ -155,7 +160,8 @@ def make_shared_context(
     limiter.sampled(initial_counters.samples)
     buffer = make_replay(config, spaces, RunSeeds(config).replay)
     flags = SharedArrays({"flags": ((16,), np.dtype(np.int64))})
-    counters = SharedCounters(limiter, flags)
+    lost_samples = round(initial_counters.lost_steps * config.samples_per_insert)
+    counters = SharedCounters(limiter, flags, lost_samples)
     counters.count_updates(initial_counters.update)
     parameters = SharedParameters(parameter_count)
     return Context(config, spaces, SharedReplay(buffer, limiter), parameters, counters, SharedStopFlag(flags))

@@ -21,10 +21,11 @@ from typing import Any
 
 import numpy as np
 
-from replay_tutorial.buffers.interrupts import defer_sigint
+from replay_tutorial.buffers.jit import Integers, kernel
 from replay_tutorial.buffers.rows import checked_at_least, checked_number
+from replay_tutorial.shared.atomics import compare_and_swap, fetch_add
 from replay_tutorial.shared.memory import SharedArrays
-from replay_tutorial.shared.protocol import add_to_counter, swap
+from replay_tutorial.shared.protocol import add_to_counter
 
 # Positions in the counters, int64[16], one cache line each.
 INSERTS, SAMPLES = 0, 8
@@ -32,6 +33,21 @@ MAX_COUNT = 2**62  # limit of a counter
 # Seconds between two reads of the counters.
 POLL_SECONDS = 0.001
 MAX_MIN_SIZE = 2**53  # a float64 represents all integers up to here
+
+
+@kernel
+def set_counts(counters: Integers, inserts: int, samples: int) -> bool:
+    """Set both counts if both are 0, or none of them; return whether they were.
+
+    The samples come first, so that a waiting sampler isn't admitted too early. If another process inserts
+    rows between the two swaps, the second one fails.
+    """
+    if not compare_and_swap(counters, SAMPLES, 0, samples):
+        return False
+    if not compare_and_swap(counters, INSERTS, 0, inserts):
+        fetch_add(counters, SAMPLES, -samples)
+        return False
+    return True
 
 
 class SamplesPerInsert:
@@ -206,15 +222,7 @@ class SamplesPerInsert:
                 f"The state counts {samples} samples, but only {inserts} inserts; no row is sampled before "
                 f"min_size = {self.min_size} inserts."
             )
-        counters = self._arrays["counters"]
-        with defer_sigint():
-            # The samples first, so that a waiting sampler isn't admitted too early. Each swap succeeds only
-            # once, so a second call, or an insert in another process, is detected.
-            is_new = swap(counters, SAMPLES, 0, samples)
-            if is_new and not swap(counters, INSERTS, 0, inserts):
-                add_to_counter(counters, SAMPLES, -samples)
-                is_new = False
-        if not is_new:
+        if not set_counts(self._arrays["counters"], inserts, samples):
             raise RuntimeError(
                 f"This limiter has already counted {self.inserts} inserts and {self.samples} samples. "
                 "Restore a new limiter, once, before any process uses it."

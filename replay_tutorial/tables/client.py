@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from replay_tutorial.buffers.cast import as_array
 from replay_tutorial.tables.core.arguments import (
     ByColumn,
     ReverbName,
@@ -69,7 +70,7 @@ class Client:
             The item's key in each table.
         """
         flat = flat_columns(data, self.server.fields.fields)
-        columns = {name: np.asarray(value)[None] for name, value in flat.items()}
+        columns = {name: as_array(name, value)[None] for name, value in flat.items()}
         given = {table: None if p is None else [p] for table, p in priorities.items()}
         return {table: keys[0] for table, keys in self._insert(columns, given, timeout).items()}
 

@@ -6,6 +6,8 @@ from agent_parts import agent_of, ones, policy_of, rows_of
 
 from replay_tutorial.agents.networks import get_parameters
 
+pytestmark = pytest.mark.learns
+
 both = pytest.mark.parametrize("kind", ["dqn", "dpg"])
 
 

@@ -107,6 +107,60 @@ def test_rewards_of_another_shape_are_refused() -> None:
         rb.add(zeros, zeros, np.zeros(2, int), np.zeros(1), np.zeros(2, bool), {})
 
 
+def steps_in_mode(mode, count):
+    """Yield what a loop for an autoreset mode passes to `rb.add`, with its `truncations`."""
+    envs = SyncVectorEnv([Counting] * 3, autoreset_mode=mode)
+    obs, _ = envs.reset(seed=1)
+    envs.envs[1].unwrapped.step_number = 2  # so that the episodes end at different times
+    obs[1, 1] = 2
+    for _ in range(count):
+        actions = np.zeros(3, int)
+        next_obs, rewards, terminations, truncations, infos = envs.step(actions)
+        real_next_obs, ended = next_obs.copy(), terminations | truncations
+        if mode is AutoresetMode.SAME_STEP:
+            for i in np.flatnonzero(ended):
+                real_next_obs[i] = infos["final_obs"][i]
+        yield obs, real_next_obs, actions, rewards, terminations, infos, truncations
+        obs = next_obs
+        if mode is AutoresetMode.DISABLED and ended.any():
+            obs, _ = envs.reset(options={"reset_mask": ended})
+
+
+@pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.parametrize("mode", AutoresetMode)
+def test_no_row_crosses_an_episode_in_any_autoreset_mode(mode, n) -> None:
+    rb = ReplayBuffer(500, *COUNTING, n_envs=3, n_steps=n, gamma=0.9, autoreset=mode)
+    transitions, last_steps = [], {}
+    for obs, *step in steps_in_mode(mode, 60):
+        rb.add(obs, *step)
+        for i, (episode, number) in enumerate(obs.tolist()):
+            if number < 5:  # otherwise, the step only resets the environment
+                transitions.append((i, episode, number))
+                last_steps[i, episode] = number + 1
+    rb.end_episodes()
+    rows = rb.rows.get_all_transitions()
+    (episodes, steps), (next_episodes, next_steps) = rows["obs"].T, rows["next_obs"].T
+    expected = [(episode, step, min(step + n, last_steps[i, episode])) for i, episode, step in transitions]
+    assert sorted(zip(episodes, steps, next_steps, strict=True)) == sorted(expected)
+    np.testing.assert_array_equal(next_episodes, episodes)
+    np.testing.assert_array_equal(rows["steps"], next_steps - steps)
+    np.testing.assert_array_equal(rows["terminated"], (episodes % 2 == 1) & (next_steps == 5))
+    np.testing.assert_array_equal(rows["truncated"], (episodes % 2 == 0) & (next_steps == 5))
+
+
+def test_other_autoreset_modes_are_noticed_at_the_first_termination() -> None:
+    rb = ReplayBuffer(500, *COUNTING, n_envs=3)
+    with pytest.raises(ValueError, match=r"environment 1 ended.*SAME_STEP.*autoreset=envs.metadata"):
+        for *step, _ in steps_in_mode(AutoresetMode.NEXT_STEP, 30):
+            rb.add(*step)
+    rb = ReplayBuffer(500, *COUNTING, n_envs=3, autoreset="next_step")
+    with pytest.raises(ValueError, match=r"autoreset='next_step'.*truncations"):
+        for *step, _ in steps_in_mode(AutoresetMode.NEXT_STEP, 30):
+            rb.add(*step)
+    with pytest.raises(ValueError, match="autoreset must be one of"):
+        ReplayBuffer(500, *COUNTING, autoreset="sometimes")
+
+
 def test_with_frames_stored_once_the_rows_are_the_same_and_smaller() -> None:
     def make():
         return FrameStackObservation(Film(), 4)

@@ -10,6 +10,8 @@ from replay_tutorial.agents.dpg import ActorCritic, policy_gradient, targets
 from replay_tutorial.agents.networks import get_parameters
 from replay_tutorial.agents.td_error import Transitions
 
+pytestmark = pytest.mark.learns
+
 
 class Times(nn.Module):
     """π(s) = k s."""

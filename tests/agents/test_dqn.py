@@ -10,6 +10,8 @@ from replay_tutorial.agents.dqn import DQNPolicy, epsilon_schedule, targets, td_
 from replay_tutorial.agents.networks import DuelingNetwork
 from replay_tutorial.agents.td_error import Transitions, weighted_loss
 
+pytestmark = pytest.mark.learns
+
 
 class QTable(nn.Module):
     """Q-values looked up: the observation is the number of the state."""

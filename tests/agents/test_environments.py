@@ -171,3 +171,10 @@ def test_environment_that_returns_no_number_or_exits_is_named_with_the_step(faul
                 pass
     with pytest.raises(EnvironmentFailed, match=FAULTS[fault].replace("of .*", f"of {id_of(fault)}")):
         evaluate(lambda observations: np.zeros(len(observations), int), id_of(fault), [1, 2, 3], num_envs=1)
+
+
+def test_environment_that_exits_when_it_is_closed_is_named():
+    with pytest.raises(
+        EnvironmentFailed, match=r"close of ExitingAtItsEnd-v0 called sys.exit\(0\), in .*, line"
+    ):
+        spaces_of("ExitingAtItsEnd-v0")

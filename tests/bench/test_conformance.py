@@ -149,7 +149,7 @@ FAULTS = {  # property → a buffer without it
     "stack": changed(row=lambda row, _: row._replace(obs=(*row.obs[:1], row.obs[-2] + 1, *row.obs[2:]))),
     "next_stack": changed(row=lambda row, _: row._replace(next_obs=(*row.obs[3:], *row.obs[-3:]))),
     "next_stack_truncated": changed(row=stack_of_next_episode),
-    "autoreset": changed(step=lambda step: step._replace(only_reset=[False] * 3)),
+    "autoreset": with_options(mode=lambda _: "DISABLED"),
     "proportional": with_options(alpha=lambda alpha: 1.0),
     "weights": changed(row=lambda row, _: row._replace(weight=1.0)),
     "new_row": changed(new=1.0),

@@ -124,3 +124,13 @@ def test_pictures_that_were_pickled_are_not_copied_on_their_way_in(kind):
 
     plain = peak(rows)
     assert peak(pickle.loads(pickle.dumps(rows))) < plain + rows["image"].nbytes / 2
+
+
+@pytest.mark.parametrize("kind", [ReplayBuffer, PrioritizedReplayBuffer])
+def test_an_unpickled_buffer_takes_arrays_as_fast_as_before(kind):
+    """Equal dtypes are recognised at once only if they are the same object, NumPy's own."""
+    buffer = pickle.loads(pickle.dumps(kind(4, {**FIELDS, "wide": {"dtype": ">f8"}})))
+    rows = {name: np.zeros(field.shape, field.dtype.type) for name, field in buffer._fields.fields.items()}
+    assert [rows[name].dtype is field.dtype for name, field in buffer._fields.fields.items()] == [True] * 5
+    _, columns = buffer._fields.to_columns(rows)
+    assert all(column is given for column, given in zip(columns, rows.values(), strict=True))

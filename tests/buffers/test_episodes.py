@@ -169,22 +169,17 @@ class Life:
 
     def add_step(self) -> None:
         self.finish_cut_episodes()
-        skip = self.rng.random(self.environments) < 0.3
         priorities = self.priorities(self.environments)
         heads = [len(log) * self.environments + environment for environment, log in enumerate(self.log)]
-        junk = {name: np.full(spec["shape"], 77, spec["dtype"]) for name, spec in FIELDS.items()}
         steps = [
-            junk if skip[e] else self.step(e, None if priorities is None else priorities[e])
-            for e in range(self.environments)
+            self.step(e, None if priorities is None else priorities[e]) for e in range(self.environments)
         ]
         fields = {name: np.array([step[name] for step in steps]) for name in FIELDS}
         given = None
         if priorities is not None:
             given = np.reshape(priorities, ((-1,), (-1, 1), (1, -1))[self.rng.integers(3)])
-        indexes = self.buffer.add_step(skip if skip.any() else None, priorities=given, **fields)
-        assert indexes.tolist() == [head for e, head in enumerate(heads) if not skip[e]]
-        if not skip.all():
-            self.raise_max(None if priorities is None else np.array(priorities)[~skip].tolist())
+        assert self.buffer.add_step(priorities=given, **fields).tolist() == heads
+        self.raise_max(priorities)
 
     def end_early(self) -> None:
         environment = int(self.rng.integers(self.environments))
@@ -192,9 +187,20 @@ class Life:
         self.end(environment)
 
     def some_indexes(self, count: int) -> Any:
-        """Of stored, overwritten and evicted steps, of final observations, and of some twice."""
+        """Of stored, overwritten and evicted steps, and of some twice; final observations are refused."""
         given = [e + self.environments * p for e in range(self.environments) for p in range(len(self.log[e]))]
-        return self.rng.choice(given[-60:], count if given else 0)
+        indexes = self.rng.choice(given[-60:], count if given else 0)
+        is_final = np.zeros(len(indexes), bool)
+        for i, index in enumerate(indexes.tolist()):
+            position, environment = divmod(index, self.environments)
+            is_final[i] = position in self.stored(environment) and self.log[environment][position] is None
+        if is_final.any():
+            told = f"Index {indexes[is_final][0]} belongs to the final observation"
+            with pytest.raises(IndexError, match=told):
+                self.buffer.update_priorities(indexes, 3.0)
+            with pytest.raises(IndexError, match=told):
+                self.buffer.update_fields(indexes, act=np.zeros(len(indexes)))
+        return indexes[~is_final]
 
     def update_priorities(self) -> None:
         indexes, live = self.some_indexes(20), self.live()
@@ -400,12 +406,9 @@ def test_observation_that_continues_nothing_is_refused(environments):
     with pytest.raises(ValueError, match="step 2 differs"):
         buffer.add(last, **jump)
     one = {name: np.repeat(array[:1], environments) for name, array in line(1, first=8).items()}
-    with pytest.raises(ValueError, match=rf"step {last} differs.*skip"):
+    with pytest.raises(ValueError, match=rf"step {last} differs"):
         buffer.add_step(**one)
     assert len(buffer) == 3 and buffer.get_next_index(0) == (3 if environments == 1 else 0)
-    if environments == 3:
-        buffer.add_step(np.array([False, False, True]), **one)
-        assert len(buffer) == 5
     buffer.add(last, **line(2, first=3))  # continues the episode
     buffer.add(last, **line(2, first=50))  # begins the next one
     table = buffer.episodes()
@@ -509,10 +512,12 @@ def test_updated_observation_is_seen_from_both_sides():
         (IndexError, "No step with index 3 .*environment 1 is 3", lambda b: b.update_fields([3], rew=1)),
         (IndexError, "No step with index 3 .*environment 1 is 3", lambda b: b.update_priorities([3], 1)),
         (IndexError, "No step with index -1", lambda b: b.update_priorities([-1], 1)),
-        (ValueError, "priority.*nan", lambda b: b.update_priorities([0, 2], [1, np.nan])),
+        (IndexError, "Index 2 belongs to the final", lambda b: b.update_priorities([0, 2], [1, 2])),
+        (IndexError, "Index 2 belongs to the final", lambda b: b.update_fields([0, 2], rew=[1, 2])),
+        (ValueError, "priority.*nan", lambda b: b.update_priorities([0, 4], [1, np.nan])),
         (KeyError, "'terminated'.*rew", lambda b: b.update_fields([0], terminated=True)),
         (KeyError, "'next_obs'", lambda b: b.update_fields([0], next_obs=True, obs=2)),
-        (ValueError, "2 indexes.*3 values", lambda b: b.update_fields([0, 2], rew=[1, 2, 3])),
+        (ValueError, "2 indexes.*3 values", lambda b: b.update_fields([0, 4], rew=[1, 2, 3])),
         (TypeError, "indexes must be integers", lambda b: b.update_fields([0.5], rew=[1])),
         (IndexError, "no episode 3", lambda b: b.get_episode(3)),
         (IndexError, f"can't hold {2**70}", lambda b: b.get_episode(2**70)),
@@ -532,8 +537,6 @@ def test_updated_observation_is_seen_from_both_sides():
         (IndexError, "environment", lambda b: b.on_episode_end(-1)),
         (KeyError, "next_obs", lambda b: b.add(obs=1, rew=1, terminated=False)),
         (ValueError, "expects 2 steps", lambda b: b.add_step(**line(3))),
-        (TypeError, "skip must be bool", lambda b: b.add_step([0, 1], **line(2))),
-        (ValueError, "its shape", lambda b: b.add_step([True], **line(2))),
         (ValueError, "A priority must be", lambda b: b.add(**line(2, 2), priorities=[1, -1])),
         (ValueError, "batch_size", lambda b: b.sample(0)),
         (ValueError, "beta", lambda b: b.sample(1, 1.1)),

@@ -78,8 +78,8 @@ class Log:
                 starts = {s for s in range(0, steps, period) if s + length <= steps}
                 if finished and boundary == "pad":
                     starts = set(range(0, steps, period))
-                if finished and boundary == "shift":
-                    starts.add(max(0, steps - length))
+                if finished and boundary == "shift" and len(starts) < len(range(0, steps, period)):
+                    starts.add(max(0, steps - length))  # instead of those that the end cuts off
                 for s in starts:
                     if self.is_stored(e, number, s):
                         found[(self.starts[e][number] + s) * self.environments + e] = (e, number, s)
@@ -186,6 +186,18 @@ def test_every_step_is_learned_and_those_between_twice(boundary):
         assert times == 2 if between else times >= 1
         assert boundary == "shift" or times <= 2
     assert sorted(learned) == [(1, e, s) for e in range(1, 7) for s in range(1, log.length(0, e) + 1)]
+
+
+@pytest.mark.parametrize("period", range(1, 9))
+@pytest.mark.parametrize("length", [1, 2, 3, 5])
+def test_shift_adds_a_window_only_if_one_is_cut_off(length, period):
+    """Drawn by window and by episode, for episodes of 1 to 13 steps, one of them partly overwritten."""
+    buffer = SequenceReplayBuffer(50, FIELDS, length, period=period, boundary="shift", seed=0)
+    log = Log(1, 50, [13, 1, 8, 2, 7, 3, 6, 4, 5, 9])
+    log.play(buffer, 58)
+    expected = log.windows(length, period, "shift")
+    for by in ("window", "episode"):
+        assert set(buffer.sample(1500, by=by)["indexes"].tolist()) == set(expected), by
 
 
 def play_three(boundary="drop", alpha=0.0, **options):

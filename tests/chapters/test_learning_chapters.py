@@ -4,6 +4,7 @@ import itertools
 
 import gymnasium
 import numpy as np
+import pytest
 import runs
 import why_replay
 
@@ -25,6 +26,7 @@ def test_the_newest_tuples_come_in_order_and_nothing_else() -> None:
     assert memory.sample(8)["rew"].tolist() == [22, 23, 24, 25, 26, 27, 28, 29]
 
 
+@pytest.mark.learns
 def test_a_network_forgets_what_it_saw_first() -> None:
     halves, mixed = learn_a_sine(by_halves=True), learn_a_sine(by_halves=False)
     assert halves.left_error_halfway < 0.05, "it has learned the left half first"

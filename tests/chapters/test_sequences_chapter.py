@@ -49,6 +49,7 @@ def test_a_wrong_answer_fails_with_its_hint(check: Any, answers: list[Any], mess
         check(*answers)
 
 
+@pytest.mark.learns
 def test_a_stored_state_is_exact_until_the_network_changes() -> None:
     torch.manual_seed(0)
     network = cue_corridor.Network()

@@ -70,7 +70,7 @@ class Run:
         setup = SimpleNamespace(
             context=replace(context, config=config),
             seeds=RunSeeds(config),
-            initial_counters=SimpleNamespace(update=0),
+            initial_counters=SimpleNamespace(steps=0),
         )
         self.workers = ClusterWorkers(setup, ClusterOptions("auto"), [])
         self.gateway, self.play = Gateway(), Remote()

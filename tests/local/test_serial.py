@@ -323,6 +323,9 @@ def test_run_whose_checkpoint_holds_no_row_fills_its_replay_anew(tmp_path, capsy
     told = f"{checkpoint / 'replay.npz'} contains no rows: the replay buffer starts empty.\n"
     assert told in capsys.readouterr().out
     assert_learned_from_new_rows(stopped, result)
+    again = resume(result.folder, total_steps=2_500, progress=False)
+    owed = (again.steps - result.steps) * 4.0 - (again.updates - result.updates) * 16
+    assert abs(owed) < 16, "the rows that were lost are not sampled after another resume"
 
 
 def contents(folder):

@@ -16,8 +16,10 @@ import pytest
 from places import ROOT
 from run_parts import parts
 
+from replay_tutorial.apex.context import InitialCounters
 from replay_tutorial.apex.runs import restart_policy
 from replay_tutorial.apex.runs.engine import ProcessDied
+from replay_tutorial.apex.seeds import RunSeeds
 from replay_tutorial.local import supervisor as supervisor_module
 from replay_tutorial.local.local_engine import roles
 from replay_tutorial.local.supervisor import Role, Supervisor
@@ -119,6 +121,21 @@ def test_of_a_runs_roles_only_actors_may_die():
     setup = SimpleNamespace(context=replace(context, config=config))
     may_die = {role.name: role.max_failures for role in roles(setup)}
     assert may_die == {"learner": None, "actor 0": 7, "actor 1": 7, "evaluator": None}
+
+
+def test_actors_of_a_run_resumed_twice_at_one_update_do_not_repeat_their_episodes():
+    """Before the first update, or interrupted again before the next one: the policy is the same."""
+    context, _ = parts()
+    context = replace(context, config=replace(context.config, actors=1))
+
+    def seed_at(steps):
+        counters = InitialCounters(update=0, steps=steps)
+        setup = SimpleNamespace(context=context, seeds=RunSeeds(context.config), initial_counters=counters)
+        _, (*_, seed) = roles(setup)[1].start(0, None)
+        return seed.generate_state(4).tolist()
+
+    assert seed_at(0) == seed_at(0)
+    assert len({*map(str, (seed_at(0), seed_at(300), seed_at(600)))}) == 3
 
 
 @linux_only

@@ -6,27 +6,26 @@ from importlib.util import find_spec
 from tempfile import TemporaryDirectory
 
 import gymnasium
-import numpy as np
 
 from replay_tutorial import EpisodeReplayBuffer, fields_from_spaces
 
 
 def new_buffer(envs, size=2_000):
     fields = fields_from_spaces(envs.single_observation_space, envs.single_action_space)
-    return EpisodeReplayBuffer(size, fields, environments=envs.num_envs, seed=0)
+    mode = envs.metadata["autoreset_mode"]
+    return EpisodeReplayBuffer(size, fields, environments=envs.num_envs, autoreset=mode, seed=0)
 
 
 def collect(envs, buffer, steps):
-    """Add steps of a random policy; the step after the end of an episode only resets the environment."""
+    """Add steps of a random policy; the buffer ignores those that only reset an environment."""
     obs, _ = envs.reset(seed=0)
     envs.action_space.seed(0)
-    ended = np.zeros(envs.num_envs, bool)
     for _ in range(steps):
         act = envs.action_space.sample()
         next_obs, rew, terminated, truncated, _ = envs.step(act)
         flags = {"terminated": terminated, "truncated": truncated}
-        buffer.add_step(ended, obs=obs, act=act, rew=rew, next_obs=next_obs, **flags)
-        obs, ended = next_obs, terminated | truncated
+        buffer.add_step(obs=obs, act=act, rew=rew, next_obs=next_obs, **flags)
+        obs = next_obs
 
 
 # --8<-- [end:collect]

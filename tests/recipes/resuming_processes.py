@@ -90,7 +90,7 @@ def run(folder, updates):
         is_ready = limiter.await_can_sample(BATCH, timeout=0.0)
         mailbox.publish(learner.q.ravel())
         # Other seeds than before, or the new actors would repeat the first steps of the old ones.
-        seeds = [(number, learner.updates) for number in range(ACTORS)]
+        seeds = [(number, limiter.inserts) for number in range(ACTORS)]
         actors = [
             context.Process(target=actor, args=(seed, buffer, limiter, mailbox, stop)) for seed in seeds
         ]

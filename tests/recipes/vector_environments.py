@@ -14,12 +14,13 @@ class Store:
     def __init__(self, envs, size=10_000, n=3, gamma=0.99, seed=0):
         fields = fields_from_spaces(envs.single_observation_space, envs.single_action_space)
         window = {"size": n, "gamma": gamma, "rew": "rew", "next": "next_obs"}
-        self.n_step = NStep(fields, window, environments=envs.num_envs)
+        mode = envs.metadata["autoreset_mode"]
+        self.n_step = NStep(fields, window, environments=envs.num_envs, autoreset=mode)
         self.buffer = PrioritizedReplayBuffer(size, self.n_step.env_dict, seed=seed)
 
-    def add(self, skip=None, **steps):
-        """Add a step of every environment, except those where `skip` is true."""
-        rows = self.n_step.add_step(skip, **steps)
+    def add(self, **steps):
+        """Add a step of every environment."""
+        rows = self.n_step.add_step(**steps)
         if rows is not None:  # None while all windows are filling
             self.buffer.add(**rows)
 
@@ -47,15 +48,14 @@ def collect_same_step(envs, policy, store, steps):
 
 # --8<-- [start:next_step]
 def collect_next_step(envs, policy, store, steps):
-    """Collect rows if the step after the end of an episode ignores the action and resets."""
+    """Collect rows if the step after the end of an episode resets: `NStep` ignores this step."""
     obs, _ = envs.reset(seed=0)
-    ended = np.zeros(envs.num_envs, bool)
     for _ in range(steps):
         act = policy(obs)
         next_obs, rew, terminated, truncated, _ = envs.step(act)
         flags = {"terminated": terminated, "truncated": truncated}
-        store.add(ended, obs=obs, act=act, rew=rew, next_obs=next_obs, **flags)
-        obs, ended = next_obs, terminated | truncated
+        store.add(obs=obs, act=act, rew=rew, next_obs=next_obs, **flags)
+        obs = next_obs
 
 
 # --8<-- [end:next_step]

@@ -204,9 +204,11 @@ def test_annealed_beta_may_end_beside_one_by_rounding(kind):
 def test_state_that_is_none_is_refused_by_the_windows():
     step = {"obs": {}, "rew": {"shape": ()}, "next_obs": {}, "done": {}}
     window = NStep(step, {"size": 2, "rew": "rew", "next": "next_obs"})
-    for state in ([None], [], [3], [np.zeros(1)]):
-        with pytest.raises(ValueError, match="different fields, size or environments"):
-            window.restore(state)
+    for state, fault in {"NoneType": [None], "int": [3], "float64": [np.zeros(1)]}.items():
+        with pytest.raises(ValueError, match=f"with the fields {state}; this NStep has "):
+            window.restore(fault)
+    with pytest.raises(ValueError, match="with 0 environments; this NStep has 1"):
+        window.restore([])
 
 
 @pytest.mark.parametrize("kind", [ReplayBuffer, MPReplayBuffer])

@@ -1,5 +1,6 @@
 """The small agents: n-step rows against brute force, the same seed makes the same run, and one learns."""
 
+import copy
 import random
 from typing import Any
 
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from replay_tutorial import PrioritizedReplayBuffer
 from replay_tutorial.steps.learning import apex_loop, one_file_dqn, online_q_learning, q_learning_with_replay
 from replay_tutorial.steps.learning.n_step_list import Step, n_step
 from replay_tutorial.steps.learning.n_step_stream import NStepStream
@@ -118,6 +120,7 @@ def faulty(fault: str) -> type[online_q_learning.OnlineQLearning]:
         (check_update, faulty("sign"), "the other way round"),
     ],
 )
+@pytest.mark.learns
 def test_a_wrong_class_fails_with_its_hint(check: Any, wrong: Any, message: str) -> None:
     with pytest.raises(CheckFailed, match=message):
         check(wrong)
@@ -148,6 +151,7 @@ def run_apex(seed: int) -> tuple[Any, torch.Tensor]:
 
 
 @pytest.mark.parametrize("run", [run_online, run_with_replay, run_one_file, run_apex])
+@pytest.mark.learns
 def test_the_same_seed_makes_the_same_run(run: Any) -> None:
     (curve, end), (again, end_again), (_, other_end) = run(0), run(0), run(1)
     assert curve and curve == again
@@ -176,6 +180,102 @@ def test_the_one_loop_replay_draws_what_it_holds_by_its_mass() -> None:
     assert replay.rows == [*"ij", *"cdefgh"]
 
 
-def test_one_file_learns_cartpole() -> None:
-    network, curve = one_file_dqn.train(seed=1)
-    assert one_file_dqn.evaluate(network, 50, seed=700_000_000) >= 475, curve
+class Recording(PrioritizedReplayBuffer):
+    """A prioritized buffer that keeps what was sampled and which priorities were updated."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.sampled: list[tuple[float, Any]] = []
+        self.updated: list[tuple[Any, Any]] = []
+        buffers.append(self)
+
+    def sample(self, batch_size: int, beta: float = 0.4, **options: Any) -> Any:
+        sample = super().sample(batch_size, beta, **options)
+        self.sampled.append((beta, sample))
+        return sample
+
+    def update_priorities(self, indexes: Any, priorities: Any) -> None:
+        super().update_priorities(indexes, priorities)
+        self.updated.append((indexes, priorities))
+
+
+buffers: list[Recording] = []
+
+
+@pytest.mark.learns
+def test_the_one_file_agent_copies_its_target_anneals_beta_and_returns_the_errors_as_priorities(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    networks, errors, update = [], [], one_file_dqn.update
+
+    def recorded(online: Any, target: Any, optimizer: Any, sample: Any) -> Any:
+        networks.append((parameters(online), parameters(target)))
+        errors.append(update(online, target, optimizer, sample))
+        return errors[-1]
+
+    monkeypatch.setattr(one_file_dqn, "update", recorded)
+    monkeypatch.setattr(one_file_dqn, "PrioritizedReplayBuffer", Recording)
+    one_file_dqn.train(0, total_steps=1_950)
+    buffer, steps = buffers.pop(), range(512, 1_950, 16)
+    assert len(networks) == len(buffer.sampled) == len(buffer.updated) == len(steps)
+    copies = {0: networks[0][0]}  # no update before step 512
+    copies |= {step: networks[steps.index(step) + 1][0] for step in (800, 1_600)}
+    rows = zip(steps, networks, buffer.sampled, buffer.updated, errors, strict=True)
+    for step, (_, target), (beta, sample), (indexes, priorities), error in rows:
+        assert torch.equal(target, copies[max(copied for copied in copies if copied < step)])
+        assert beta == pytest.approx(0.4 + 0.6 * step / 1_950)
+        assert np.array_equal(indexes, sample["indexes"]) and priorities is error
+        # 3-step rows of rewards of 1: shorter rows end their episode, and none of those here is truncated
+        rewards = np.stack([sample["rew"], sample["discount"]], 1).astype(float).round(4)
+        assert set(map(tuple, rewards.tolist())) <= {(1, 0), (1.99, 0), (2.9701, 0), (2.9701, 0.9703)}
+    assert buffer.sampled[-1][1]["weights"].std() > 0
+
+
+def forward(network: Any, obs: Any) -> Any:
+    """Q-values of one observation, float64[2], from the parameters alone."""
+    for layer in network[::2]:
+        obs = layer.weight @ (obs if layer is network[0] else obs.relu()) + layer.bias
+    return obs
+
+
+@pytest.mark.parametrize("scale", [1.0, 100.0])  # the norm of the gradient: below 10, and clipped
+@pytest.mark.learns
+def test_an_update_of_the_one_file_agent_is_the_weighted_gradient_of_double_q_learning(scale: float) -> None:
+    torch.manual_seed(0)
+    online, target = one_file_dqn.make_network(), one_file_dqn.make_network()
+    exact, exact_target = copy.deepcopy(online).double(), copy.deepcopy(target).double()
+    rng, size = np.random.default_rng(0), 64
+    sample: dict[str, Any] = {name: scale * rng.normal(size=(size, 4)) for name in ("obs", "next_obs")}
+    sample |= {"rew": scale * rng.normal(size=size), "discount": rng.choice([0, 0.9, 0.99], size)}
+    sample |= {"weights": rng.random(size)}
+    sample = {name: array.astype(np.float32) for name, array in sample.items()}
+    sample["act"] = rng.integers(2, size=size)
+
+    loss, errors = 0.0, []
+    for obs, next_obs, rew, discount, weight, act in zip(*sample.values(), strict=True):
+        obs, next_obs = (torch.from_numpy(each).double() for each in (obs, next_obs))
+        with torch.no_grad():
+            best = int(forward(exact, next_obs).argmax())
+            goal = float(rew) + float(discount) * forward(exact_target, next_obs)[best]
+        value = forward(exact, obs)[act]
+        error = float(goal - value.detach())
+        loss = (
+            loss - float(weight) * np.clip(error, -10, 10) * value / size
+        )  # its gradient is that of the loss
+        errors.append(abs(error))
+    gradient = torch.cat([part.ravel() for part in torch.autograd.grad(loss, list(exact.parameters()))])
+    norm = float(gradient.norm())
+    assert (norm > 10) == (scale > 1)
+
+    before = parameters(online).double()
+    given = one_file_dqn.update(online, target, torch.optim.SGD(online.parameters(), lr=1.0), sample)
+    step = before - parameters(online).double()
+    np.testing.assert_allclose(given, errors, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(step, gradient * min(1.0, 10 / norm), rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.learns
+def test_one_file_learns_cartpole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A random policy has 22. That it solves the task is tested by `make stress`."""
+    monkeypatch.setattr(one_file_dqn, "SOLVED_AT", 150.0)  # of ten episodes, and of a hundred others
+    assert any(one_file_dqn.train(seed, total_steps=20_000)[1][-1][0] < 20_000 for seed in range(4))

@@ -11,6 +11,7 @@ from replay_tutorial.apex.runs.run import resume, train
 from replay_tutorial.apex.runs.run_folder import RunFolder
 from replay_tutorial.apex.seeds import RunSeeds
 from replay_tutorial.apex.storage import make_replay
+from replay_tutorial.steps.learning import one_file_dqn
 
 CHANGES = {
     "capacity": 400,
@@ -32,6 +33,10 @@ def test_cart_pole_is_solved(tmp_path):
     assert result.end == "solved"
     assert len(result.evaluation.returns) == 100
     assert result.evaluation.mean >= 475.0
+
+
+def test_the_one_file_agent_solves_cart_pole_with_one_of_four_seeds():
+    assert any(one_file_dqn.train(seed)[1][-1][1] >= one_file_dqn.SOLVED_AT for seed in range(4))
 
 
 @pytest.mark.parametrize("actors", [1, 2])

@@ -14,7 +14,9 @@ const EpisodeModel = (() => {
     if (ended && boundary === "pad") return multiples;
     const complete = multiples.filter((step) => step + length <= steps);
     const last = Math.max(0, steps - length); // the start of the window that ends with the last step
-    return ended && boundary === "shift" && complete.at(-1) !== last ? [...complete, last] : complete;
+    const isCutOff = complete.length < multiples.length; // a window would extend beyond the end
+    const shifts = ended && boundary === "shift" && isCutOff && complete.at(-1) !== last;
+    return shifts ? [...complete, last] : complete;
   }
 
   // The entries of a window, one per time: `step` is the step in the episode. The last entry is only an

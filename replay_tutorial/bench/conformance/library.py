@@ -82,7 +82,7 @@ class Library:
         """Return a buffer of n-step rows."""
         raise NotOffered("no n-step rows")
 
-    def vectorized(self, capacity: int, n: int, gamma: float, environments: int) -> Buffer:
+    def vectorized(self, capacity: int, n: int, gamma: float, environments: int, mode: str) -> Buffer:
         """Return a buffer of n-step rows that takes steps of gymnasium's vector environments."""
         raise NotOffered("takes no steps of gymnasium's vector environments")
 

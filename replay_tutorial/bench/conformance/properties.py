@@ -264,7 +264,7 @@ def check_n_step_environments(library: Library) -> Fault:
 def check_autoreset(library: Library) -> Fault:
     """Check that the rows of three environments are their transitions, with final observations."""
     for mode in MODES:
-        buffer = library.vectorized(3 * 64, N, GAMMA, 3)
+        buffer = library.vectorized(3 * 64, N, GAMMA, 3, mode)
         streams = [list(stream) for stream in zip(*world(40, 3), strict=True)]
         steps = vector_steps(streams, mode)
         for step in steps:

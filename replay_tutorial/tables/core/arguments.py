@@ -10,6 +10,7 @@ from typing import Any, NoReturn, ParamSpec, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from replay_tutorial.buffers.cast import as_array, widened
 from replay_tutorial.buffers.jit import Floats, Integers, writable
 from replay_tutorial.buffers.spaces import flatten
 
@@ -59,7 +60,7 @@ def flat_columns(data: Mapping[str, Any], columns: Collection[str]) -> dict[str,
 
 def as_priorities(priorities: Any, count: int) -> Floats:
     """Convert priorities to float64[count]; raise TypeError or ValueError; their range is not checked."""
-    array = np.asarray(priorities)
+    array = widened(as_array("priorities", priorities))
     if array.shape == (count,) and array.dtype == np.float64 and array.flags.carray:
         return array
     if array.dtype.kind not in "biuf":

@@ -46,17 +46,17 @@ class _ByEnvironment(Rows):
 
     def add(self, tick: Sequence[Step]) -> None:
         columns = [fields(step) for step in tick]
-        self.add_columns(None, {name: np.array([row[name] for row in columns]) for name in FIELDS})
+        self.add_columns({name: np.array([row[name] for row in columns]) for name in FIELDS})
 
     def add_vector_step(self, step: VectorStep) -> None:
-        """Add a step as in the recipe "Vector environments"."""
+        """Add a step as in the recipe "Vector environments"; those that only reset are ignored."""
         ends = {"terminated": np.array(step.terminated), "truncated": np.array(step.truncated)}
         after = [final or obs for final, obs in zip(step.final_obs, step.next_obs, strict=True)]
         places = {"obs": np.array(step.obs), "next_obs": np.array(after)}
-        self.add_columns(np.array(step.only_reset), {**places, "rew": np.array(step.reward), **ends})
+        self.add_columns({**places, "rew": np.array(step.reward), **ends})
 
-    def add_columns(self, skip: Any, columns: Any) -> None:
-        batch = self.n_step.add_step(skip, **columns)
+    def add_columns(self, columns: Any) -> None:
+        batch = self.n_step.add_step(**columns)
         if batch is not None:
             self.buffer.add(**batch)
 
@@ -94,11 +94,12 @@ class _Ours(Library):
         settings = {"size": n, "gamma": gamma, "rew": "rew", "next": "next_obs"}
         if environments == 1:
             return rows_of(replay_tutorial.ReplayBuffer(capacity, FIELDS, Nstep=settings, seed=0))
-        windows = replay_tutorial.NStep(FIELDS, settings, environments=environments)
-        return _ByEnvironment(windows, replay_tutorial.ReplayBuffer(capacity, windows.env_dict, seed=0))
+        return self.vectorized(capacity, n, gamma, environments, "DISABLED")
 
-    def vectorized(self, capacity: int, n: int, gamma: float, environments: int) -> Buffer:
-        return self.n_step(capacity, n, gamma, environments)
+    def vectorized(self, capacity: int, n: int, gamma: float, environments: int, mode: str) -> Buffer:
+        settings = {"size": n, "gamma": gamma, "rew": "rew", "next": "next_obs"}
+        windows = replay_tutorial.NStep(FIELDS, settings, environments=environments, autoreset=mode.lower())
+        return _ByEnvironment(windows, replay_tutorial.ReplayBuffer(capacity, windows.env_dict, seed=0))
 
     def stacked(self, capacity: int, frames: int) -> Buffer:
         stored = {**FIELDS, "obs": {"shape": (3, frames)}}

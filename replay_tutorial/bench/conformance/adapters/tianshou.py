@@ -113,7 +113,7 @@ class _Tianshou(Library):
             return _NStepRows(data.VectorReplayBuffer(capacity, environments), environments, n, gamma)
         return _NStepRows(data.ReplayBuffer(capacity), 1, n, gamma)
 
-    def vectorized(self, capacity: int, n: int, gamma: float, environments: int) -> Buffer:
+    def vectorized(self, capacity: int, n: int, gamma: float, environments: int, mode: str) -> Buffer:
         return self.n_step(capacity, n, gamma, environments)
 
     def stacked(self, capacity: int, frames: int) -> Buffer:

@@ -147,7 +147,7 @@ class _TorchRL(Library):
         transform = transforms.MultiStepTransform(n_steps=n, gamma=gamma)
         return _Rows(data.TensorDictReplayBuffer(storage=storage, transform=transform), timed=True)
 
-    def vectorized(self, capacity: int, n: int, gamma: float, environments: int) -> Buffer:
+    def vectorized(self, capacity: int, n: int, gamma: float, environments: int, mode: str) -> Buffer:
         raise NotOffered("environments are reset by GymWrapper, which rejects NEXT_STEP, not by a buffer")
 
     def prioritized(self, capacity: int, alpha: float) -> Buffer:

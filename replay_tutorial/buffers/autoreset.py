@@ -1,0 +1,100 @@
+"""Autoreset: find the steps of an environment that only reset it, and leave them out.
+
+A vector environment starts the next episode by itself. In gymnasium's default mode, NEXT_STEP, it does so in
+the step after the end of an episode. This step ignores the action and returns no reward, so it is not a
+transition:
+
+    obs        s2   s3   f1 | s0   s1          f1: the final observation of the first episode
+    next_obs   s3   f1   s0 | s1   s2
+    ended      0    1    0    0    0
+                         └── only resets: its row would lead from one episode to the next
+
+Source: the documentation of `gymnasium.vector.AutoresetMode`.
+"""
+
+from collections.abc import Callable
+from enum import Enum
+from typing import Annotated, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from replay_tutorial.buffers.jit import Flags, Integers, types
+
+Resets = npt.NDArray[np.uint8]  # [environments]
+ResetChange = Annotated[npt.NDArray[np.uint8], types.uint8[:, ::1]]  # [2, environments]: old, new
+
+# What the next step of an environment is: a transition; a reset; or either, because the caller may have reset
+# the environment in the meantime.
+TRANSITION, RESET, EITHER = 0, 1, 2
+
+# The accepted modes, and the values of gymnasium's AutoresetMode, which isn't imported.
+MODES = {"next_step": "NextStep", "same_step": "SameStep", "disabled": "Disabled"}
+
+
+class NotConsecutive(ValueError):
+    """A step does not continue the pending steps of its environment."""
+
+
+def resets_at_next_step(autoreset: str | Enum) -> bool:
+    """Return whether the argument `autoreset` is "next_step"; raise ValueError if it is not a mode."""
+    mode = autoreset.value if isinstance(autoreset, Enum) else autoreset
+    for name, value in MODES.items():
+        if mode in (name, value):
+            return name == "next_step"
+    raise ValueError(
+        f"autoreset must be one of {list(MODES)}, or gymnasium's AutoresetMode, not {autoreset!r}. The mode "
+        'of a vector environment is envs.metadata["autoreset_mode"].'
+    )
+
+
+def find_resets(
+    resets: Resets, environments: Integers, ends: Flags, continues: Callable[[int], bool]
+) -> tuple[Integers, Resets]:
+    """Find the steps that only reset their environment.
+
+    Args:
+        resets: What the next step of each environment is.
+        environments: The environment of each step, int64[n].
+        ends: Whether each step ends its episode, bool[n].
+        continues: Returns whether the observations of a step are the next observations of the step before it.
+
+    Returns:
+        The positions of the other steps, and the new `resets`.
+
+    Raises:
+        NotConsecutive: If a step that must reset its environment doesn't begin with the final observation.
+    """
+    if not (resets[environments].any() or ends.any()):  # the usual case
+        return np.arange(len(ends)), resets
+    kept, resets = np.ones(len(ends), np.bool_), resets.copy()
+    for i, environment in enumerate(environments.tolist()):
+        expected = resets[environment]
+        if expected != TRANSITION and continues(i):
+            kept[i], resets[environment] = False, TRANSITION
+        elif expected == RESET:
+            raise NotConsecutive(
+                f'With autoreset="next_step", this step of environment {environment} only resets it, but its '
+                "observation is not the final one of the episode. If the environment starts the next episode "
+                'in another way, pass autoreset="same_step" or "disabled". If you have reset it yourself, '
+                f"call on_episode_end({environment})."
+            )
+        else:
+            resets[environment] = RESET if ends[i] else TRANSITION
+    return np.flatnonzero(kept), resets
+
+
+def episode_ended(resets: Resets, environment: int) -> Resets:
+    """Return `resets` after the caller has ended the episode of an environment."""
+    changed = resets.copy()
+    if changed[environment] == RESET:
+        changed[environment] = EITHER
+    return changed
+
+
+def ends_of(columns: list[Any], count: int) -> Flags:
+    """Return whether each of n steps ends its episode, from the columns of the fields that say so."""
+    ends = np.zeros(count, np.bool_)
+    for column in columns:
+        ends |= np.reshape(column, count) != 0
+    return ends

@@ -1,0 +1,286 @@
+"""Steps of gymnasium's vector environments in each autoreset mode, beside the true transitions.
+
+Each environment records its own transitions, so the oracle knows nothing about vectors, modes or resets.
+"""
+
+import copy
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from oracles import PlainBuffer, columns
+
+from replay_tutorial import (
+    EpisodeReplayBuffer,
+    HindsightReplayBuffer,
+    NStep,
+    SequenceReplayBuffer,
+    fields_from_spaces,
+)
+from replay_tutorial.buffers.autoreset import NotConsecutive
+
+GAMMA = 0.5
+ENVIRONMENTS = 3
+MODES = list(AutoresetMode)
+
+
+class Recorded(gym.Env):
+    """Episodes of five steps, or fewer in some environments; records its episodes as lists of transitions."""
+
+    observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
+    action_space = gym.spaces.Discrete(9)
+
+    def __init__(self, number: int) -> None:
+        self.number, self.episodes = number, list[list[dict[str, Any]]]()
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        self.episodes.append([])
+        self.t = 0
+        return self.observation(), {}
+
+    def step(self, action: Any) -> Any:
+        obs, self.t = self.observation(), self.t + 1
+        over, odd = self.t >= 5 - self.number % 2, bool(len(self.episodes) % 2)
+        step = {"obs": obs, "act": action, "rew": float(action), "next_obs": self.observation()}
+        step |= {"terminated": over and odd, "truncated": over and not odd}
+        self.episodes[-1].append(step)
+        return step["next_obs"], step["rew"], step["terminated"], step["truncated"], {}
+
+    def observation(self) -> Any:
+        return np.array([100 * self.number + len(self.episodes), self.t], np.float32)
+
+
+FIELDS = fields_from_spaces(Recorded.observation_space, Recorded.action_space)
+N_STEP: dict[str, Any] = {"gamma": GAMMA, "rew": "rew", "next": "next_obs"}
+
+
+class Loop:
+    """A training loop that passes all that `step` returns, as a user of the mode would."""
+
+    def __init__(self, mode: AutoresetMode) -> None:
+        makers: list[Any] = [lambda number=number: Recorded(number) for number in range(ENVIRONMENTS)]
+        self.mode, self.envs = mode, SyncVectorEnv(makers, autoreset_mode=mode)
+        self.rng = np.random.default_rng(0)
+        self.reset()
+
+    def reset(self) -> None:
+        self.obs = self.envs.reset()[0].copy()
+
+    def step(self) -> dict[str, Any]:
+        obs, act = self.obs, self.rng.integers(9, size=ENVIRONMENTS)
+        next_obs, rew, terminated, truncated, infos = self.envs.step(act)
+        next_obs, ended = next_obs.copy(), terminated | truncated
+        self.obs = next_obs.copy()
+        if self.mode == AutoresetMode.SAME_STEP:
+            for i in np.flatnonzero(ended):
+                next_obs[i] = infos["final_obs"][i]
+        elif self.mode == AutoresetMode.DISABLED and ended.any():
+            self.obs = self.envs.reset(options={"reset_mask": ended})[0].copy()
+        flags = {"terminated": terminated, "truncated": truncated}
+        return {"obs": obs, "act": act, "rew": rew, "next_obs": next_obs, **flags}
+
+    def episodes(self) -> list[list[list[dict[str, Any]]]]:
+        """The episodes of each environment."""
+        return [[episode for episode in env.episodes if episode] for env in self.envs.envs]
+
+
+def each_way(thing: Any, steps: dict[str, Any], way: str) -> list[Any]:
+    """Add one step of every environment, at once or one by one."""
+    if way == "add_step":
+        return [thing.add_step(**steps)]
+    return [thing.add(e, **{name: column[e] for name, column in steps.items()}) for e in range(ENVIRONMENTS)]
+
+
+def rows_of(loop: Loop, n: int) -> dict[str, Any]:
+    """The n-step rows of the recorded episodes."""
+    plain = PlainBuffer(10**6, FIELDS, {**N_STEP, "size": n})
+    for episodes in loop.episodes():
+        for episode in episodes:
+            plain.add({name: [step[name] for step in episode] for name in FIELDS}, len(episode))
+            plain.on_episode_end()
+    return columns(plain.rows, plain.output_specs())
+
+
+def in_order(rows: dict[str, Any]) -> dict[str, Any]:
+    order = np.lexsort(rows["obs"].T[::-1])
+    return {name: array[order] for name, array in rows.items()}
+
+
+def assert_same_rows(rows: dict[str, Any], expected: dict[str, Any]) -> None:
+    rows, expected = in_order(rows), in_order(expected)
+    assert rows.keys() == expected.keys()
+    for name, array in expected.items():
+        np.testing.assert_array_equal(rows[name], array, err_msg=name)
+
+
+@pytest.mark.parametrize("way", ["add_step", "add"])
+@pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.parametrize("mode", MODES)
+def test_n_step_rows_are_those_of_the_true_transitions(mode, n, way):
+    """Also across states that are saved and restored, and environments that the caller resets."""
+    loop = Loop(mode)
+    n_step = NStep(FIELDS, {**N_STEP, "size": n}, environments=ENVIRONMENTS, autoreset=mode)
+    returned: list[Any] = []
+    for time in range(60):
+        returned += each_way(n_step, loop.step(), way)
+        if time % 4 == 1:
+            state = n_step.state()
+            n_step = NStep(FIELDS, {**N_STEP, "size": n}, environments=ENVIRONMENTS, autoreset=mode.value)
+            n_step.restore(state)
+        if time in (13, 23, 24, 30, 41):
+            loop.reset()
+            returned += [n_step.on_episode_end(e) for e in range(ENVIRONMENTS)]
+        elif time % 7 == 0:  # superfluous calls
+            ended = [e for e, env in enumerate(loop.envs.envs) if env.t == 5 - env.number % 2]
+            returned += [n_step.on_episode_end(e) for e in ended if mode == AutoresetMode.NEXT_STEP]
+    returned += [n_step.on_episode_end(e) for e in range(ENVIRONMENTS)]
+    rows = {name: np.concatenate([each[name] for each in returned if each]) for name in n_step.env_dict}
+    assert_same_rows(rows, rows_of(loop, n))
+
+
+def achieved(goals: Any, *_: Any) -> Any:
+    return np.zeros(len(goals), bool)
+
+
+def of_goals(size: int, fields: Any, **options: Any) -> HindsightReplayBuffer:
+    names = {"goal": "goal", "achieved_goal": "obs"}
+    fields = {**fields, "goal": FIELDS["obs"]}
+    return HindsightReplayBuffer(size, fields, achieved, achieved, **names, **options)
+
+
+EPISODE_BUFFERS: dict[str, Any] = {
+    "episodes": EpisodeReplayBuffer,
+    "sequences": lambda *given, **options: SequenceReplayBuffer(*given, 3, **options),
+    "hindsight": of_goals,
+}
+
+
+@pytest.mark.parametrize("way", ["add_step", "add"])
+@pytest.mark.parametrize("kind", EPISODE_BUFFERS)
+@pytest.mark.parametrize("mode", MODES)
+def test_episode_buffers_hold_the_true_episodes(mode, kind, way, tmp_path):
+    """Also across files, and environments that the caller resets."""
+    loop = Loop(mode)
+
+    def new_buffer() -> Any:
+        options = {"environments": ENVIRONMENTS, "autoreset": mode, "alpha": 1.0, "eps": 0.0, "seed": 0}
+        return EPISODE_BUFFERS[kind](1000, FIELDS, **options)
+
+    buffer = new_buffer()
+    for time in range(60):
+        steps = loop.step()
+        if kind == "hindsight":
+            steps["goal"] = steps["obs"]
+        each_way(buffer, steps, way)
+        if time % 4 == 1:
+            buffer.save(tmp_path / "saved")
+            buffer = new_buffer()
+            buffer.load(tmp_path / "saved")
+        elif time % 4 == 2:
+            buffer = copy.deepcopy(buffer)
+        if time in (13, 23, 24, 30, 41):
+            loop.reset()
+            for e in range(ENVIRONMENTS):
+                buffer.on_episode_end(e)
+        elif time % 7 == 0:  # superfluous calls
+            for e, env in enumerate(loop.envs.envs):
+                if env.t == 5 - env.number % 2 and mode == AutoresetMode.NEXT_STEP:
+                    buffer.on_episode_end(e)
+    table = buffer.episodes()
+    for e, episodes in enumerate(loop.episodes()):
+        numbers = table["episode"][table["environment"] == e].tolist()
+        for number, episode in zip(numbers, episodes, strict=True):
+            stored = buffer.get_episode(number)
+            assert stored["act"].tolist() == [step["act"] for step in episode]
+            for name in ("rew", "terminated", "truncated"):
+                np.testing.assert_array_equal(stored[name], [step[name] for step in episode])
+            path = [step["obs"] for step in episode] + [episode[-1]["next_obs"]]
+            np.testing.assert_array_equal(stored["obs"], path)
+    if kind == "sequences":
+        batch = buffer.sample(200)
+        obs, valid = batch["obs"][:, :3], batch["valid"]
+        assert ((obs[..., 0] == obs[:, :1, 0]) | ~valid).all(), "a window mixes episodes"
+
+
+def test_an_environment_that_waits_for_its_reset_still_does_after_clear(tmp_path):
+    loop = Loop(AutoresetMode.NEXT_STEP)
+    buffer, loaded = (
+        EpisodeReplayBuffer(90, FIELDS, environments=ENVIRONMENTS, autoreset="next_step") for _ in range(2)
+    )
+    for _ in range(5):
+        buffer.add_step(**loop.step())
+    buffer.clear()
+    buffer.save(tmp_path / "saved")
+    loaded.load(tmp_path / "saved")
+    for steps in (loop.step(), loop.step()):
+        first, second = buffer.add_step(**steps), loaded.add_step(**steps)
+        np.testing.assert_array_equal(first, second)
+    assert (buffer.sample(50)["obs"][:, 1] < 5).all() and len(buffer) == len(loaded) == 4
+
+
+def test_priorities_of_steps_that_only_reset_do_not_count():
+    loop = Loop(AutoresetMode.NEXT_STEP)
+    buffer = EpisodeReplayBuffer(
+        90, FIELDS, environments=ENVIRONMENTS, autoreset="next_step", alpha=1.0, eps=0.0
+    )
+    for time in range(6):
+        priorities = [9.0 if time == 5 else 1.0, 9.0 if time == 4 else 2.0, 9.0 if time == 5 else 3.0]
+        buffer.add_step(priorities=priorities, **loop.step())
+    assert buffer.get_max_priority() == 3.0
+    batch = buffer.sample(200, 1.0)
+    weights = dict(zip((batch["obs"][:, 0] // 100).tolist(), batch["weights"].tolist(), strict=True))
+    assert weights == pytest.approx({0: 1.0, 1: 1 / 2, 2: 1 / 3})
+
+
+@pytest.mark.parametrize("make", [NStep, EpisodeReplayBuffer])
+def test_a_mode_that_is_not_that_of_the_environments_is_reported(make):
+    """Otherwise, the first transition of each episode would be lost."""
+    arguments = (FIELDS, {**N_STEP, "size": 1}) if make is NStep else (90, FIELDS)
+    loop = Loop(AutoresetMode.SAME_STEP)
+    thing = make(*arguments, environments=ENVIRONMENTS, autoreset="next_step")
+    for _ in range(4):
+        thing.add_step(**loop.step())
+    with pytest.raises(NotConsecutive, match=r'environment 1.*"same_step".*on_episode_end\(1\)'):
+        thing.add_step(**loop.step())
+
+
+@pytest.mark.parametrize("mode", ["NextStep ", "next", None, 1, True])
+def test_unknown_mode_is_refused(mode):
+    for make in (lambda: NStep(FIELDS, {**N_STEP, "size": 1}, autoreset=mode),
+                 lambda: EpisodeReplayBuffer(90, FIELDS, autoreset=mode)):  # fmt: skip
+        with pytest.raises(ValueError, match=r"autoreset must be one of .*metadata"):
+            make()
+
+
+def test_a_state_that_waits_for_a_reset_is_refused_without_autoreset():
+    loop = Loop(AutoresetMode.NEXT_STEP)
+    window = {**N_STEP, "size": 3}
+    saved, other = (
+        NStep(FIELDS, window, environments=ENVIRONMENTS, autoreset=mode) for mode in ("next_step", "disabled")
+    )
+    for _ in range(5):
+        saved.add_step(**loop.step())
+    with pytest.raises(ValueError, match='autoreset="next_step"'):
+        other.restore(saved.state())
+
+
+def test_a_batch_leaves_out_the_steps_that_reset():
+    """A batch of consecutive steps of one environment, across the ends of its episodes."""
+    loop, window = Loop(AutoresetMode.NEXT_STEP), {**N_STEP, "size": 3}
+    steps = [loop.step() for _ in range(40)]
+    for first in (0, 1, 4, 5, 6):
+        n_step = NStep(FIELDS, window, autoreset="next_step")
+        buffer = EpisodeReplayBuffer(90, FIELDS, autoreset="next_step")
+        returned: list[Any] = []
+        for part in (steps[:first], steps[first:]):
+            if part:
+                batch = {name: np.array([step[name][0] for step in part]) for name in FIELDS}
+                returned.append(n_step.add(**batch))
+                buffer.add(**batch)
+        returned.append(n_step.on_episode_end())
+        loop.envs.envs[1].episodes = loop.envs.envs[2].episodes = []
+        rows = {name: np.concatenate([each[name] for each in returned if each]) for name in n_step.env_dict}
+        assert_same_rows(rows, rows_of(loop, 3))
+        assert buffer.episodes()["length"].tolist() == [5] * 6 + [4]

@@ -59,6 +59,7 @@ stress: .venv/test.stamp
 	EXPLORE=5 $(BIN)/python -m pytest tests/buffers tests/tables -k "any_history or any_program" $(ARGS)
 
 processors: .venv/test.stamp
+	$(BIN)/python -m replay_tutorial warm-up
 	$(BIN)/python tests/processors.py $(ARGS)
 
 chapters: .venv/docs.stamp

@@ -26,6 +26,7 @@ import numpy.typing as npt
 from replay_tutorial.buffers.autoreset import ResetChange
 from replay_tutorial.buffers.fields import Fields, Rows, as_bytes
 from replay_tutorial.buffers.jit import Bytes, Flags, Floats, Integers, int64, jitable, kernel, types
+from replay_tutorial.buffers.memory import check_memory
 from replay_tutorial.buffers.n_step import Spans
 from replay_tutorial.buffers.rows import bytes_differ, copy_row
 from replay_tutorial.buffers.sum_tree import SumTree, first_leaf, recompute_above
@@ -302,6 +303,7 @@ class EpisodeRing:
         self.room, self.environments, self.fields = room, environments, fields
         self.resets: ResetChange = np.zeros((2, environments if autoreset else 0), np.uint8)
         slots, table = environments * room, environments * (room // 2 + 2)  # 2 slots per episode
+        check_memory((slots + 1) * fields.dtype.itemsize, stacklevel=4)
         self.tree = SumTree(slots)
         each = np.zeros((4, environments), np.int64)
         self.arrays = RingArrays(

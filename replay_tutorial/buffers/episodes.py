@@ -198,6 +198,7 @@ class EpisodeReplayBuffer(PrivateBuffer):
             eps: Added to each priority, as for `PrioritizedReplayBuffer`.
 
         Raises:
+            MemoryError: As for `ReplayBuffer`, which also warns.
             TypeError: If an argument has the wrong type.
             ValueError: If a value is out of range, or a field that is required is not declared.
         """

@@ -25,6 +25,7 @@ from replay_tutorial.buffers.frame_layout import FrameLayout, StackCompress, fra
 from replay_tutorial.buffers.frame_search import empty_index, index_log, number_in_log
 from replay_tutorial.buffers.gather import ArraySpec, new_arrays
 from replay_tutorial.buffers.jit import Bytes, Integers
+from replay_tutorial.buffers.memory import check_memory
 
 RowsKept = Callable[[], Iterable[Rows]]  # returns copies of the stored rows, oldest first
 
@@ -32,6 +33,11 @@ RowsKept = Callable[[], Iterable[Rows]]  # returns copies of the stored rows, ol
 # frame keeps all later frames. The minimum covers 12 steps of 64 environments with one new frame each.
 SEARCHED, MIN_SEARCHED = 2048, 768
 ROWS_AT_ONCE = 32
+
+
+def usual_length(layout: FrameLayout, capacity: int) -> int:
+    """Return the number of frames to reserve: one per row, and 1/64 more for the first frames of episodes."""
+    return capacity + capacity // 64 + layout.frames_per_row * ROWS_AT_ONCE
 
 
 class FrameLog:
@@ -43,9 +49,9 @@ class FrameLog:
     """
 
     def __init__(self, layout: FrameLayout, capacity: int) -> None:
-        """Reserve memory for one frame per row, and 1/64 more for the first frames of episodes."""
+        """Reserve memory for the usual number of frames."""
         self.layout = layout
-        self._usual_length = capacity + capacity // 64 + layout.frames_per_row * ROWS_AT_ONCE
+        self._usual_length = usual_length(layout, capacity)
         self._searched = min(SEARCHED, max(MIN_SEARCHED, capacity // 4))
         self.memory = np.zeros((self._usual_length, layout.frame_bytes), np.uint8)
         self._ends = np.zeros(2, np.int64)  # first frame that must be kept, next new frame
@@ -150,10 +156,12 @@ class FrameStore:
     def __init__(
         self, fields: Fields, next_of: tuple[str, ...], stack_compress: StackCompress, capacity: int
     ) -> None:
-        """Create a log for every compressed observation."""
+        """Create a log for every compressed observation; raise MemoryError if the rows can't fit."""
         layouts = frame_layouts(fields, next_of, stack_compress)
-        self.logs: list[FrameLog] = [FrameLog(layout, capacity) for layout in layouts]
         self.fields = with_numbers(fields, layouts)
+        frame_bytes = sum(usual_length(layout, capacity) * layout.frame_bytes for layout in layouts)
+        check_memory(capacity * self.fields.dtype.itemsize + frame_bytes, stacklevel=4)
+        self.logs: list[FrameLog] = [FrameLog(layout, capacity) for layout in layouts]
         self._specs: dict[str, ArraySpec] = {
             name: (layout.field.dtype, layout.field.shape) for layout in layouts for name in layout.names
         }

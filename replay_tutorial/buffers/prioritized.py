@@ -161,6 +161,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             **cpprb_kwargs: As for `ReplayBuffer`.
 
         Raises:
+            MemoryError: As for `ReplayBuffer`, which also warns.
             TypeError: If an argument has the wrong type.
             ValueError: If a value is out of range or refers to a field that does not exist.
         """

@@ -25,6 +25,7 @@ from replay_tutorial.buffers.frame_layout import CHECKED_AT, with_next
 from replay_tutorial.buffers.frames import FrameStore
 from replay_tutorial.buffers.gather import ArraySpec, Gather, array_specs
 from replay_tutorial.buffers.jit import Flags, Floats, Integers
+from replay_tutorial.buffers.memory import check_memory
 from replay_tutorial.buffers.n_step_windows import Windows
 from replay_tutorial.buffers.private import PrivateBuffer
 from replay_tutorial.buffers.ring import Assignment, Ring
@@ -102,8 +103,12 @@ class ReplayBuffer(PrivateBuffer):
                 and ignored.
 
         Raises:
+            MemoryError: If the full buffer would be larger than the memory of the machine or container.
             TypeError: If an argument has the wrong type.
             ValueError: If a value is out of range or refers to a field that does not exist.
+
+        Warns:
+            UserWarning: If the full buffer would be larger than the free memory (on Linux only).
         """
         check_keywords(type(self).__name__, cpprb_kwargs)
         capacity, next_of = checked_size(size), field_names(next_of)
@@ -113,6 +118,8 @@ class ReplayBuffer(PrivateBuffer):
         if next_of or stack_compress:
             self._frames = FrameStore(stored, next_of, stack_compress, capacity)
             stored = self._frames.fields
+        else:
+            check_memory(capacity * stored.dtype.itemsize, stacklevel=3)
         if Nstep is not None and Nstep is not False:  # cpprb accepts both
             self._window = Windows(
                 stored, Nstep, argument_fields=self._fields, extra_fields=self._window_fields

@@ -33,6 +33,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from replay_tutorial.buffers.memory import free_memory
 from replay_tutorial.shared.processes import join_namespace
 
 # Bytes. Each array starts at a multiple of this size, so that no two arrays share a cache line.
@@ -303,23 +304,3 @@ def check_free_space(size: int, path: Path | None) -> None:
             f"{size / 1e9:.1f} GB of shared memory do not fit: {room / 1e9:.1f} GB of {where} are free. "
             "Lower the capacity, or pass a path on a disk with more space."
         )
-
-
-def free_memory(group: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """Return how many bytes this process can still allocate, within its container's limit; None if unknown.
-
-    Cached pages of files count as free, because the system drops them when memory is needed.
-    """
-    if sys.platform != "linux":
-        return None
-    lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text("utf-8").splitlines())
-    free = sum(int(lines[name].split()[0]) * 1024 for name in ("MemAvailable", "SwapFree"))
-    try:
-        limit, used = ((group / name).read_text("utf-8").strip() for name in ("memory.max", "memory.current"))
-        counts = dict(line.split() for line in (group / "memory.stat").read_text("utf-8").splitlines())
-    except OSError:
-        return free
-    if limit == "max":
-        return free
-    cached = sum(int(counts.get(name, 0)) for name in ("active_file", "inactive_file"))  # not shared memory
-    return min(free, max(0, int(limit) - int(used) + cached))

@@ -29,25 +29,12 @@ from shared_rows import (
 
 from replay_tutorial import MPPrioritizedReplayBuffer
 from replay_tutorial.buffers.jit import COMPILING
-from replay_tutorial.shared.memory import CACHE_LINE, SharedArrays, free_memory
+from replay_tutorial.shared.memory import CACHE_LINE, SharedArrays
 
 impatience = shared_rows.impatience
 PROGRAM_SECONDS = 1200  # a program that takes longer hangs
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-
-
-@linux_only
-def test_cached_pages_of_a_container_are_free_memory(tmp_path):
-    (tmp_path / "memory.max").write_text("1000000\n")
-    (tmp_path / "memory.current").write_text("900000\n")
-    (tmp_path / "memory.stat").write_text(
-        "anon 300000\nfile 600000\nshmem 50000\ninactive_file 500000\nactive_file 50000\n"
-    )
-    assert free_memory(tmp_path) == 100_000 + 550_000
-    (tmp_path / "memory.max").write_text("max\n")
-    everything = free_memory(tmp_path)
-    assert everything is not None and everything > 650_000
 
 
 def test_arrays_are_zero_apart_and_shaped_as_asked():

@@ -19,8 +19,6 @@ for _ in range(30):
 
 print("largest index sampled:", sample["indexes"].max(), "rows stored:", len(buffer))
 
-everything = buffer.get_all_transitions()  # oldest first: row 0 has the index of the oldest row
-oldest = buffer.get_next_index() - buffer.get_stored_size()
-again = everything["obs"][sample["indexes"] - oldest]
+again = buffer[sample["indexes"]]["obs"]
 print("same rows:", np.array_equal(again, sample["obs"]))
 # --8<-- [end:main]

@@ -225,12 +225,12 @@ class ReplayBuffer:
 
     def _add_step(self, reward: npt.NDArray[Any], step: Mapping[str, Any]) -> None:
         """Pass a step of every environment to the n-step windows."""
-        given = np.asarray(reward, np.float64)
+        given = np.asarray(reward)
         if given.shape != (self.n_envs,):
             raise ValueError(f"reward must have the shape ({self.n_envs},), not {given.shape}.")
-        rewards = np.zeros((self.n_envs, self.n_steps))
+        rewards = np.zeros((self.n_envs, self.n_steps), given.dtype)
         rewards[:, self._position] = given
-        position = np.full(self.n_envs, self._position)
+        position = np.full(self.n_envs, self._position, np.int32)
         rows = self._n_step.add_step(rew=rewards, first=position, last=position, **step)
         self._position = (self._position + 1) % self.n_steps
         self._store(rows)
@@ -239,9 +239,9 @@ class ReplayBuffer:
         """Add completed rows, with the reward of their first step first."""
         if rows is None:
             return
-        first, last = rows.pop("first"), rows.pop("last")
-        order = (first[:, np.newaxis] + np.arange(self.n_steps)) % self.n_steps
-        rows["rew"] = np.take_along_axis(rows["rew"], order, axis=1)
+        first, last, count = rows.pop("first"), rows.pop("last"), len(rows["rew"])
+        order = (first[:, np.newaxis] + np.arange(self.n_steps, dtype=np.int32)) % self.n_steps
+        rows["rew"] = rows["rew"][np.arange(count)[:, np.newaxis], order]
         rows["steps"] = (last - first) % self.n_steps + 1
         del rows["discount"]  # its gamma is 1
         self.rows.add(**rows)
@@ -292,8 +292,8 @@ class ReplayBuffer:
         rewards = batch["rew"] if env is None else env.normalize_reward(batch["rew"])  # [B, n]
         if self.gamma is None:
             return rewards, None
-        discounts = self.gamma ** batch["steps"] * ~batch["terminated"]
-        return rewards @ self.gamma ** np.arange(self.n_steps), discounts
+        powers = self.gamma ** np.arange(self.n_steps + 1)
+        return rewards @ powers[:-1], powers[batch["steps"]] * ~batch["terminated"]
 
     def _observations(self, batch: Mapping[str, npt.NDArray[Any]], name: str) -> Any:
         if isinstance(self.observation_space, spaces.Dict):

@@ -38,6 +38,10 @@ class SampledByScheme(Protocol):
         """Sample transitions, with `indexes` and `probabilities`."""
         ...
 
+    def reseed(self, seed: np.random.SeedSequence) -> None:
+        """Restart the random numbers."""
+        ...
+
     def get_stored_size(self) -> int:
         """Return the number of stored transitions."""
         ...

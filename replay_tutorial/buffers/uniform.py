@@ -94,7 +94,8 @@ class ReplayBuffer(PrivateBuffer):
                 `terminated`, `truncated` and `done`, are taken from the last of the n steps. A field
                 `terminated` or `done` is required. The buffer has a single window, for one environment; for
                 several environments, use `NStep`.
-            seed: Seed for sampling; None uses entropy from the operating system.
+            seed: Seed for sampling; None uses entropy from the operating system. A copy of the buffer in
+                another process draws other rows, which the seed determines as well.
             check_finite: Whether `add` raises ValueError for NaN and infinity in float fields.
             count_samples: Whether a sample contains `times_sampled`, the number of times that each row has
                 been sampled. The counts take 16 bytes per transition, and are saved. If Ctrl-C interrupts

@@ -180,7 +180,8 @@ class History:
         elif operation < 0.88:
             self.add_refused()
         elif operation < 0.90:
-            self.buffer = copy.deepcopy(self.buffer)
+            copied = copy.copy if isinstance(self.buffer, MPReplayBuffer) else copy.deepcopy
+            self.buffer = copied(self.buffer)
         elif operation < 0.92:
             self.buffer = pickle.loads(pickle.dumps(self.buffer))
         elif operation < 0.94 and folder is not None:

@@ -182,7 +182,7 @@ class Handle(BaseBuffer):
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         kind = type(self).__name__
         raise TypeError(
-            f"A {kind} can't be copied deeply, because a copy is another handle to the same rows. For a "
+            f"{kind} can't be copied deeply, because a copy is another handle to the same rows. For a "
             "second handle, use copy.copy. For independent rows, save this buffer, and load the file into a "
             f"new {kind} with the same arguments."
         )

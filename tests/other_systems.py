@@ -57,8 +57,9 @@ MASK = r"\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xf
 COMPLEX = {
     "crealf": b"\x66\x0f\x6e\xc1\xc3",  # movd xmm0, ecx; ret
     "cimagf": b"\x48\xc1\xe9\x20\x66\x0f\x6e\xc1\xc3",  # shr rcx, 32; movd xmm0, ecx; ret
-    "creal": b"\xf2\x0f\x10\x01\xc3",  # movsd xmm0, [rcx]; ret
-    "cimag": b"\xf2\x0f\x10\x41\x08\xc3",  # movsd xmm0, [rcx + 8]; ret
+    # Windows' long double is a double.
+    **dict.fromkeys(("creal", "creall"), b"\xf2\x0f\x10\x01\xc3"),  # movsd xmm0, [rcx]; ret
+    **dict.fromkeys(("cimag", "cimagl"), b"\xf2\x0f\x10\x41\x08\xc3"),  # movsd xmm0, [rcx + 8]; ret
 }
 
 

@@ -322,7 +322,7 @@ def test_wheel_holds_the_package_without_the_benchmarks(tmp_path: Path) -> None:
         archive.extractall(tmp_path / "installed")
         names = set(archive.namelist())
     files = {name for name in names if name.endswith(".py")}
-    for record in re.findall(r'load_record\("(\w+)"\)', CHAPTERS):
+    for record in re.findall(r'load_record\("([\w-]+)"\)', CHAPTERS):
         assert f"replay_tutorial/teaching/records/{record}.json" in names
     ours = {f"replay_tutorial/{path.relative_to(PACKAGE).as_posix()}" for path in MODULES}
     assert files == {name for name in ours if not name.startswith("replay_tutorial/bench/")}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 RECORDS = Path(__file__).parent / "records"
-# `bench learning` writes its record here; only the wheel contains it in RECORDS.
+# The records of measurements on the site; the wheel contains those of the chapters in RECORDS.
 MEASUREMENTS = Path(__file__).parents[2] / "docs" / "measurements"
 
 

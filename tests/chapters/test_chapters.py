@@ -74,6 +74,13 @@ def test_cells_are_small(path: Path) -> None:
 
 
 @each_chapter
+def test_a_chapter_runs_without_the_repository(path: Path) -> None:
+    assert [
+        source for source in code_of(path) if re.search(r'"[./]*(?:docs|records|chapters)/', source)
+    ] == []
+
+
+@each_chapter
 def test_there_are_three_exercises_with_a_solution(path: Path) -> None:
     assert len(code_of(path, "exercise")) == len(code_of(path, "check")) == 3
     assert (path.parent / "solutions" / f"{path.stem}.py").is_file()

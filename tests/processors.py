@@ -15,8 +15,10 @@ from pathlib import Path
 import torch
 from numpy._core._multiarray_umath import __cpu_dispatch__ as numpy_features
 
+os.chdir(Path(__file__).parents[1])
 LEVELS = ["SSE4", "AVX2", "AVX512"]
 NEWER = {"SSE4": ("",), "AVX2": ("AVX512", "X86_V4"), "AVX512": ()}  # prefixes of features of NumPy
+FILES = [str(path) for path in Path("tests").rglob("test_*.py") if "mark.learns" in path.read_text("utf-8")]
 TRAINED = """
 import hashlib, torch
 from replay_tutorial.steps.learning.one_file_dqn import train
@@ -53,7 +55,7 @@ def run(pytorch: str, others: str, threads: int, arguments: list[str]) -> bool:
         return subprocess.run(command, check=False, env=environment, stdout=subprocess.PIPE, text=True)
 
     print(f"{python('-c', TRAINED).stdout.strip():<8}  ", end="", flush=True)
-    tests = python("-m", "pytest", "-m", "learns", "-q", "-p", "no:cacheprovider", *arguments)
+    tests = python("-m", "pytest", "-m", "learns", "-q", "-p", "no:cacheprovider", *FILES, *arguments)
     print((tests.stdout.splitlines() or [""])[-1].strip("= "), flush=True)
     if tests.returncode:
         print(tests.stdout)
@@ -61,7 +63,6 @@ def run(pytorch: str, others: str, threads: int, arguments: list[str]) -> bool:
 
 
 if __name__ == "__main__":
-    os.chdir(Path(__file__).parents[1])
     known = torch.backends.cpu.get_cpu_capability().replace("DEFAULT", "SSE4")
     if known not in LEVELS:
         sys.exit(f"PyTorch uses {known} here; only the instructions of x86-64 can be limited.")

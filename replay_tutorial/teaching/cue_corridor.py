@@ -99,7 +99,7 @@ def walk(network: Network, rng: np.random.Generator) -> Steps:
     state, states = torch.zeros(CORRIDORS, HIDDEN), np.zeros((STEPS, CORRIDORS, HIDDEN), np.float32)
     with torch.no_grad():
         for time in range(STEPS):
-            states[time] = state
+            states[time] = state.numpy()
             _, state = network(torch.from_numpy(obs[time]), state)
     return {
         "obs": obs[:-1],

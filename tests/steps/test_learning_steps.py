@@ -151,7 +151,6 @@ def run_apex(seed: int) -> tuple[Any, torch.Tensor]:
 
 
 @pytest.mark.parametrize("run", [run_online, run_with_replay, run_one_file, run_apex])
-@pytest.mark.learns
 def test_the_same_seed_makes_the_same_run(run: Any) -> None:
     (curve, end), (again, end_again), (_, other_end) = run(0), run(0), run(1)
     assert curve and curve == again

@@ -149,6 +149,14 @@ def last_leaf_with_mass(sums: Floats, node: np.uint64) -> np.uint64:
     return node
 
 
+@jitable
+def within_child(query: float, left: float) -> float:
+    """Return the position of a query within the child that it goes to; the left child has the mass `left`."""
+    rest = query - left
+    # Not `query >= left`: of two selections by the same comparison, LLVM makes a branch.
+    return rest if rest >= 0.0 else query
+
+
 @kernel
 def find_leaves(sums: Floats, queries: Floats) -> tuple[Integers, Floats]:
     """Find the slot of each query, a position in the cumulative sum of the masses; all descend together.
@@ -169,17 +177,14 @@ def find_leaves(sums: Floats, queries: Floats) -> tuple[Integers, Floats]:
         for i in range(count):  # branch-free, because the processor can't predict the direction
             node, query = first_child(nodes[i]), rest[i]
             left = sum_of_four(sums, node)
-            to_the_right = query >= left  # go left only if strictly less: never to a leaf of mass 0
-            query = query - left if to_the_right else query
-            node += uint64(to_the_right) << TWO
+            node += uint64(query >= left) << TWO  # left only if strictly less: never to a leaf of mass 0
+            query = within_child(query, left)
             left = sums[node] + sums[node + ONE]
-            to_the_right = query >= left
-            query = query - left if to_the_right else query
-            node += uint64(to_the_right) << ONE
+            node += uint64(query >= left) << ONE
+            query = within_child(query, left)
             left = sums[node]
-            to_the_right = query >= left
-            rest[i] = query - left if to_the_right else query
-            nodes[i] = node + uint64(to_the_right)
+            nodes[i] = node + uint64(query >= left)
+            rest[i] = within_child(query, left)
         level = first_child(level)
     slots, masses = np.empty(queries.shape[0], np.int64), np.empty(queries.shape[0])
     for i in range(count):

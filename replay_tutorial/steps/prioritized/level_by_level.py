@@ -43,9 +43,10 @@ def find_level_by_level(nodes: Floats, queries: Floats) -> Integers:
     while level < leaf_count:
         for i in range(len(queries)):
             left, query = 2 * reached[i], rest[i]
-            to_the_right = query >= nodes[left]
-            rest[i] = query - nodes[left] if to_the_right else query
-            reached[i] = left + to_the_right
+            reached[i] = left + (query >= nodes[left])
+            to_the_right = query - nodes[left]
+            # Not `query >= nodes[left]`: of two selections by the same comparison, LLVM makes a branch.
+            rest[i] = to_the_right if to_the_right >= 0.0 else query
         level *= 2
     for i in range(len(queries)):
         while nodes[reached[i]] == 0.0 and reached[i] > leaf_count:

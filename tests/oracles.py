@@ -79,7 +79,9 @@ class PlainBuffer:
         if self.n_step is None:
             return dict(self.specs)
         shape, dtype = self.specs[names(self.n_step["rew"])[0]]
-        return {**self.specs, "discount": (() if shape == () else (1,), dtype)}
+        if self.n_step.get("gamma") == "discount":
+            shape, dtype = self.specs["discount"]
+        return {**self.specs, "discount": ((1,) * len(shape), dtype)}
 
     def _emit(self, *, ended: bool) -> None:
         """Store the windows that are whole: n steps long, or as long as the ended episode lets them be."""
@@ -101,12 +103,18 @@ def n_step_row(episode: Sequence[Row], start: int, n_step: Mapping[str, Any]) ->
     """The row that starts at step `start`: by definition, in float64.
 
     R = Σ_{i<k} γ^i r_{start+i}; discount = γ^k, or 0 where the episode terminated; k ≤ n steps were there.
+    Where each step has its γ, the powers are products.
     """
     gamma = n_step.get("gamma", 0.99)
     window = episode[start : start + n_step["size"]]
+    powers = (
+        [gamma**i for i in range(len(window) + 1)]
+        if not isinstance(gamma, str)
+        else [math.prod(float(step[gamma].item()) for step in window[:i]) for i in range(len(window) + 1)]
+    )
     row = dict(window[0])
     for name in names(n_step["rew"]):
-        powers_and_rewards = [(gamma**i, step[name].astype(np.float64)) for i, step in enumerate(window)]
+        powers_and_rewards = [(powers[i], step[name].astype(np.float64)) for i, step in enumerate(window)]
         row[name] = np.asarray(
             sum(power * reward for power, reward in powers_and_rewards), window[0][name].dtype
         )
@@ -116,8 +124,9 @@ def n_step_row(episode: Sequence[Row], start: int, n_step: Mapping[str, Any]) ->
         if name in row:
             row[name] = window[-1][name]
     reward = window[0][names(n_step["rew"])[0]]
-    value = 0.0 if terminates(window[-1]) else gamma ** len(window)
-    row["discount"] = np.full(() if reward.shape == () else (1,), value, reward.dtype)
+    value = 0.0 if terminates(window[-1]) else powers[-1]
+    like = row[gamma] if gamma == "discount" else reward
+    row["discount"] = np.full((1,) * like.ndim, value, like.dtype)
     return row
 
 

@@ -123,6 +123,22 @@ def field_names(names: str | Iterable[str] | None) -> tuple[str, ...]:
     return read
 
 
+def expand_groups(names: Iterable[str], fields: Iterable[str]) -> tuple[str, ...]:
+    """Replace each name that is no field, such as `obs`, by the fields of a nested value: `obs/image`, …
+
+    A name of neither remains, so that the caller can report it.
+
+    Example:
+        >>> expand_groups(["obs", "rew"], ["obs/image", "obs/goal/0", "rew"])
+        ('obs/image', 'obs/goal/0', 'rew')
+    """
+    declared, expanded = list(fields), list[str]()
+    for name in names:
+        group = [] if name in declared else [field for field in declared if field.startswith(f"{name}/")]
+        expanded += group or [name]
+    return tuple(dict.fromkeys(expanded))
+
+
 class Fields:
     """The fields of a transition and the dtype of its record.
 

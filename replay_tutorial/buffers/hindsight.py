@@ -25,7 +25,7 @@ from replay_tutorial.buffers.episode_ring import NO_STEP, Plain, RingArrays, loc
 from replay_tutorial.buffers.episodes import EpisodeReplayBuffer, draw_steps
 from replay_tutorial.buffers.fields import Batch, EnvDict
 from replay_tutorial.buffers.jit import Bytes, Flags, Floats, Integers, int64, kernel
-from replay_tutorial.buffers.n_step import NStepSettings, parse_settings
+from replay_tutorial.buffers.n_step import NStepSettings, parse_settings, with_constant_gamma
 from replay_tutorial.buffers.priorities import Weights, check_weights
 from replay_tutorial.buffers.rows import checked_number, copy_part, next_slots, random_below
 
@@ -270,7 +270,7 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
                     "Nstep must not contain 'next': all next_ fields are those of the last step."
                 )
             settings = {"rew": rew, **settings, "next": tuple(self._nexts.values())}
-        parsed = parse_settings(settings, self._fields)
+        parsed = with_constant_gamma(parse_settings(settings, self._fields))
         if parsed.rewards != (rew,):
             raise ValueError(f"Nstep['rew'] must be {rew!r}, the argument rew, not {settings['rew']!r}.")
         return parsed

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from replay_tutorial.buffers.autoreset import TRANSITION
 from replay_tutorial.buffers.base import BaseBuffer
 from replay_tutorial.buffers.episodes import EpisodeReplayBuffer
 from replay_tutorial.buffers.fields import Batch
@@ -92,6 +93,8 @@ def import_minari(buffer: BaseBuffer, dataset: Iterable[Any]) -> int:
     count = 0
     for episode in dataset:
         arguments = [count % len(environments)] if environments else []
+        if environments:
+            target._ring.resets[0] = TRANSITION  # whatever the first observation of the episode is
         target.add(*arguments, **from_minari(buffer, episode))
         target.on_episode_end(*arguments)
         count += 1

@@ -6,7 +6,8 @@ A step (s_t, a_t, r_t, s_t+1) becomes the row (s_t, a_t, R, s_t+k) with the k-st
 
 so that the Q-learning target is `R + discount * Q(s_t+k)` for every k. Normally k = n; k is smaller only if
 the episode ends within the window. A truncated episode bootstraps from its last observation; a terminated
-episode doesn't bootstrap. As in Ape-X, there is no off-policy correction.
+episode doesn't bootstrap. If each step has its own discount γ_t, the products of the first ones replace the
+powers of γ. As in Ape-X, there is no off-policy correction.
 
 Source: Sutton and Barto 2018, section 7.1; Horgan et al. 2018, section 3.1.
 """
@@ -17,9 +18,9 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers.fields import Fields, field_names
+from replay_tutorial.buffers.fields import Fields, expand_groups, field_names
 from replay_tutorial.buffers.jit import Bytes, Flags, Floats, Integers, jitable, kernel, types
-from replay_tutorial.buffers.rows import bytes_differ, checked_at_least, copy_part, copy_row
+from replay_tutorial.buffers.rows import bytes_differ, checked_at_least, checked_share, copy_part, copy_row
 
 FloatRows = Annotated[npt.NDArray[np.float64], types.float64[:, ::1]]  # [steps or rows, reward elements]
 Spans = Annotated[npt.NDArray[np.int64], types.int64[:, ::1]]  # [k, 2], byte offsets in a record: start, stop
@@ -35,19 +36,22 @@ class NStepSettings(NamedTuple):
 
     Attributes:
         size: n, the number of rewards in a return.
-        gamma: The discount factor per step, in [0, 1].
+        gamma: The discount factor per step, in [0, 1], or the name of the field that contains it.
         rewards: The fields that are summed.
         nexts: The fields taken from the last step. `terminated`, `truncated` and `done` always are.
     """
 
     size: int
-    gamma: float
+    gamma: Any  # float or str
     rewards: tuple[str, ...]
     nexts: tuple[str, ...]
 
 
 def parse_settings(settings: Mapping[str, Any], fields: Fields) -> NStepSettings:
-    """Parse and check the argument `Nstep` for a buffer with these fields."""
+    """Parse and check the argument `Nstep` for a buffer with these fields.
+
+    "rew" is by default the field `rew`, and "next" all fields whose names begin with `next_`.
+    """
     if not isinstance(settings, Mapping):
         raise TypeError(
             f'Nstep must be a dict such as {{"size": 3, "rew": "rew", "next": "next_obs"}}, not {settings!r}.'
@@ -59,16 +63,18 @@ def parse_settings(settings: Mapping[str, Any], fields: Fields) -> NStepSettings
         )
     if "size" not in settings:
         raise ValueError("Nstep requires 'size', the number of rewards in a return.")
-    size, gamma = checked_at_least("Nstep['size']", settings["size"], 1), float(settings.get("gamma", 0.99))
-    if not 0.0 <= gamma <= 1.0:
-        raise ValueError(f"Nstep['gamma'] must be in [0, 1], not {gamma}.")
-    rewards, nexts = field_names(settings.get("rew")), field_names(settings.get("next"))
-    following = [name for name in fields.fields if name.startswith("next_")]
-    if following and settings.get("next") is None:
+    size = checked_at_least("Nstep['size']", settings["size"], 1)
+    gamma = parse_gamma(settings.get("gamma", 0.99), fields)
+    if settings.get("rew") is None and "rew" not in fields.fields:
         raise ValueError(
-            f"Nstep has no 'next', so {following[0]!r} would be the observation after one step, not after n. "
-            f'Set "next": {following[0]!r}, or "next": () if that is intended.'
+            "Nstep has no 'rew', and there is no field 'rew', so no rewards would be summed. Set 'rew' to "
+            f"the name of the reward, or to () if that is intended. The fields are {list(fields.fields)}."
         )
+    following = [name for name in fields.fields if name.startswith("next_")]
+    rewards, nexts = (
+        expand_groups(field_names(default if settings.get(key) is None else settings[key]), fields.fields)
+        for key, default in (("rew", "rew"), ("next", following))
+    )
     for name in (*rewards, *nexts):
         if name not in fields.fields:
             raise ValueError(f"Nstep: there is no field {name!r}; the fields are {list(fields.fields)}.")
@@ -89,16 +95,47 @@ def parse_settings(settings: Mapping[str, Any], fields: Fields) -> NStepSettings
             f"terminal states. The fields are {list(fields.fields)}. Declare "
             '"terminated": {"dtype": bool}, and store False if episodes never terminate.'
         )
-    if "discount" in fields.fields:
-        raise ValueError("Nstep adds the field 'discount' itself; remove it from env_dict.")
+    if "discount" in fields.fields and gamma != "discount":
+        raise ValueError(
+            "Nstep adds the field 'discount' itself; remove it from env_dict, or set Nstep['gamma'] to "
+            "'discount' if it contains the discount of each step."
+        )
     return NStepSettings(size, gamma, rewards, nexts)
+
+
+def parse_gamma(gamma: Any, fields: Fields) -> float | str:
+    """Check `Nstep["gamma"]`: a number in [0, 1], or the name of a field that contains one per step."""
+    if not isinstance(gamma, str):
+        return checked_share("Nstep['gamma']", gamma)
+    if gamma not in fields.fields:
+        raise ValueError(
+            "Nstep['gamma'] must be a number, or the name of a field that contains the discount of each "
+            f"step; there is no field {gamma!r}. The fields are {list(fields.fields)}."
+        )
+    field = fields.fields[gamma]
+    if field.dtype.kind != "f" or field.shape not in ((), (1,)):
+        raise ValueError(
+            f"Nstep['gamma']: {gamma!r} must have a float dtype and the shape () or (1,), not {field.dtype} "
+            f"and {field.shape}."
+        )
+    return gamma
+
+
+def with_constant_gamma(settings: NStepSettings) -> NStepSettings:
+    """Return the settings; raise TypeError if gamma is a field, which buffers of episodes don't support."""
+    if isinstance(settings.gamma, str):
+        raise TypeError(
+            f"Nstep['gamma'] must be a number in a buffer of episodes, not the field {settings.gamma!r}. "
+            "NStep, ReplayBuffer and PrioritizedReplayBuffer support discounts of each step."
+        )
+    return settings
 
 
 class PendingSteps(NamedTuple):
     """Steps whose rows are not complete yet; each environment has a ring of `room` slots."""
 
     steps: Bytes  # [environments * room, bytes]; environment e has the slots from e * room on
-    rewards: FloatRows  # [environments * room, reward elements]
+    rewards: FloatRows  # [environments * room, reward elements + 1]; the last column is γ
     oldest: Integers  # [environments], position of the oldest step in its ring
     counts: Integers  # [environments], number of pending steps
 
@@ -163,9 +200,14 @@ def emit_rows(
     number: int,
     terminated: bool,
     at_end: Spans,
-    gamma: float,
-) -> None:
-    """Convert the oldest `number` pending steps of an environment to rows that end at its newest step."""
+    limits: Floats,
+) -> int:
+    """Convert the oldest `number` pending steps of an environment to rows that end at its newest step.
+
+    `limits` are the smallest numbers that overflow the dtypes of the rewards, one per element. Return -1, or
+    the position of a return that overflows, in `completed.returns` as one sequence.
+    """
+    overflow, elements = -1, completed.returns.shape[1]
     steps, rewards, oldest, counts = pending
     room = len(steps) // len(counts)
     base = environment * room
@@ -179,12 +221,19 @@ def emit_rows(
         discount = 1.0
         for step in range(counts[environment]):
             slot = base + (oldest[environment] + step) % room
-            for i in range(rewards.shape[1]):
+            for i in range(elements):
                 completed.returns[row, i] += discount * rewards[slot, i]
-            discount *= gamma  # once per reward, hence γ^k even if k < n
+            discount *= rewards[slot, elements]  # once per reward, hence γ^k even if k < n
         completed.discounts[row] = 0.0 if terminated else discount
+        for i in range(elements):
+            if not abs(completed.returns[row, i]) < limits[i]:
+                finite = True
+                for step in range(counts[environment]):
+                    finite &= np.isfinite(rewards[base + (oldest[environment] + step) % room, i])
+                overflow = row * elements + i if finite else overflow
         oldest[environment] = (oldest[environment] + 1) % room
         counts[environment] -= 1
+    return overflow
 
 
 @kernel
@@ -198,13 +247,13 @@ def push_steps(
     terminates: Flags,
     at_end: Spans,
     n: int,
-    gamma: float,
-) -> None:
-    """Add steps to the pending ones, and write the rows that they complete."""
+    limits: Floats,
+) -> int:
+    """Add steps to the pending ones, and write the rows that they complete; return as `emit_rows`."""
     pending, completed = PendingSteps(*plain_pending), CompletedRows(*plain_completed)
     oldest, counts = pending.oldest, pending.counts
     room = len(pending.steps) // len(counts)
-    row = 0
+    row, overflow = 0, -1
     for i in range(len(steps)):
         environment = environments[i]
         slot = environment * room + (oldest[environment] + counts[environment]) % room
@@ -213,8 +262,10 @@ def push_steps(
             pending.rewards[slot, k] = rewards[i, k]
         counts[environment] += 1
         out = counts[environment] if ends[i] else counts[environment] // n
-        emit_rows(pending, completed, row, environment, out, terminates[i], at_end, gamma)
+        found = emit_rows(pending, completed, row, environment, out, terminates[i], at_end, limits)
+        overflow = max(overflow, found)
         row += out
+    return overflow
 
 
 @kernel
@@ -223,8 +274,9 @@ def flush_steps(
     plain_completed: PlainCompleted,
     environment: int,
     at_end: Spans,
-    gamma: float,
-) -> None:
-    """Convert all pending steps of an environment to rows, which have fewer than n rewards."""
+    limits: Floats,
+) -> int:
+    """Convert all pending steps of an environment to rows of fewer than n rewards; return as `emit_rows`."""
     pending, completed = PendingSteps(*plain_pending), CompletedRows(*plain_completed)
-    emit_rows(pending, completed, 0, environment, pending.counts[environment], False, at_end, gamma)
+    count = pending.counts[environment]
+    return emit_rows(pending, completed, 0, environment, count, False, at_end, limits)

@@ -79,8 +79,7 @@ class Windows:
         self._ends = [name for name in END_FIELDS if name in fields.fields]
         self._argument_fields = argument_fields or fields
         rewards = [fields.fields[name] for name in self.settings.rewards]
-        shape = (1,) if not rewards or rewards[0].shape else ()
-        self._discount = np.dtype((rewards[0].dtype if rewards else np.float32, shape))
+        self._discount = self._discount_dtype(fields)
         self.steps = Fields({**fields.env_dict, **extra_fields})
         self._at_end = byte_spans(self.steps, dict.fromkeys((*self.settings.nexts, *self._ends)))
         # Pairs such as `next_obs` and `obs`, with the position of the second field.
@@ -97,7 +96,9 @@ class Windows:
         self._reward_slices = {  # the columns of `PendingSteps.rewards` for each reward field
             field.name: slice(*span) for field, span in zip(rewards, pairwise(ends), strict=True)
         }
-        self._reward_elements = ends[-1]
+        # The smallest number that overflows the dtype of each element.
+        limits = [np.repeat(overflow_limit(field.dtype), math.prod(field.shape)) for field in rewards]
+        self._limits = np.concatenate([np.empty(0), *limits])
         self.next_step = next_step
         self._pending = self._start()
 
@@ -117,6 +118,14 @@ class Windows:
         """The fields of completed rows: those of a step, and `discount`."""
         discount = {"shape": self._discount.shape, "dtype": self._discount.base}
         return {**self.steps.env_dict, "discount": discount}
+
+    def _discount_dtype(self, fields: Fields) -> np.dtype[Any]:
+        """Return the dtype and shape of `discount`; `rew + discount * Q` must have the reward's shape."""
+        if self.settings.gamma == "discount":
+            field = fields.fields["discount"]
+            return np.dtype((field.dtype, field.shape))
+        like = fields.fields[(*self.settings.rewards, *self._ends)[0]]
+        return np.dtype((like.dtype if self.settings.rewards else np.float32, (1,) * len(like.shape)))
 
     def cleared(self) -> "Windows":
         """Return equivalent windows without pending steps."""
@@ -237,7 +246,7 @@ class Windows:
         Return the completed rows, or None, and an assignment that adds the steps to the pending ones. The
         windows are unchanged until the assignment is made. `resets` are the new ones, if `next_step`.
         """
-        size, gamma = self.settings.size, self.settings.gamma
+        size = self.settings.size
         terminates, *others = (rows[name].reshape(len(rows)).astype(np.bool_) for name in self._ends)
         ends = functools.reduce(np.logical_or, others, terminates)
         pending = self._pending[0]
@@ -250,9 +259,16 @@ class Windows:
             pending = (*pending[:2], pending[2].copy(), pending[3].copy())
         completed = self._new_rows(count)
         steps, rewards = as_bytes(rows), self._rewards_of(rows)
-        push_steps(
-            pending, completed, environments, steps, rewards, ends, terminates, self._at_end, size, gamma
+        if isinstance(name := self.settings.gamma, str):
+            wrong = rewards[~((rewards[:, -1] >= 0) & (rewards[:, -1] <= 1)), -1]
+            if len(wrong):
+                raise ValueError(f"{name!r} is the discount of a step; it must be in [0, 1], not {wrong[0]}.")
+        overflow = push_steps(
+            *(pending, completed, environments, steps, rewards, ends, terminates),
+            *(self._at_end, size, self._limits),
         )
+        if overflow >= 0:
+            raise self._overflow_error(completed, overflow)
         if resets is None:
             return self._batch(completed), (self._pending, 0, pending)
         lasts = self._pending[2]
@@ -266,7 +282,9 @@ class Windows:
         steps, rewards, oldest, counts = self._pending[0]
         pending = (steps, rewards, oldest.copy(), counts.copy())
         completed = self._new_rows(counts[environment])
-        flush_steps(pending, completed, environment, self._at_end, self.settings.gamma)
+        overflow = flush_steps(pending, completed, environment, self._at_end, self._limits)
+        if overflow >= 0:
+            raise self._overflow_error(completed, overflow)
         if not self.next_step:
             return self._batch(completed), (self._pending, 0, pending)
         changed = [pending, episode_ended(self._pending[1], environment)]
@@ -275,7 +293,25 @@ class Windows:
     def _new_rows(self, count: int) -> PlainCompleted:
         """Allocate `CompletedRows`."""
         rows = np.empty((count, self.steps.dtype.itemsize), np.uint8)
-        return rows, np.zeros((count, self._reward_elements)), np.empty(count)
+        return rows, np.zeros((count, len(self._limits))), np.empty(count)
+
+    def check_returns(self, count: int, columns: Sequence[Any]) -> None:
+        """Raise the error that `push` would raise for these arguments of `add`."""
+        steps = np.zeros(count, self.steps.dtype)
+        given = dict(zip(self._argument_fields.fields, columns, strict=True))
+        gammas = [self.settings.gamma] if isinstance(self.settings.gamma, str) else []
+        for name in (*self.settings.rewards, *self._ends, *gammas):
+            steps[name] = given[name]
+        self.push(steps, np.zeros(count, np.int64))
+
+    def _overflow_error(self, completed: PlainCompleted, position: int) -> ValueError:
+        _, returns, _ = completed
+        column = position % returns.shape[1]
+        (name,) = [name for name, part in self._reward_slices.items() if part.start <= column < part.stop]
+        return ValueError(
+            f"The n-step return {returns.flat[position]:.6g} of {name!r} is too large for its dtype, "
+            f"{self.steps.fields[name].dtype}. Declare a wider dtype, or scale the rewards."
+        )
 
     def _batch(self, completed: PlainCompleted) -> Batch | None:
         """Return completed rows as a batch; the float64 sums are rounded to the fields' dtypes."""
@@ -283,15 +319,15 @@ class Windows:
         if not len(rows):
             return None
         batch = self.steps.to_batch(rows.view(self.steps.dtype).reshape(-1))
-        with np.errstate(over="ignore"):  # returns that overflow the dtype are stored as infinity
-            for name, elements in self._reward_slices.items():
-                batch[name][...] = returns[:, elements].reshape(batch[name].shape)
-            batch["discount"] = discounts.astype(self._discount.base).reshape(-1, *self._discount.shape)
+        for name, elements in self._reward_slices.items():
+            batch[name][...] = returns[:, elements].reshape(batch[name].shape)
+        batch["discount"] = discounts.astype(self._discount.base).reshape(-1, *self._discount.shape)
         return batch
 
     def _rewards_of(self, rows: Rows) -> FloatRows:
-        """Return a copy of the rewards of steps: float64[n, reward elements]."""
-        rewards = np.empty((len(rows), self._reward_elements))
+        """Return a copy of the rewards and γ of steps: float64[n, reward elements + 1]."""
+        rewards, gamma = np.empty((len(rows), len(self._limits) + 1)), self.settings.gamma
+        rewards[:, -1] = rows[gamma].reshape(len(rows)) if isinstance(gamma, str) else gamma
         for name, elements in self._reward_slices.items():
             rewards[:, elements] = rows[name].reshape(len(rows), elements.stop - elements.start)
         return rewards
@@ -300,7 +336,7 @@ class Windows:
         """Allocate `PendingSteps` with empty rings of `room` slots."""
         slots, integers = self.environments * room, np.zeros((2, self.environments), np.int64)
         steps = np.zeros((slots, self.steps.dtype.itemsize), np.uint8)
-        return steps, np.zeros((slots, self._reward_elements)), integers[0], integers[1]
+        return steps, np.zeros((slots, len(self._limits) + 1)), integers[0], integers[1]
 
     def _newest(self, name: str, environment: Any) -> Any:
         """Return a field's value in the newest pending step of one or several environments."""
@@ -316,7 +352,7 @@ class Windows:
         room = max(room, before)
         made = self._empty(room)
         places = environments * before + (oldest[:, None] + np.arange(before)) % before
-        for array, copies in ((steps, made[0]), (rewards, made[1])):  # rewards may have no columns
+        for array, copies in ((steps, made[0]), (rewards, made[1])):
             copies.reshape(self.environments, room, array.shape[1])[:, :before] = array[places]
         made[3][:] = counts
         return made
@@ -352,9 +388,16 @@ class NStep:
 
         Args:
             env_dict: The fields of a step, as for `ReplayBuffer`.
-            Nstep: A dict with the keys `size`, the number n of rewards in a return; `gamma`, the discount
-                factor (default 0.99); `rew`, the name or names of the fields to sum; `next`, the name or
-                names of the fields to take from the last of the n steps.
+            Nstep: A dict with the key `size`, the number n of rewards in a return, and optional keys:
+
+                - `gamma`, the discount factor (default 0.99), or the name of a field that contains the
+                  discount of each step, a float in [0, 1]. The `discount` of a row is then the product of
+                  the discounts of its steps, or 0 if the last one terminated. The field may itself be
+                  named `discount`.
+                - `rew`, the name or names of the fields to sum (default `rew`).
+                - `next`, the name or names of the fields to take from the last of the n steps (default: all
+                  fields whose names begin with `next_`). The name of a nested observation, such as
+                  `next_obs` for `next_obs/image`, means all its fields.
             environments: Number of environments.
             autoreset: The mode in which the environments start the next episode: "next_step", "same_step",
                 "disabled" or gymnasium's `AutoresetMode`, such as `envs.metadata["autoreset_mode"]`.
@@ -507,6 +550,15 @@ class NStep:
         target, key, pending = change
         target[key] = pending
         return batch
+
+
+def overflow_limit(dtype: np.dtype[Any]) -> float:
+    """Return the smallest float64 that a float dtype rounds to infinity."""
+    if dtype.itemsize >= 8:
+        return math.inf
+    largest: Any = np.finfo(dtype).max
+    unit = float(largest) - float(np.nextafter(largest, largest * 0))
+    return float(largest) + unit / 2
 
 
 def check_one_of_each(environments: int, count: int) -> None:

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers import archive
-from replay_tutorial.buffers.cast import as_array
+from replay_tutorial.buffers.cast import as_array, cast
 from replay_tutorial.buffers.episode_ring import (
     DROP,
     PAD,
@@ -40,7 +40,7 @@ from replay_tutorial.buffers.episodes import EpisodeReplayBuffer, selected
 from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, field_names
 from replay_tutorial.buffers.gather import Gather
 from replay_tutorial.buffers.jit import Flags, Floats, Integers, jitable, kernel
-from replay_tutorial.buffers.n_step import NStepSettings, parse_settings
+from replay_tutorial.buffers.n_step import NStepSettings, parse_settings, with_constant_gamma
 from replay_tutorial.buffers.priorities import check_weight_options
 from replay_tutorial.buffers.rows import check_batch_size, checked_at_least, random_below
 
@@ -429,7 +429,7 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
             "discount": np.where(valid & ~ended, powers[rewarded], 0.0),
         }
         inner, dtype = rewards.shape[2:], rewards.dtype
-        batch = {name: array.astype(dtype).reshape(*shape, *inner) for name, array in results.items()}
+        batch = {name: cast(name, array, dtype).reshape(*shape, *inner) for name, array in results.items()}
         return batch | {"bootstrap": bootstraps}
 
     def _state(self) -> tuple[dict[str, Any], archive.Arrays]:
@@ -457,7 +457,7 @@ def parse_returns(settings: Mapping[str, Any], rew: str, fields: Fields) -> NSte
     """Parse and check the argument `Nstep`, which needs no key `next`."""
     if isinstance(settings, Mapping):
         settings = {"rew": rew, **settings, "next": ()}
-    parsed = parse_settings(settings, fields)
+    parsed = with_constant_gamma(parse_settings(settings, fields))
     if len(parsed.rewards) != 1 or fields.fields[parsed.rewards[0]].shape not in ((), (1,)):
         raise ValueError(
             f"Nstep['rew'] must be one field of the shape () or (1,), not {list(parsed.rewards)}."

@@ -20,7 +20,16 @@ import numpy.typing as npt
 
 from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.base import CpprbKwargs, check_keywords
-from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, FiniteFields, Rows, as_bytes, field_names
+from replay_tutorial.buffers.fields import (
+    Batch,
+    EnvDict,
+    Fields,
+    FiniteFields,
+    Rows,
+    as_bytes,
+    expand_groups,
+    field_names,
+)
 from replay_tutorial.buffers.frame_layout import CHECKED_AT, with_next
 from replay_tutorial.buffers.frames import FrameStore
 from replay_tutorial.buffers.gather import ArraySpec, Gather, array_specs
@@ -82,18 +91,18 @@ class ReplayBuffer(PrivateBuffer):
                 shape `(batch,)`. The dict is not modified.
             next_of: Name or names of the observations that share memory with their next observations, because
                 the next observation of a row is usually the observation of the following row. For each name,
-                `add` and `sample` have an additional field `next_…`.
+                `add` and `sample` have an additional field `next_…`. The name of a nested observation, such
+                as "obs" for the fields `obs/image` and `obs/goal`, means all its fields.
             stack_compress: Name or names of the observations that are stacks of frames; each frame is stored
                 only once. With three axes, the stack axis is the shorter of the first and the last axis. If
                 it isn't clear, as in colour stacks of shape (4, 64, 64, 3), pass a dict such as `{"obs": 0}`.
                 After 1,000 transitions, a warning reports if they share hardly any frames.
             default_dtype: dtype of the fields that don't declare one.
-            Nstep: Settings of n-step transitions, such as
-                `{"size": n, "rew": "rew", "gamma": 0.99, "next": "next_obs"}`. Rows then have an additional
-                field `discount`, and the target is `rew + discount * Q(next_obs)`. The fields in "next", and
-                `terminated`, `truncated` and `done`, are taken from the last of the n steps. A field
-                `terminated` or `done` is required. The buffer has a single window, for one environment; for
-                several environments, use `NStep`.
+            Nstep: Settings of n-step transitions, such as `{"size": n, "gamma": 0.99}`; see `NStep` for the
+                keys. Rows then have an additional field `discount`, and the target is
+                `rew + discount * Q(next_obs)`. The `next_` fields, and `terminated`, `truncated` and `done`,
+                are taken from the last of the n steps. A field `terminated` or `done` is required. The buffer
+                has a single window, for one environment; for several environments, use `NStep`.
             seed: Seed for sampling; None uses entropy from the operating system. A copy of the buffer in
                 another process draws other rows, which the seed determines as well.
             check_finite: Whether `add` raises ValueError for NaN and infinity in float fields.
@@ -112,8 +121,9 @@ class ReplayBuffer(PrivateBuffer):
             UserWarning: If the full buffer would be larger than the free memory (on Linux only).
         """
         check_keywords(type(self).__name__, cpprb_kwargs)
-        capacity, next_of = checked_size(size), field_names(next_of)
-        stored = self._fields = with_next(Fields(env_dict, default_dtype), next_of)
+        capacity, stored = checked_size(size), Fields(env_dict, default_dtype)
+        next_of = expand_groups(field_names(next_of), stored.fields)
+        stored = self._fields = with_next(stored, next_of)
         if check_finite:
             stored = self._fields = FiniteFields(stored.env_dict)
         if next_of or stack_compress:
@@ -261,6 +271,8 @@ class ReplayBuffer(PrivateBuffer):
         if self._frames is None:
             self._store_columns(count, columns, masses, assignments)
         else:
+            if self._window is not None and count > self._frames.rows_at_once:
+                self._window.check_returns(count, columns)  # before the first part is stored
             for first in range(0, count, self._frames.rows_at_once):
                 some = min(count - first, self._frames.rows_at_once)
                 rows = first if some == 1 else slice(first, first + some)

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.base import CpprbKwargs, check_keywords
 from replay_tutorial.buffers.cast import round_floats
-from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, Rows, field_names
+from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, Rows, expand_groups, field_names
 from replay_tutorial.buffers.frame_layout import frame_layouts, with_next
 from replay_tutorial.buffers.interrupts import run_in_thread
 from replay_tutorial.buffers.jit import Flags, Floats, Integers, compile_now
@@ -126,12 +126,14 @@ class MPReplayBuffer(Handle):
                 f"frames_per_transition must be finite and at least 1, not {frames_per_transition}."
             )
         capacity = checked_size(size)
-        fields = with_next(Fields(env_dict, default_dtype), field_names(next_of))
+        fields = Fields(env_dict, default_dtype)
+        observed = expand_groups(field_names(next_of), fields.fields)
+        fields = with_next(fields, observed)
         if taken := self._reserved_names & fields.fields.keys():
             raise ValueError(
                 f"The field names {sorted(taken)} are reserved in a prioritized buffer; rename the fields."
             )
-        layouts = frame_layouts(fields, field_names(next_of), stack_compress)
+        layouts = frame_layouts(fields, observed, stack_compress)
         description: dict[str, Any] = {  # processes and saved files must agree on it
             "kind": type(self).__name__,
             "size": capacity,

@@ -4,6 +4,7 @@ Each environment records its own transitions, so the oracle knows nothing about 
 """
 
 import copy
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
@@ -20,6 +21,7 @@ from replay_tutorial import (
     fields_from_spaces,
 )
 from replay_tutorial.buffers.autoreset import NotConsecutive
+from replay_tutorial.buffers.minari import import_minari
 
 GAMMA = 0.5
 ENVIRONMENTS = 3
@@ -284,3 +286,16 @@ def test_a_batch_leaves_out_the_steps_that_reset():
         rows = {name: np.concatenate([each[name] for each in returned if each]) for name in n_step.env_dict}
         assert_same_rows(rows, rows_of(loop, 3))
         assert buffer.episodes()["length"].tolist() == [5] * 6 + [4]
+
+
+def test_an_imported_episode_begins_with_a_transition_even_where_the_last_one_ended():
+    fields = {"obs": {"shape": ()}, "act": {"shape": ()}, "rew": {"shape": ()}, "next_obs": {"shape": ()}}
+    fields |= {"terminated": {"shape": (), "dtype": bool}}
+    buffer = EpisodeReplayBuffer(90, fields, autoreset="next_step")
+    ends = np.array([False, False, True])
+    episode = SimpleNamespace(
+        observations=np.array([7, 8, 9, 7]), actions=np.zeros(3), rewards=np.ones(3), infos={}
+    )
+    episode.terminations = episode.truncations = ends
+    assert import_minari(buffer, [episode, episode]) == 2
+    assert buffer.episodes()["length"].tolist() == [3, 3]

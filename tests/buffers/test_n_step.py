@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracles import PlainBuffer, assert_same_columns, columns
 
-from replay_tutorial import NStep, PrioritizedReplayBuffer, ReplayBuffer
+from replay_tutorial import (
+    HindsightReplayBuffer,
+    MPReplayBuffer,
+    NStep,
+    PrioritizedReplayBuffer,
+    ReplayBuffer,
+    SequenceReplayBuffer,
+)
 
 ENV_DICT: dict[str, dict[str, Any]] = {
     "obs": {"shape": (), "dtype": np.int64},
@@ -107,7 +114,7 @@ def test_window_without_a_reward_moves_the_other_fields_alike(at_once):
         without.add(**{name: batch[name] for name in fields})
     rows = full.get_all_transitions()
     del rows["rew"]
-    assert_same_columns(without.get_all_transitions(), {**rows, "discount": rows["discount"][:, None]})
+    assert_same_columns(without.get_all_transitions(), rows)
 
 
 @pytest.mark.parametrize(
@@ -116,6 +123,7 @@ def test_window_without_a_reward_moves_the_other_fields_alike(at_once):
         ({"shape": ()}, (), np.float32),
         ({}, (1,), np.float32),
         ({"shape": (3,), "dtype": np.float64}, (1,), np.float64),
+        ({"shape": (3, 3)}, (1, 1), np.float32),
         ({"shape": (), "dtype": np.float16}, (), np.float16),
     ],
 )
@@ -135,7 +143,7 @@ def test_discount_has_the_rewards_dtype_and_the_shape_of_a_number(reward, shape,
         *((n_step(2, gamma), ENV_DICT) for gamma in (1.01, -0.1, math.nan)),
         *((n_step(2, next=names), ENV_DICT) for names in ("next_observation", ["next_obs", "nothing"])),
         *((n_step(2, **wrong), ENV_DICT) for wrong in ({"rew": "reward"}, {"horizon": 4})),
-        *(({"rew": "rew", "next": "next_obs"}, ENV_DICT), ({"size": 2, "rew": "rew"}, ENV_DICT)),
+        ({"rew": "rew", "next": "next_obs"}, ENV_DICT),
         *((n_step(2), {**ENV_DICT, "rew": {"dtype": dtype}}) for dtype in (np.int64, bool)),
         (n_step(2), {**ENV_DICT, "discount": {}}),
         *((n_step(3), {"obs": {}, "rew": {}, "next_obs": {}, name: {}}) for name in ("truncated", "dones")),
@@ -147,15 +155,185 @@ def test_settings_that_make_no_sense_are_refused(make, settings, env_dict):
         make(env_dict, settings)
 
 
-def test_a_next_observation_stays_one_step_on_only_if_that_is_said():
-    with pytest.raises(ValueError, match="'next_obs' would be the observation after one step"):
-        ReplayBuffer(9, ENV_DICT, Nstep={"size": 2, "rew": "rew"})
+@pytest.mark.parametrize("make", [ReplayBuffer, PrioritizedReplayBuffer])
+def test_size_and_gamma_are_enough_for_the_usual_fields(make):
+    short, full = make(99, ENV_DICT, Nstep={"size": 3, "gamma": 0.5}), buffer_of(3)
+    for t in range(9):
+        short.add(**step(t, terminated=t == 6))
+        full.add(**step(t, terminated=t == 6))
+    assert_same_columns(short.get_all_transitions(), full.get_all_transitions())
+
+
+def test_rewards_of_another_name_are_not_forgotten():
+    fields = {"obs": {}, "reward": {"shape": ()}, "done": {}}
+    with pytest.raises(ValueError, match=r"no 'rew', and there is no field 'rew'.*'reward'"):
+        ReplayBuffer(9, fields, Nstep={"size": 2})
+    assert ReplayBuffer(9, fields, Nstep={"size": 2, "rew": "reward"}).is_Nstep()
+    assert ReplayBuffer(9, fields, Nstep={"size": 2, "rew": ()}).sample is not None
+
+
+def test_a_next_observation_stays_one_step_on_if_that_is_said():
     buffer = buffer_of(2, next=())
     buffer.add(**step(0))
     buffer.add(**step(1))
     assert buffer.get_all_transitions()["next_obs"].tolist() == [1]
-    fields = {"obs": {}, "rew": {}, "done": {}}
-    assert ReplayBuffer(9, fields, Nstep={"size": 2, "rew": "rew"}).is_Nstep()
+
+
+@pytest.mark.parametrize(
+    ("gamma", "error", "message"),
+    [
+        (np.array([0.9, 0.9]), TypeError, r"Nstep\['gamma'\] must be a number, not array"),
+        (None, TypeError, r"Nstep\['gamma'\] must be a number, not None"),
+        ("0.99", ValueError, r"Nstep\['gamma'\] must be a number, or the name.*no field '0.99'"),
+        ("act", ValueError, r"'act' must have a float dtype and the shape \(\) or \(1,\), not int64"),
+        (1.5, ValueError, r"Nstep\['gamma'\] must be in \[0, 1\], not 1.5"),
+    ],
+)
+def test_gamma_that_is_no_discount_is_refused_by_name(gamma, error, message):
+    for make in (buffer_of, lambda n, gamma: NStep(ENV_DICT, n_step(n, gamma))):
+        with pytest.raises(error, match=message):
+            make(2, gamma=gamma)
+
+
+def per_step_fields(name, shape=()):
+    return {**ENV_DICT, "rew": {"shape": shape}, name: {"shape": shape, "dtype": np.float64}}
+
+
+@pytest.mark.parametrize("shape", [(), (1,)])
+@pytest.mark.parametrize("name", ["discount", "gamma_of_option"])
+@pytest.mark.parametrize("n", [1, 3, 7])
+def test_discounts_of_each_step_are_multiplied(n, name, shape):
+    """R = r_0 + d_0 r_1 + d_0 d_1 r_2, and the row's discount is d_0 d_1 d_2: of a buffer and of NStep."""
+    fields, settings = per_step_fields(name, shape), n_step(n, gamma=name)
+    buffer, window = PrioritizedReplayBuffer(1000, fields, Nstep=settings), NStep(fields, settings)
+    oracle, returned, rng = PlainBuffer(1000, fields, settings), [], np.random.default_rng(n)
+    for first in range(0, 200, 25):
+        batch = {
+            key: np.arange(first, first + 25) + (key == "next_obs") for key in ("obs", "act", "next_obs")
+        }
+        batch |= {"rew": rng.integers(-9, 9, (25, *shape)), "terminated": rng.random(25) < 0.05}
+        batch |= {name: rng.integers(0, 5, (25, *shape)) / 4, "truncated": rng.random(25) < 0.1}
+        buffer.add(**batch)
+        oracle.add(batch, 25)
+        returned.append(window.add(**batch))
+    assert_same_columns(buffer.get_all_transitions(), oracle.all_transitions())
+    rows = {key: np.concatenate([each[key] for each in returned if each]) for key in window.env_dict}
+    assert_same_columns(rows, oracle.all_transitions())
+
+
+def test_pending_discounts_survive_save_and_restore(tmp_path):
+    fields, settings = per_step_fields("discount"), n_step(3, gamma="discount")
+    buffer, loaded = (ReplayBuffer(9, fields, Nstep=settings) for _ in range(2))
+    window, restored = (NStep(fields, settings) for _ in range(2))
+    for t, discount in enumerate((0.5, 0.25)):
+        buffer.add(**step(t), discount=discount)
+        window.add(**step(t), discount=discount)
+    buffer.save(tmp_path / "saved")
+    loaded.load(tmp_path / "saved")
+    restored.restore(window.state())
+    loaded.add(**step(2), discount=0.5)
+    for rows in (loaded.get_all_transitions(), restored.add(**step(2), discount=0.5)):
+        assert (rows["rew"].tolist(), rows["discount"].tolist()) == ([1.625], [0.0625])
+
+
+@pytest.mark.parametrize("wrong", [1.5, -0.1, np.nan])
+def test_a_discount_that_is_none_is_refused_and_changes_nothing(wrong):
+    buffer = ReplayBuffer(9, per_step_fields("discount"), Nstep=n_step(2, gamma="discount"))
+    buffer.add(**step(0), discount=0.5)
+    before = snapshot(buffer)
+    with pytest.raises(ValueError, match=r"'discount' is the discount of a step; it must be in \[0, 1\]"):
+        buffer.add(**step(1), discount=wrong)
+    assert snapshot(buffer) == before
+
+
+def test_buffers_of_episodes_refuse_discounts_of_each_step():
+    fields, settings = {**per_step_fields("d"), "goal": ENV_DICT["obs"]}, {"size": 3, "gamma": "d"}
+    message = r"must be a number in a buffer of episodes, not the field 'd'"
+    with pytest.raises(TypeError, match=message):
+        SequenceReplayBuffer(99, fields, 4, Nstep=settings)
+    with pytest.raises(TypeError, match=message):
+        HindsightReplayBuffer(99, fields, max, max, goal="goal", achieved_goal="obs", Nstep=settings)
+
+
+NESTED: dict[str, Any] = {
+    **{f"{prefix}obs/{part}": {"shape": 2} for prefix in ("", "next_") for part in ("image", "goal/0")},
+    "rew": {"shape": ()},
+    "terminated": {"shape": (), "dtype": bool},
+}
+
+
+@pytest.mark.parametrize("kind", [ReplayBuffer, PrioritizedReplayBuffer, MPReplayBuffer])
+def test_the_name_of_a_nested_observation_means_all_its_fields(kind):
+    stored = {name: spec for name, spec in NESTED.items() if not name.startswith("next_")}
+    group, each = kind(9, stored, next_of="obs"), kind(9, stored, next_of=["obs/image", "obs/goal/0"])
+    assert group.field_specs == each.field_specs and "next_obs/goal/0" in group.field_specs
+    with pytest.raises(ValueError, match="no field 'ob'"):
+        kind(9, stored, next_of="ob")
+
+
+def test_the_next_observation_of_n_steps_may_be_nested():
+    buffer = ReplayBuffer(9, NESTED, Nstep=n_step(2))
+    for t in range(3):
+        obs, following = ({"image": [i, i], "goal": ([i, 9],)} for i in (t, t + 1))
+        buffer.add(obs=obs, rew=1, next_obs=following, terminated=False)
+    rows = buffer.get_all_transitions()
+    assert rows["next_obs/image"][:, 0].tolist() == rows["next_obs/goal/0"][:, 0].tolist() == [2, 3]
+
+
+KINDS_OF_WINDOWS: dict[str, Any] = {
+    "plain": ReplayBuffer,
+    "prioritized": PrioritizedReplayBuffer,
+    "frames": lambda *given, **options: ReplayBuffer(*given, next_of="obs", **options),
+    "NStep": lambda _, fields, *, Nstep, check_finite: NStep(fields, Nstep),
+}
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("kind", KINDS_OF_WINDOWS)
+@pytest.mark.parametrize("check_finite", [False, True])
+def test_a_return_that_the_dtype_cannot_hold_is_refused_and_changes_nothing(kind, dtype, check_finite):
+    """A buffer that refused steps goes on as its twin, which was not asked to take them."""
+    fields = {**ENV_DICT, "rew": {"shape": (2,), "dtype": dtype}}
+    made, twin = (
+        KINDS_OF_WINDOWS[kind](900, fields, Nstep=n_step(3, 1.0), check_finite=check_finite) for _ in range(2)
+    )
+
+    def steps(first, stop, rewards):
+        batch = {name: np.arange(first, stop) for name in ENV_DICT} | {"rew": rewards}
+        flags = {name: np.zeros(stop - first, bool) for name in ("terminated", "truncated")}
+        return batch | flags | {"next_obs": batch["obs"] + 1}
+
+    large, rewards = 0.45 * float(np.finfo(dtype).max), np.zeros((1200, 2))  # two fit, three don't
+    rewards[:2] = 1, large
+    for buffer in (made, twin):
+        for t in range(2):
+            buffer.add(**steps(t, t + 1, rewards[t : t + 1]))
+    message = rf"n-step return .* of 'rew' is too large for its dtype, {np.dtype(dtype)}"
+    with pytest.raises(ValueError, match=message):
+        made.add(**steps(2, 3, rewards[1:2]))
+    late = rewards[2:].copy()  # refused only far behind the steps that frames store at once
+    late[-3:] = 1, large
+    with pytest.raises(ValueError, match=message):
+        made.add(**steps(2, 1200, late))
+    for buffer in (made, twin):
+        if kind != "NStep":
+            assert (len(buffer), buffer.get_current_episode_len()) == (0, 2)
+    after = np.zeros((30, 2))
+    if not check_finite:
+        after[20] = 0, np.inf  # a valid reward
+    rows = [buffer.add(**steps(2, 32, after)) for buffer in (made, twin)]
+    if kind != "NStep":
+        rows = [buffer.get_all_transitions() for buffer in (made, twin)]
+    assert_same_columns(*rows)
+
+
+def test_the_largest_number_of_a_dtype_is_not_an_overflow():
+    for dtype in (np.float16, np.float32, np.float64):
+        buffer = ReplayBuffer(9, {**ENV_DICT, "rew": {"shape": (), "dtype": dtype}}, Nstep=n_step(2, 1.0))
+        largest = np.finfo(dtype).max
+        buffer.add(**step(0, rew=largest))
+        buffer.add(**step(1, rew=largest * np.finfo(dtype).eps / 8))  # rounds to the largest number
+        assert buffer.get_all_transitions()["rew"].tolist() == [largest]
 
 
 def test_caller_gives_no_discount():

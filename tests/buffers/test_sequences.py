@@ -200,6 +200,16 @@ def test_shift_adds_a_window_only_if_one_is_cut_off(length, period):
         assert set(buffer.sample(1500, by=by)["indexes"].tolist()) == set(expected), by
 
 
+def test_a_return_that_the_dtype_of_the_reward_cannot_hold_is_an_error():
+    fields = {**FIELDS, "rew": {"shape": (), "dtype": np.float16}}
+    buffer = SequenceReplayBuffer(20, fields, 3, Nstep={"size": 3, "gamma": 1.0}, seed=0)
+    for _ in range(4):
+        step = {name: np.zeros(spec.get("shape", 1)) for name, spec in fields.items()}
+        buffer.add(**step | {"rew": 30_000, "terminated": False})
+    with pytest.raises(ValueError, match="'n_step_return' has the dtype float16, which can't hold 90000"):
+        buffer.sample(1)
+
+
 def play_three(boundary="drop", alpha=0.0, **options):
     """Three finished episodes of 2, 5 and 9 steps, and a length of 3."""
     buffer = SequenceReplayBuffer(40, FIELDS, 3, boundary=boundary, alpha=alpha, seed=0, **options)

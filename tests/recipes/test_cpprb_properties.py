@@ -366,7 +366,7 @@ def test_file_in_the_format_of_cpprb_is_read_without_cpprb(tmp_path):
 @covers("save.load_Nstep save.Nstep_incompatibility", but="Files of cpprb")
 def test_n_step_buffer_is_loaded_whole_and_only_by_its_like(tmp_path):
     fields = {"done": {}}
-    saved, loaded = (ReplayBuffer(10, fields, Nstep={"size": 3, "gamma": 0.99}) for _ in range(2))
+    saved, loaded = (ReplayBuffer(10, fields, Nstep={"size": 3, "gamma": 0.99, "rew": ()}) for _ in range(2))
     saved.add(done=[0, 0, 0, 0, 1])
     saved.on_episode_end()
     saved.save(tmp_path / "rows")

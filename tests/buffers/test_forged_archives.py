@@ -31,7 +31,8 @@ def use(buffer, rows_from):
         assert len(buffer) - 20 * shared <= there <= len(buffer)
         assert not shared or min(buffer.statistics()) >= 0
         if there and not (prioritized and not masses_of(buffer).any()):
-            sample = buffer.sample(200)
+            # A forged mass may be so tiny that normalizing by the buffer is refused.
+            sample = buffer.sample(200, **({"normalize": "batch"} if prioritized else {}))
             assert {len(column) for column in sample.values()} == {200}
             if prioritized:
                 assert ((sample["weights"] >= 0) & (sample["weights"] <= 1)).all()  # 1e-200 is 0 in float32

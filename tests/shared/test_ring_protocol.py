@@ -5,7 +5,6 @@ takes one precaution out of the protocol, and must be caught by the invariant wh
 """
 
 import functools
-import os
 import re
 import subprocess
 import sys
@@ -201,14 +200,22 @@ def dead_process():
     return process.pid
 
 
+@pytest.fixture(scope="module")
+def living_process():
+    """The number of another process that is alive."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        yield process.pid
+        process.communicate(b"\n")
+
+
 @every_stamp
-def test_append_does_what_the_model_does(stamp, dead_process):
+def test_append_does_what_the_model_does(stamp, living_process, dead_process):
     arrays, dtype = ring_arrays(stamp)
     writers = WriterRegistry(arrays["owners"], [arrays["stamps"]], arrays.identity)
     ring = SharedRing(arrays, dtype, writers)
     assert ring.writers.writer_number() == ME
-    parent = pack_identity(os.getppid(), start_time(os.getppid()))
-    arrays["owners"][OTHER], arrays["owners"][KILLED] = parent, pack_identity(dead_process, 1)
+    arrays["owners"][OTHER] = pack_identity(living_process, start_time(living_process))
+    arrays["owners"][KILLED] = pack_identity(dead_process, 1)
     arrays["counters"][NEXT_INDEX] = INDEX
     model, state = model_state(stamp, Writer(RESERVE, (1,)))
     after = run_alone(model, state, (DONE,))

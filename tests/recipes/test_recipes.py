@@ -46,10 +46,10 @@ NEEDS = {
             "own_environment",
             "sequences",
         ),
-        *("to_a_gpu", "tables_with_pytorch", "with_sb3", "loader_workers"),
+        *("to_a_gpu", "tables_with_pytorch", "loader_workers", "cleanrl_autoreset"),
     },
     "jax": {"with_jax", "tables_with_jax"},
-    "stable_baselines3": {"with_sb3"},
+    "stable_baselines3": {"with_sb3", "sb3_n_step", "sb3_hindsight"},
 }
 
 

@@ -210,8 +210,10 @@ class OfEpisodes(Subject):
         file = folder / f"{kind} {option}"
         if not file.exists():
             buffer.save(file)
-        indexes = np.arange(20, 40)
-        some, finished = buffer.episodes()["episode"][:2], buffer.episodes()["finished"]
+        table = buffer.episodes()
+        stored = [buffer.get_episode(number)["indexes"] for number in table["episode"].tolist()]
+        indexes = np.concatenate([[0], *stored])  # step 0 has been overwritten
+        some, finished = table["episode"][:2], table["finished"]
         assert finished[:2].all() and not finished.all()
         self.calls = {
             "add": lambda: self.add(0, None),
@@ -220,7 +222,7 @@ class OfEpisodes(Subject):
             "add_step": self.add_step,
             "on_episode_end": lambda: buffer.on_episode_end(0),
             "sample": lambda: buffer.sample(4),
-            "update_priorities": lambda: buffer.update_priorities(indexes, np.full(20, 500.0)),
+            "update_priorities": lambda: buffer.update_priorities(indexes, np.full(len(indexes), 500.0)),
             "update_fields": lambda: buffer.update_fields(indexes, rew=indexes + 0.5, other=indexes + 0.5),
             "episodes": buffer.episodes,
             "get_episode": lambda: buffer.get_episode(some[1]),

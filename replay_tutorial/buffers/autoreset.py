@@ -12,7 +12,7 @@ transition:
 Source: the documentation of `gymnasium.vector.AutoresetMode`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Annotated, Any
 
@@ -48,6 +48,11 @@ def resets_at_next_step(autoreset: str | Enum) -> bool:
     )
 
 
+def nothing_ends(resets: Resets, end_columns: Iterable[Any]) -> bool:
+    """Return whether no environment has yet to be reset, and no step ends its episode: the usual case."""
+    return not np.count_nonzero(resets) and not any(map(np.count_nonzero, end_columns))
+
+
 def find_resets(
     resets: Resets, environments: Integers, ends: Flags, continues: Callable[[int], bool]
 ) -> tuple[Integers, Resets]:
@@ -65,8 +70,6 @@ def find_resets(
     Raises:
         NotConsecutive: If a step that must reset its environment doesn't begin with the final observation.
     """
-    if not (resets[environments].any() or ends.any()):  # the usual case
-        return np.arange(len(ends)), resets
     kept, resets = np.ones(len(ends), np.bool_), resets.copy()
     for i, environment in enumerate(environments.tolist()):
         expected = resets[environment]

@@ -20,10 +20,12 @@ import numpy.typing as npt
 
 from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.autoreset import (
+    TRANSITION,
     NotConsecutive,
     ends_of,
     episode_ended,
     find_resets,
+    nothing_ends,
     resets_at_next_step,
 )
 from replay_tutorial.buffers.cast import as_array
@@ -243,6 +245,7 @@ class EpisodeReplayBuffer(PrivateBuffer):
             {name: spec for name, spec in self._fields.env_dict.items() if name not in self._nexts.values()}
         )
         self._next_step = resets_at_next_step(autoreset)
+        self._end_places = [list(declared).index(name) for name in self._ends]
         self._ring = EpisodeRing(capacity // environments, environments, stored, self._next_step)
         self._gather, self._gather_nexts = Gather(stored), Gather(selected(stored, self._nexts))
         self._pair = pair_dtype(stored, self._nexts)
@@ -330,6 +333,10 @@ class EpisodeReplayBuffer(PrivateBuffer):
         Return the index of the first one, or None if there is none, and their positions.
         """
         count, arrays = len(environments), self._ring.arrays
+        if nothing_ends(self._ring.resets[0], [columns[place] for place in self._end_places]):
+            self._ring.resets[1] = TRANSITION
+            some = environments if count > 1 else int(environments[0])
+            return self._append(some, count, columns, priorities), np.arange(count)
         by_name = dict(zip(self._fields.fields, columns, strict=True))
         if count == 1:
             by_name = {name: np.asarray(column)[np.newaxis] for name, column in by_name.items()}

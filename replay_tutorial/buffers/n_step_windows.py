@@ -25,6 +25,7 @@ from replay_tutorial.buffers.autoreset import (
     ends_of,
     episode_ended,
     find_resets,
+    nothing_ends,
     resets_at_next_step,
 )
 from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, Rows, as_bytes
@@ -221,6 +222,8 @@ class Windows:
     def without_resets(self, rows: Rows, environments: Integers) -> tuple[Rows, Integers, Resets]:
         """Remove the steps that only reset an environment; return the other steps, and the new `Resets`."""
         _, resets, lasts = self._pending
+        if nothing_ends(resets, [rows[name] for name in self._ends]):
+            return rows, environments, resets
 
         def continues(i: int) -> bool:
             follows = i > 0 and environments[i - 1] == environments[i]

@@ -72,7 +72,7 @@ class Faulty(Counting):
         if self.fault == "hang":
             hang_ends.wait(60)
         wrong = {"nan observation": ([2, np.nan], 1.0), "infinite reward": (observation, -np.inf)}
-        wrong["large reward"] = (observation, 1e39)
+        wrong |= {"large reward": (observation, 1e39), "no reward": (observation, None)}
         observation, reward = wrong.get(self.fault, (observation, reward))
         return np.array(observation, np.float32), reward, *rest
 
@@ -81,6 +81,7 @@ FAULTS = {
     "nan observation": r"step 2 of an episode of .* returned nan in element \[1\] of the observation",
     "infinite reward": r"step 2 of an episode of .* returned -inf as the reward",
     "large reward": r"step 2 of an episode of .* returned 1e\+39 as the reward; .* float32 can hold",
+    "no reward": r"step 2 of an episode of .* returned None as the reward",
     "exit": r"step 2 of an episode of .* called sys.exit\(0\), in .*small_environments.py, line \d+",
     "exit at reset": r"reset of .* called sys.exit\(0\), in .*small_environments.py, line \d+",
 }

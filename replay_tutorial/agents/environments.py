@@ -29,7 +29,8 @@ Environment = gym.Env[Any, Any]
 # Extra → strings that identify it in the error of a missing package
 EXTRAS = {"box2d": ["box2d"], "atari": ["ale_py", "opencv"], "minatar": ["minatar"]}
 MIN_SIDE = 36  # pixels; a smaller image vanishes in the torso's three convolutions
-LARGEST = float(np.finfo(np.float32).max)  # networks compute in float32
+# Networks compute in float32. As float64, because NumPy would convert a Python float to float16 to compare.
+LARGEST = np.float64(np.finfo(np.float32).max)
 
 
 class UnsupportedEnvironment(ValueError):
@@ -133,7 +134,11 @@ class CheckedEnvironment(gym.Wrapper[Any, Any, Any, Any]):
         if seen.dtype.kind == "f" and not np.vdot(seen, seen) <= LARGEST:
             for element in np.argwhere(~(np.abs(seen) <= LARGEST)).tolist():
                 self._refuse(f"{seen[tuple(element)]} in element {element} of the observation")
-        if not -LARGEST <= reward <= LARGEST:
+        try:
+            is_number = -LARGEST <= reward <= LARGEST
+        except (TypeError, ValueError):  # None, or several numbers
+            is_number = False
+        if not is_number:
             self._refuse(f"{reward} as the reward")
 
     def _refuse(self, what: str) -> NoReturn:

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import small_environments  # noqa: F401 - registers them, so that these tests can leave its name out
 from gymnasium.spaces import Box, Discrete
-from small_environments import FAULTS
+from small_environments import FAULTS, Counting
 
 from replay_tutorial.agents.environments import (
+    CheckedEnvironment,
     EnvironmentFailed,
     UnsupportedEnvironment,
     make_environment,
@@ -171,6 +172,18 @@ def test_environment_that_returns_no_number_or_exits_is_named_with_the_step(faul
                 pass
     with pytest.raises(EnvironmentFailed, match=FAULTS[fault].replace("of .*", f"of {id_of(fault)}")):
         evaluate(lambda observations: np.zeros(len(observations), int), id_of(fault), [1, 2, 3], num_envs=1)
+
+
+def test_numbers_of_float16_are_accepted_without_a_warning():
+    class Half(Counting):
+        observation_space = Box(-np.inf, np.inf, (2,), np.float16)
+
+        def step(self, action):
+            return np.full(2, 6e4, np.float16), np.float16(6e4), False, False, {}
+
+    observation, reward, *_ = CheckedEnvironment(Half(), "half").step(0)
+    assert observation.dtype == np.float16
+    assert reward == 6e4
 
 
 def test_environment_that_exits_when_it_is_closed_is_named():

@@ -67,7 +67,7 @@ class Spaces(NamedTuple):
 
 
 class StepClock:
-    """What this process waits for: the environment that computes a step or reset, and since when.
+    """The environment whose step or reset is running in this process, and when the call began.
 
     The time is that of `time.monotonic`. An attribute of the class CheckedEnvironment would slow down each
     lookup of its methods, because Python caches them until the class changes.

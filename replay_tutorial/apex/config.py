@@ -117,7 +117,7 @@ class Config:
     cluster, this applies only if no other actor is healthy; the loss of a whole host is never counted.
     """
     slow_step_seconds: float = 60.0
-    """Seconds that a step of an environment may take before a line names it; the run goes on waiting."""
+    """Seconds that a step of an environment may take before the run reports it; the run continues to wait."""
     device: str = "cpu"
     """Device on which the learner trains: cpu, cuda, cuda:1, ...; auto uses a GPU if there is one."""
     threads: int = 1

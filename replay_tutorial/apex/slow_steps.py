@@ -1,4 +1,4 @@
-"""Reports environments that hang: a run waits for them, however long it takes, and would not say for what."""
+"""Reports steps of environments that hang, because a run waits for them without a timeout."""
 
 import threading
 import time

@@ -97,8 +97,8 @@ class SharedParameters(Parameters):
 class SharedCounters(RunCounters):
     """The counters of the limiter, and the learner's update count.
 
-    The limiter ignores rows that are missing from the checkpoint. As samples, `lost_samples` are counted for
-    them, so that the next checkpoint, which has all rows, doesn't owe them.
+    The limiter doesn't count rows that are missing from the checkpoint. `lost_samples`, the samples of these
+    rows, count as made, because a run resumed from the next checkpoint would otherwise make up for them.
     """
 
     limiter: SamplesPerInsert

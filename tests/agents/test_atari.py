@@ -97,6 +97,7 @@ def test_unknown_game_is_refused_with_the_reason():
         spaces_of("ALE/NoSuchGame-v5")
 
 
+@pytest.mark.learns
 def test_agent_of_the_papers_preset_learns_from_pictures():
     config = preset("ALE/Pong-v5")
     spaces = spaces_of("ALE/Pong-v5")

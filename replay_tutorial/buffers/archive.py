@@ -243,11 +243,13 @@ def checked_count(counters: Mapping[str, Any], name: str, most: int = MAX_COUNT)
 
 def checked_generator(counters: Mapping[str, Any]) -> Stream:
     """Return a random generator in the saved state."""
-    generator, state = Stream(), counters["random_state"]
+    stream, state = Stream(), counters["random_state"]
     try:
-        generator.bit_generator.state = state
+        stream.bit_generator.state = state
     except (TypeError, ValueError, KeyError, OverflowError) as error:
         raise Damaged(f"random_state is not a valid generator state ({error!r})") from error
-    if generator.bit_generator.state != state:
+    if "copies" in state:  # not saved by a server, whose generator is not copied
+        stream.copies = checked_count(state, "copies")
+    if stream.state | state != stream.state:
         raise Damaged("random_state is not a valid generator state")
-    return generator
+    return stream

@@ -710,7 +710,7 @@ class EpisodeReplayBuffer(PrivateBuffer):
         return {"_ring": self._ring.cleared(), "_prioritization": self._prioritization.with_max()}
 
     def _state(self) -> tuple[dict[str, Any], archive.Arrays]:
-        counters = {"stale_updates": self.stale_updates, "random_state": self._rng.bit_generator.state}
+        counters = {"stale_updates": self.stale_updates, "random_state": self._rng.state}
         return counters, state_of(self._ring) | {"seen": [self._prioritization.max_given]}
 
     def _from_state(self, counters: dict[str, Any], reader: archive.Reader) -> Self:

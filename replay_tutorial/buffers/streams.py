@@ -39,6 +39,11 @@ class Stream(np.random.Generator):
         self.sender: int | None = None
         _streams.add(self)
 
+    @property
+    def state(self) -> dict[str, Any]:
+        """The state that `save` writes: that of the bit generator, and `copies`."""
+        return {**self.bit_generator.state, "copies": self.copies}
+
     def __reduce__(self) -> tuple[Any, ...]:
         return restored, (self.bit_generator, self.copies)
 

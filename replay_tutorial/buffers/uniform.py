@@ -374,7 +374,7 @@ class ReplayBuffer(PrivateBuffer):
             "waiting": len(self._window.pending()) if self._window else 0,
             "episode_len": self.get_current_episode_len(),
             "frames": [],
-            "random_state": self._rng.bit_generator.state,
+            "random_state": self._rng.state,
         }
         arrays: archive.Arrays = {"rows": self._ring.segments()}
         if self._window is not None:

@@ -339,7 +339,7 @@ class MPReplayBuffer(Handle):
         if counts is not None:
             arrays["times_sampled"] = lambda: [counts.of(ring.indexes(slots))]
         arrays |= self._priority_arrays(slots)
-        own = {"episode_len": self.get_current_episode_len(), "random_state": self._rng.bit_generator.state}
+        own = {"episode_len": self.get_current_episode_len(), "random_state": self._rng.state}
         # The indexes come last: rows that change before the indexes are written are left out.
         return counters | own, arrays | {"indexes": indexes}
 

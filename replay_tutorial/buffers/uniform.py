@@ -349,7 +349,8 @@ class ReplayBuffer(PrivateBuffer):
         return batch
 
     def _rows(self, indexes: Integers) -> tuple[Batch, Flags]:
-        stored = indexes >= self._ring.oldest_index
+        # `load` during an epoch may have removed the newest rows.
+        stored = (indexes >= self._ring.oldest_index) & (indexes < self._ring.next_index)
         return self._take(indexes[stored] % self._ring.capacity), stored
 
     def _indexes_in_order(self) -> Integers:

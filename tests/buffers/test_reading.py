@@ -117,6 +117,18 @@ def test_rows_replaced_during_an_epoch_are_left_out(kind) -> None:
     assert rest == [[12, 13, 14], [15, 16, 17, 18, 19]]
 
 
+@pytest.mark.parametrize("kind", [ReplayBuffer, PrioritizedReplayBuffer])
+def test_rows_removed_by_load_during_an_epoch_are_left_out(kind, tmp_path) -> None:
+    buffer = kind(100, {"act": NUMBER})
+    buffer.add(act=np.arange(10))
+    buffer.save(tmp_path / "saved")
+    buffer.add(act=np.arange(10, 90))
+    epoch = buffer.epoch(8, shuffle=False)
+    next(epoch)
+    buffer.load(tmp_path / "saved")
+    assert [batch["act"].tolist() for batch in epoch] == [[8, 9]]
+
+
 @pytest.mark.parametrize("kind", RING)
 def test_epochs_are_refused_at_the_call(kind) -> None:
     buffer = kind(5, {"act": NUMBER})

@@ -363,8 +363,8 @@ class EpisodeReplayBuffer(PrivateBuffer):
             self._ring.resets[0] = resets
             return None, kept
         if len(kept) < count:
-            if np.ndim(priorities) and np.size(priorities) == count:
-                priorities = as_array("priorities", priorities).reshape(-1)[kept]
+            if priorities is not None and (given := as_array("priorities", priorities)).size == count:
+                priorities = given.reshape(-1)[kept]
             columns = [column[kept] if len(kept) > 1 else column[kept[0]] for column in by_name.values()]
         some = environments[kept] if len(kept) > 1 else int(environments[kept[0]])
         self._ring.resets[1] = resets

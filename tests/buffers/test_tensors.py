@@ -81,6 +81,19 @@ def test_a_window_of_n_steps_takes_the_numbers_of_a_tensor():
     assert rows["obs"].tolist() == [NUMBERS] and rows["rew"].tolist() == [2.0]
 
 
+def test_priorities_of_a_step_that_resets_an_environment_are_taken_from_a_tensor():
+    torch = pytest.importorskip("torch")
+    flag, number = {"shape": (), "dtype": bool}, {"shape": ()}
+    fields = {"obs": number, "next_obs": number, "rew": number, "terminated": flag}
+    buffer = EpisodeReplayBuffer(20, fields, environments=2, autoreset="next_step", alpha=1.0, eps=0.0)
+    buffer.add_step(obs=[0, 0], next_obs=[1, 1], rew=[0, 0], terminated=[True, False], priorities=1)
+    priorities = torch.tensor([3.0, 4.0])
+    new = buffer.add_step(
+        obs=[1, 1], next_obs=[0, 2], rew=[0, 0], terminated=[False, False], priorities=priorities
+    )
+    assert buffer.priorities[new].tolist() == [4.0]
+
+
 @pytest.mark.parametrize("kind", PRIORITIZED)
 def test_priorities_and_indexes_are_taken_from_tensors(kind):
     torch = pytest.importorskip("torch")

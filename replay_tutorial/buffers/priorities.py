@@ -236,7 +236,7 @@ class Prioritization:
 
     def lower_max(self, tree: SumTree, capacity: int) -> None:
         """Lower the maximum priority to that of the largest mass in a tree; none if every mass is 0."""
-        mass = tree.largest_mass(capacity, bound=self._mass(self.max_priority))
+        mass = tree.largest_mass(capacity, bound=self._initial_mass()[0])
         if mass == 0.0:
             self.max_given[0] = NO_PRIORITY
         else:
@@ -256,6 +256,10 @@ class Prioritization:
             if status == BAD_PRIORITY:
                 raise self.priority_error(given)
             return masses if count > 1 else masses[0], max(float(self.max_given[0]), max_priority)
+        return self._initial_mass()
+
+    def _initial_mass(self) -> tuple[float, float]:
+        """Return the mass of a new row without a priority, and `max_priority`."""
         max_given, max_priority, mass = self._default
         if max_given != self.max_given[0]:
             max_given, max_priority = float(self.max_given[0]), self.max_priority

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from replay_tutorial import MPPrioritizedReplayBuffer, PrioritizedReplayBuffer
+from replay_tutorial.buffers.sum_tree import SumTree
 
 FIELDS: dict[str, Any] = {"act": {"shape": (), "dtype": np.int64}}
 KINDS = [PrioritizedReplayBuffer, MPPrioritizedReplayBuffer]
@@ -34,6 +35,23 @@ def test_an_outlier_counts_until_it_is_replaced_or_updated(kind) -> None:
             new = refreshed(buffer).add(act=5)
             assert buffer.priorities[new] == pytest.approx(expected, rel=1e-12)
             assert buffer.get_max_priority() == pytest.approx(expected, rel=1e-12)
+
+
+def test_the_search_for_the_largest_mass_may_stop_at_the_first_row_that_has_it(monkeypatch) -> None:
+    bounds, search = list[float](), SumTree.largest_mass
+
+    def recorded(tree: SumTree, capacity: int, bound: float) -> float:
+        bounds.append(bound)
+        return search(tree, capacity, bound)
+
+    monkeypatch.setattr(SumTree, "largest_mass", recorded)
+    # The first two priorities have masses from which slightly other priorities follow.
+    for priority in (0.014706304965369288, 0.2986961328189226, 0.3, 1.0):
+        buffer = PrioritizedReplayBuffer(4, FIELDS, initial_priority="max_stored")
+        buffer.add(act=[1, 2], priorities=priority)
+        for _ in range(3):
+            buffer.add(act=3)
+            assert bounds[-1] == buffer._tree.leaves.max()  # pyright: ignore[reportPrivateUsage]
 
 
 @each_kind

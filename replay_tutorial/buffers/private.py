@@ -9,6 +9,7 @@ import os
 import warnings
 import weakref
 from functools import partial
+from multiprocessing import parent_process
 from typing import Any, Self
 
 from replay_tutorial.buffers.base import BaseBuffer
@@ -46,10 +47,15 @@ def warn_at_first_add(buffer: PrivateBuffer, origin: int) -> None:
 def add_with_warning(
     reference: weakref.ref[PrivateBuffer], method: str, origin: int, /, *args: Any, **fields: Any
 ) -> Any:
-    """Warn, restore the methods, and add."""
+    """Warn, restore the methods, and add.
+
+    The main process doesn't warn if another process has sent it the buffer, for example as a result.
+    """
     buffer: Any = reference()
     for name in ADDING:
         buffer.__dict__.pop(name, None)
+    if parent_process() is None and os.getppid() != origin:
+        return getattr(buffer, method)(*args, **fields)
     kind = type(buffer).__name__
     warnings.warn(
         f"Rows are added to a copy of a {kind}; the original, in process {origin}, doesn't receive them. "

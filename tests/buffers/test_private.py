@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import pickle
 import warnings
+from concurrent.futures import ProcessPoolExecutor
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
@@ -61,6 +62,20 @@ def test_copies_in_the_same_process_do_not_warn() -> None:
     sent = pickle.loads(ForkingPickler.dumps(buffer))
     for each in (sent, copy.deepcopy(sent), pickle.loads(pickle.dumps(buffer)), copy.copy(buffer)):
         assert caught(each) == []
+
+
+def returned(rows: int) -> ReplayBuffer:
+    buffer = ReplayBuffer(10, STEP)
+    for _ in range(rows):
+        buffer.add(**ONE)
+    return buffer
+
+
+def test_a_buffer_that_another_process_has_returned_does_not_warn() -> None:
+    with ProcessPoolExecutor(1) as pool:
+        buffer = pool.submit(returned, 2).result()
+        assert caught(buffer) == []
+    assert len(buffer) == 4
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")

@@ -157,8 +157,8 @@ class WriterRegistry:
         if not registration.is_mine:
             registration = registration_at(self._block)
             if registration.number == NOBODY:
+                registration.table = self._table  # before the number, because Ctrl-C may come between
                 registration.number = self._register(own_identity(), registration)
-                registration.table = self._table
             self._registration = registration
         return registration.number
 

@@ -312,6 +312,7 @@ def test_file_can_be_read_by_whom_other_new_files_can(tmp_path):
     assert stat.S_IMODE(path.stat().st_mode) == stat.S_IMODE(ordinary.stat().st_mode)
 
 
+@pytest.mark.filterwarnings("ignore:The frames of 'obs' are hardly shared")
 def test_large_buffer_goes_through_a_file(tmp_path):
     """Tens of megabytes, wrapped around: pieces are written and read in full."""
     env_dict = {"obs": {"shape": (4, 40, 40), "dtype": np.uint8}, "act": {"shape": (), "dtype": np.int64}}

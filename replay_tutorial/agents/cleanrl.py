@@ -23,10 +23,9 @@ from torch import Tensor
 from replay_tutorial import buffers
 from replay_tutorial.agents.td_error import priorities_of
 from replay_tutorial.buffers.fields import Batch
-from replay_tutorial.buffers.rows import checked_at_least
+from replay_tutorial.buffers.rows import checked_at_least, checked_share
 
 Observations = Tensor | dict[str, Tensor]  # a dict if the observation space is a Dict
-
 
 POSITION: dict[str, Any] = {"shape": (), "dtype": np.int32}
 
@@ -114,8 +113,8 @@ class ReplayBuffer:
         n_steps = checked_at_least("n_steps", n_steps, 1)
         if gamma is None and n_steps > 1:
             raise ValueError(f"n_steps={n_steps} requires gamma: pass the discount factor of the algorithm.")
-        if gamma is not None and not 0 <= gamma <= 1:
-            raise ValueError(f"gamma must be in [0, 1], not {gamma}.")
+        if gamma is not None:
+            gamma = checked_share("gamma", gamma)
         self.observation_space, self.action_space = observation_space, action_space
         self.n_steps, self.gamma, self.autoreset = n_steps, gamma, autoreset
         self._same_step = getattr(autoreset, "value", autoreset) in ("same_step", "SameStep")

@@ -87,6 +87,8 @@ def test_discounts_are_those_of_the_present_gamma_and_missing_without_one() -> N
         ReplayBuffer(60, *COUNTING, n_steps=3)
     with pytest.raises(ValueError, match=r"gamma must be in \[0, 1\], not nan"):
         ReplayBuffer(60, *COUNTING, gamma=float("nan"))
+    with pytest.raises(TypeError, match=r"gamma must be a .*number.*'0.9'"):
+        ReplayBuffer(60, *COUNTING, gamma="0.9")
     plain, rb = ReplayBuffer(60, *COUNTING), ReplayBuffer(60, *COUNTING, n_steps=3, gamma=0.9)
     for step in steps_of(Counting, 1, 15):
         plain.add(*step)

@@ -36,17 +36,8 @@ PAGES = sorted((ROOT / "docs" / "recipes").glob("[!.]*.md"))
 PROGRAMS = sorted(path.stem for path in modules_in(HERE) if not path.stem.startswith("test_"))
 NEEDS = {
     "torch": {
-        *(
-            "with_pytorch",
-            "images",
-            "colour_images",
-            "sac",
-            "offline_data",
-            "hindsight",
-            "own_environment",
-            "sequences",
-        ),
-        *("to_a_gpu", "tables_with_pytorch", "loader_workers", "cleanrl_autoreset"),
+        *("with_pytorch", "images", "colour_images", "sac", "offline_data", "hindsight", "own_environment"),
+        *("sequences", "to_a_gpu", "tables_with_pytorch", "loader_workers", "cleanrl_autoreset"),
     },
     "jax": {"with_jax", "tables_with_jax"},
     "stable_baselines3": {"with_sb3", "sb3_n_step", "sb3_hindsight"},

@@ -16,11 +16,12 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeVar
 
 if sys.platform != "win32":
     import fcntl
 
+T = TypeVar("T")
 RETRY_SECONDS = 0.02
 RETRIES = 100 if sys.platform == "win32" else 0
 
@@ -61,16 +62,21 @@ def atomic_write(place: Path) -> Generator[IO[bytes]]:
 
 
 def rename(part: Path, place: Path) -> None:
-    """Rename a file to `place` and overwrite that file if it exists.
+    """Rename a file to `place` and overwrite that file if it exists."""
+    repeat_while_denied(lambda: os.replace(part, place))
 
-    On Windows, this fails while another process has the old file open, even for reading. It is therefore
-    repeated for about two seconds.
+
+def repeat_while_denied(call: Callable[[], T]) -> T:
+    """Return the result of a call that needs a file; on Windows, repeat it for about two seconds.
+
+    Windows denies a rename while another process has the file open, even for reading, and it denies opening a
+    file while another process renames it.
     """
     for _ in range(RETRIES):
         with suppress(PermissionError):
-            return os.replace(part, place)
+            return call()
         time.sleep(RETRY_SECONDS)
-    os.replace(part, place)
+    return call()
 
 
 def open_locked(part: Path) -> IO[bytes]:

@@ -33,6 +33,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from replay_tutorial.buffers.atomic_file import repeat_while_denied
 from replay_tutorial.buffers.memory import free_memory
 from replay_tutorial.shared.processes import join_namespace
 
@@ -153,7 +154,7 @@ class SharedArrays:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         if self.path is not None:
-            self._handle = os.open(self.path, OPEN_FLAGS)
+            self._handle = open_file(self.path)
         elif isinstance(self._handle, tuple):
             address, identity = state["_handle"]
             self._handle = open_memory(address, identity)
@@ -233,7 +234,7 @@ class SharedArrays:
 
     def _open(self, path: Path) -> None:
         """Open a block's file and map the arrays that its header describes."""
-        self._handle = os.open(path, OPEN_FLAGS)
+        self._handle = open_file(path)
         os.lseek(self._handle, 0, os.SEEK_SET)  # raises OSError for a pipe; reading it could block
         text = parse_header(os.read(self._handle, NAMESPACE_OFFSET), path)
         self.layout = text["layout"]
@@ -242,6 +243,11 @@ class SharedArrays:
         }
         self._size = size_of(self._specs)
         self._map()
+
+
+def open_file(path: Path) -> int:
+    """Return a descriptor of a block's file."""
+    return repeat_while_denied(lambda: os.open(path, OPEN_FLAGS))
 
 
 def link_into_place(finished: Path, path: Path) -> None:

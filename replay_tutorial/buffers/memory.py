@@ -2,7 +2,8 @@
 
 The system allocates a page when it is first written, so a buffer that is too large can be constructed, and
 its process is killed hours later. Both limits are therefore checked in the constructor. The free memory is
-only known on Linux, and the size of the machine is not known on Windows; there, nothing is checked.
+only known on Linux, and the size of the machine is not known on Windows; without /proc, neither is known.
+What is not known is not checked.
 """
 
 import os
@@ -10,6 +11,7 @@ import sys
 import warnings
 from pathlib import Path
 
+GROUP, MEMINFO = Path("/sys/fs/cgroup"), Path("/proc/meminfo")
 CHECKED_FROM = 1 << 26  # bytes; smaller buffers aren't compared with the memory, which takes 0.5 ms
 REMEDY = (
     "Reduce size, store each frame once (next_of, stack_compress), or keep the rows on a disk with the "
@@ -35,25 +37,24 @@ def check_memory(size: int, *, stacklevel: int) -> None:
         )
 
 
-def total_memory(group: Path = Path("/sys/fs/cgroup")) -> int | None:
+def total_memory(group: Path = GROUP, meminfo: Path = MEMINFO) -> int | None:
     """Return how many bytes all processes of this machine or container can allocate; None if unknown."""
     if sys.platform == "linux":
-        total = sum(read_meminfo("MemTotal", "SwapTotal"))
+        total = read_meminfo(meminfo, "MemTotal", "SwapTotal")
         limit = read_group(group, "memory.max")
-        return total if limit in (None, "max") else min(total, int(limit))
+        return total if total is None or limit in (None, "max") else min(total, int(limit))
     if sys.platform == "win32":
         return None
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def free_memory(group: Path = Path("/sys/fs/cgroup")) -> int | None:
+def free_memory(group: Path = GROUP, meminfo: Path = MEMINFO) -> int | None:
     """Return how many bytes this process can still allocate, within its container's limit; None if unknown.
 
     Cached pages of files count as free, because the system drops them when memory is needed.
     """
-    if sys.platform != "linux":
+    if sys.platform != "linux" or (free := read_meminfo(meminfo, "MemAvailable", "SwapFree")) is None:
         return None
-    free = sum(read_meminfo("MemAvailable", "SwapFree"))
     limit, used, statistics = (
         read_group(group, name) for name in ("memory.max", "memory.current", "memory.stat")
     )
@@ -64,10 +65,13 @@ def free_memory(group: Path = Path("/sys/fs/cgroup")) -> int | None:
     return min(free, max(0, int(limit) - int(used) + cached))
 
 
-def read_meminfo(*names: str) -> list[int]:
-    """Return entries of /proc/meminfo, in bytes."""
-    lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text("utf-8").splitlines())
-    return [int(lines[name].split()[0]) * 1024 for name in names]
+def read_meminfo(meminfo: Path, *names: str) -> int | None:
+    """Return the sum of entries of /proc/meminfo, in bytes; None if it can't be read, as in a sandbox."""
+    try:
+        lines = dict(line.split(":") for line in meminfo.read_text("utf-8").splitlines())
+    except OSError:
+        return None
+    return sum(int(lines[name].split()[0]) * 1024 for name in names)
 
 
 def read_group(group: Path, name: str) -> str | None:

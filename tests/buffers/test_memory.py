@@ -37,6 +37,12 @@ def test_cached_pages_of_a_container_are_free_memory(tmp_path):
 
 
 @linux_only
+def test_the_memory_is_unknown_without_proc(tmp_path):
+    assert total_memory(meminfo=tmp_path / "none") is None
+    assert free_memory(meminfo=tmp_path / "none") is None
+
+
+@linux_only
 @pytest.mark.parametrize("name", KINDS)
 def test_buffer_larger_than_the_machine_is_refused_with_both_sizes_and_the_remedy(name):
     (kind, fields, options), total = KINDS[name], total_memory()

@@ -172,8 +172,8 @@ def append_steps(
     """Append steps in order, set the maximum priority, and return the index of the first step.
 
     `rows` are the n steps, followed by n rows whose observations are the next observations of the steps. A
-    window that becomes complete gets the mass of the step that completes it. `resets`
-    are the current ones, and those after the steps.
+    window that becomes complete gets the mass of the step that completes it. `resets` are
+    the current ones, and those after the steps.
 
     Return -1, and change nothing, if the bytes `spans` of a step, its observations, differ from those of the
     row before it in its episode.

@@ -124,9 +124,9 @@ def field_names(names: str | Iterable[str] | None) -> tuple[str, ...]:
 
 
 def expand_groups(names: Iterable[str], fields: Iterable[str]) -> tuple[str, ...]:
-    """Replace each name that is no field, such as `obs`, by the fields of a nested value: `obs/image`, …
+    """Replace each name of a nested value, such as `obs`, with the names of its fields: `obs/image`, …
 
-    A name of neither remains, so that the caller can report it.
+    Unknown names are kept, so that the caller can report them.
 
     Example:
         >>> expand_groups(["obs", "rew"], ["obs/image", "obs/goal/0", "rew"])

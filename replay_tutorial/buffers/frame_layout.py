@@ -29,7 +29,7 @@ ReadOnlyRows = Annotated[npt.NDArray[np.uint8], types.Array(types.uint8, 2, "C",
 Numbers = Annotated[npt.NDArray[np.int64], types.int64[:, ::1]]  # [rows, frames of a stack]
 StackCompress = str | Sequence[str] | Mapping[str, int] | None
 
-LONGEST_STACK = 16  # frames; a longer axis is taken for one of the observation
+LONGEST_STACK = 16  # frames; a longer axis is not taken to be the stack
 CHECKED_AT = 1000  # rows, after which it is checked once whether they share frames
 HARDLY_SHARED = 0.9  # of the frames that would be added if stacks (or single observations) shared none
 

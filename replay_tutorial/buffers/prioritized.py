@@ -269,7 +269,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             batch["weights"] = np.empty(batch_size, np.float32)
             write_weights(drawn.probabilities, beta, drawn.least, by_buffer, batch["weights"])
             check_weights(batch["weights"])
-            return batch
+            return self._counted(batch, drawn.indexes)
         tree, ring = self._synced_tree(), self._ring
         tree.check_total()
         uniforms = self._rng.random(batch_size)

@@ -227,7 +227,8 @@ class ReplayBuffer(PrivateBuffer):
         self._check_sample(batch_size, scheme)
         if scheme is None and self._counts is None:
             return self._take(self._ring.draw(batch_size, self._rng))
-        return self._sample_by(scheme, batch_size)[0]
+        batch, drawn = self._sample_by(scheme, batch_size)
+        return self._counted(batch, drawn.indexes)
 
     def clear(self) -> None:
         """Remove all transitions and priorities, including pending n-step rows; indexes continue to count."""
@@ -335,12 +336,12 @@ class ReplayBuffer(PrivateBuffer):
         return batch if self._frames is None else self._frames.restore(batch)
 
     def _sample_by(self, scheme: Scheme | None, batch_size: int) -> tuple[Batch, Drawn]:
-        """Sample with a scheme; None is uniform. Return the whole batch, and what was drawn."""
+        """Sample with a scheme; None is uniform. Return the batch, and what was drawn, uncounted."""
         drawn = (scheme or Uniform()).draw(self._stored_rows(), batch_size, self._rng)
         batch = self._take(drawn.indexes % self._ring.capacity)
         if scheme is not None:
             batch |= {"indexes": drawn.indexes, "probabilities": drawn.probabilities}
-        return self._counted(batch, drawn.indexes), drawn
+        return batch, drawn
 
     def _counted(self, batch: Batch, indexes: Integers) -> Batch:
         """Count the rows of a batch, if the buffer counts, and add `times_sampled` to it."""

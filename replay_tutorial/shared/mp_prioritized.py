@@ -213,7 +213,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             batch["weights"] = np.empty(batch_size, np.float32)
             write_weights(drawn.probabilities, beta, drawn.least, by_buffer, batch["weights"])
             check_weights(batch["weights"])
-            return batch
+            return self._counted(batch, drawn.indexes)
         if mapped.frames is None:
             rows, indexes, masses = sampler.draw(batch_size, self._rng)
             batch = mapped.gather.to_batch(rows)

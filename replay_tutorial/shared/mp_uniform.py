@@ -245,7 +245,7 @@ class MPReplayBuffer(Handle):
             check_scheme(scheme, mapped.fields.fields)
         elif mapped.counts is None:
             return mapped.lease.hold(self._draw, batch_size)
-        return mapped.lease.hold(self._draw_by, scheme, batch_size)[0]
+        return mapped.lease.hold(self._draw_counted, scheme, batch_size)
 
     def _draw(self, batch_size: int) -> Batch:
         mapped = self._mapped
@@ -255,6 +255,10 @@ class MPReplayBuffer(Handle):
             rows = mapped.ring.draw(batch_size, self._rng)
             return mapped.frames.restore(rows, self._draw_again)
 
+    def _draw_counted(self, scheme: Scheme | None, batch_size: int) -> Batch:
+        batch, drawn = self._draw_by(scheme, batch_size)
+        return self._counted(batch, drawn.indexes)
+
     def _draw_by(
         self,
         scheme: Scheme | None,
@@ -262,7 +266,7 @@ class MPReplayBuffer(Handle):
         synced_tree: Callable[[], SumTree] | None = None,
         alpha: float = 1.0,
     ) -> tuple[Batch, Drawn]:
-        """Sample with a scheme; None is uniform. Return the whole batch, and what was drawn."""
+        """Sample with a scheme; None is uniform. Return the batch, and what was drawn, uncounted."""
         mapped = self._mapped
         with restore_rng_on_error(self._rng):
             draw = SchemeDraw(mapped.ring, scheme or Uniform(), batch_size, self._rng, synced_tree, alpha)
@@ -273,7 +277,7 @@ class MPReplayBuffer(Handle):
         drawn = draw.drawn
         if scheme is not None:
             batch |= {"indexes": drawn.indexes, "probabilities": drawn.probabilities}
-        return self._counted(batch, drawn.indexes), drawn
+        return batch, drawn
 
     def _counted(self, batch: Batch, indexes: Integers) -> Batch:
         """Count the rows of a batch, if the buffer counts, and add `times_sampled` to it."""

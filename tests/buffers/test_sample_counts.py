@@ -11,7 +11,7 @@ import pytest
 from forger import packed
 
 from replay_tutorial import MPPrioritizedReplayBuffer, MPReplayBuffer, PrioritizedReplayBuffer, ReplayBuffer
-from replay_tutorial.buffers.schemes import Combined, Proportional, Scheme, Uniform
+from replay_tutorial.buffers.schemes import Combined, Geometric, Proportional, Scheme, Uniform
 
 ACT: dict[str, dict[str, Any]] = {"act": {"shape": (), "dtype": np.int64}}
 each_kind = pytest.mark.parametrize(
@@ -79,6 +79,17 @@ def test_negative_count_in_a_file_is_refused_and_changes_nothing(kind, tmp_path)
     with pytest.raises(ValueError, match="a count in times_sampled"):
         loaded.load(tmp_path / "file")
     assert len(loaded) == 0
+
+
+@pytest.mark.parametrize("kind", [PrioritizedReplayBuffer, MPPrioritizedReplayBuffer])
+def test_rows_of_a_sample_that_is_refused_for_its_weights_are_not_counted(kind) -> None:
+    buffer = kind(1000, ACT, eps=0.0, count_samples=True, seed=0)
+    buffer.add(act=np.arange(1000), priorities=np.append(1e-60, np.ones(999)))
+    for scheme in (None, Geometric(2), Proportional()):
+        with pytest.raises(ValueError, match="largest weight"):
+            buffer.sample(8, beta=1.0, normalize="buffer", scheme=scheme)
+    batch = buffer.sample(8, scheme=Geometric(2))  # probably some of the same rows
+    assert batch["times_sampled"].sum() == sum(n * n for n in Counter(batch["indexes"].tolist()).values())
 
 
 @each_kind

@@ -11,7 +11,7 @@ from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.fields import Batch, Fields
 from replay_tutorial.buffers.gather import ArraySpec, array_specs
 from replay_tutorial.buffers.jit import Flags, Integers
-from replay_tutorial.buffers.rows import as_integers, check_batch_size
+from replay_tutorial.buffers.rows import as_integers, check_batch_size, unknown_index_error
 from replay_tutorial.buffers.streams import Stream
 
 
@@ -160,11 +160,8 @@ class BaseBuffer:
     def _check_indexes(self, indexes: Integers) -> None:
         """Raise IndexError if an index has not been assigned to any row."""
         next_index = self._ring.next_index
-        unknown = (indexes < 0) | (indexes >= next_index)
-        if unknown.any():
-            raise IndexError(
-                f"No row with index {indexes[unknown][0]} has been added; the next index is {next_index}."
-            )
+        if ((indexes < 0) | (indexes >= next_index)).any():
+            raise unknown_index_error(indexes, next_index)
 
     def _check_stored(self, indexes: Integers, stored: Flags) -> None:
         """Raise IndexError if a row is not stored."""

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from replay_tutorial.buffers.archive import Damaged
 from replay_tutorial.buffers.cast import as_array, widened
 from replay_tutorial.buffers.jit import Floats, Integers, kernel, types, writable
-from replay_tutorial.buffers.rows import as_integers
+from replay_tutorial.buffers.rows import as_integers, unknown_index_error
 from replay_tutorial.buffers.sum_tree import SumTree
 
 Weights = Annotated[npt.NDArray[np.float32], types.float32[::1]]
@@ -303,10 +303,7 @@ class Prioritization:
         """Return the error for the status UNKNOWN_INDEX or BAD_PRIORITY of `check_update`."""
         if status == BAD_PRIORITY:
             return self.priority_error(given)
-        wrong = indexes[(indexes < 0) | (indexes >= next_index)][0]
-        return IndexError(
-            f"No row with index {wrong} has been added; the indexes so far are 0 to {next_index - 1}."
-        )
+        return unknown_index_error(indexes, next_index)
 
     def check_loaded(self, masses: Floats, max_given: float) -> None:
         """Raise Damaged if the masses or the maximum priority in a file are out of range."""

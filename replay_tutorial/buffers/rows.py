@@ -157,6 +157,12 @@ def as_integers(name: str, values: npt.ArrayLike, too_large: type[Exception] = I
     return writable(np.ascontiguousarray(array, np.int64).reshape(-1))
 
 
+def unknown_index_error(indexes: Integers, next_index: int) -> IndexError:
+    """Return the error for the first index that has not been assigned to any row."""
+    wrong = indexes[(indexes < 0) | (indexes >= next_index)][0]
+    return IndexError(f"No row with index {wrong} has been added; the next index is {next_index}.")
+
+
 def checked_number(name: str, value: Any) -> float:
     """Convert a real number to a float; an integer that overflows becomes infinity."""
     if not isinstance(value, Real):

@@ -185,6 +185,15 @@ def test_priorities_are_those_that_were_set(kind, alpha: float, eps: float) -> N
 
 
 @pytest.mark.parametrize("kind", WITH_PRIORITIES)
+def test_unknown_indexes_have_one_error(kind) -> None:
+    buffer = kind(5, {"act": NUMBER})
+    calls = (lambda: buffer[0], lambda: buffer.priorities[0], lambda: buffer.update_priorities([0], [1.0]))
+    for call in calls:
+        with pytest.raises(IndexError, match=r"^No row with index 0 has been added; the next index is 0\.$"):
+            call()
+
+
+@pytest.mark.parametrize("kind", WITH_PRIORITIES)
 def test_without_alpha_priorities_are_unknown(kind) -> None:
     buffer = kind(5, {"act": NUMBER}, alpha=0.0)
     buffer.add(act=0, priorities=3)

@@ -202,7 +202,7 @@ class KernelFile:
                 temporary.unlink()
             raise
         with suppress(OSError):  # another process may delete them too
-            files = sorted(folder.glob(f"{escape(self._stem)}-*"), key=os.path.getmtime)
+            files = sorted(folder.glob(f"{escape(self._stem)}-*.nbc"), key=os.path.getmtime)
             for old in files[:-VERSIONS_KEPT]:
                 old.unlink()
 

@@ -190,7 +190,16 @@ def test_old_versions_of_a_kernel_are_deleted(cache):
         assert version() == number
     assert not is_loaded(new_kernel())
     assert len(list(cache.glob("*version-*"))) == VERSIONS_KEPT
-    assert not list(cache.glob("*.tmp"))
+
+
+def test_files_that_other_processes_are_writing_are_not_deleted(cache):
+    assert not is_loaded(new_kernel())
+    (file,) = cache.iterdir()
+    unfinished = [cache / f"{file.name}.{number:016x}" for number in range(2 * VERSIONS_KEPT)]
+    for each in (file, *unfinished):
+        each.write_bytes(b"")
+    assert not is_loaded(new_kernel())
+    assert sorted(cache.iterdir()) == [file, *unfinished]
 
 
 @contextmanager

@@ -231,6 +231,12 @@ class NStepReturns(OffPolicyAlgorithm):
         super()._setup_model()
         self.n_steps, self.replay_buffer_kwargs = n_steps, options
 
+    def learn(self, *arguments: Any, **options: Any) -> Any:
+        """Learn as SB3's algorithm does; the buffer of a copied algorithm then has the copy's `gamma`."""
+        replay: Any = self.replay_buffer
+        replay.use_gamma_of(self)
+        return super().learn(*arguments, **options)
+
     def load_replay_buffer(self, path: Any, truncate_last_traj: bool = True) -> None:
         """Load a buffer that `save_replay_buffer` has saved.
 

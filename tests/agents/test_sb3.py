@@ -275,6 +275,15 @@ def test_the_right_value_for_the_gamma_of_the_algorithm_is_a_fixed_point(
     assert (model.replay_buffer.sample(4).discounts is None) == (n_steps == 1)
 
 
+def test_a_copied_algorithm_learns_with_its_own_gamma() -> None:
+    model = learner(NStepDQN, n_steps=3, gamma=0.9)
+    twin = copy.deepcopy(model)
+    twin.gamma = 0.5
+    twin.learn(10)
+    assert loss_at(twin, 2.0) == 0
+    assert loss_at(model, 10.0) == pytest.approx(0, abs=1e-9)
+
+
 def test_n_steps_or_gamma_beside_those_of_the_algorithm_are_refused() -> None:
     for settings in [{"n_steps": 3}, {"n_steps": 3, "gamma": 0.9}, {"gamma": 0.9}]:
         options = {"replay_buffer_class": ReplayBuffer, "replay_buffer_kwargs": settings}

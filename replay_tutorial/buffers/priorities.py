@@ -240,7 +240,7 @@ class Prioritization:
         if mass == 0.0:
             self.max_given[0] = NO_PRIORITY
         else:
-            priority = max(mass ** (1.0 / self.alpha) - self.eps, 0.0)
+            priority = min(max(mass ** (1.0 / self.alpha) - self.eps, 0.0), self.priority_limit)
             self.max_given[0], self._default = priority, (priority, priority, mass)
 
     def initial_masses(self, priorities: Any, count: int) -> tuple[Floats | float, float]:
@@ -271,7 +271,8 @@ class Prioritization:
         """Return the priorities of masses: the inverse of `masses_of`."""
         if self.alpha == 0.0:
             raise ValueError("With alpha=0, all masses are 1, so the priorities of the rows are unknown.")
-        return np.maximum(masses ** (1.0 / self.alpha) - self.eps, 0.0)
+        priorities = masses ** (1.0 / self.alpha) - self.eps
+        return np.clip(priorities, 0.0, self.priority_limit)  # rounding may lead out of the range
 
     def as_floats(self, priorities: Any, count: int) -> Floats:
         """Convert priorities to float64[count], repeating a single one; their range is not checked."""

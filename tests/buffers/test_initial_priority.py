@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from replay_tutorial import MPPrioritizedReplayBuffer, PrioritizedReplayBuffer
+from replay_tutorial.buffers.priorities import limit_of_priorities
 from replay_tutorial.buffers.sum_tree import SumTree
 
 FIELDS: dict[str, Any] = {"act": {"shape": (), "dtype": np.int64}}
@@ -95,6 +96,18 @@ def test_without_stored_mass_the_first_priority_is_1(kind, tmp_path) -> None:
     assert loaded.priorities[refreshed(loaded).add(act=4)] == pytest.approx(7)
     buffer.clear()
     assert refreshed(buffer).get_max_priority() == 1.0
+
+
+@each_kind
+def test_the_largest_valid_priority_remains_valid(kind, tmp_path) -> None:
+    buffer, loaded = (kind(4, FIELDS, initial_priority="max_stored") for _ in range(2))
+    limit = limit_of_priorities(4)
+    buffer.add(act=[1, 2], priorities=limit)
+    assert refreshed(buffer).get_max_priority() <= limit
+    buffer.update_priorities([0, 1], buffer.priorities[[0, 1]])
+    buffer.save(tmp_path / "saved")
+    loaded.load(tmp_path / "saved")
+    assert loaded.get_max_priority() == pytest.approx(limit)
 
 
 @each_kind

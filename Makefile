@@ -16,7 +16,7 @@
 #   make report        re-run the benchmarks of the site and the README; ARGS=--full includes training runs
 #   make ladders       measure the chapters' ladders for the site
 #   make cluster-demo  train on three simulated hosts (Linux); ARGS="--kill-after 20" kills one of them
-#   make format        fix lint errors and format the code
+#   make format        fix lint errors, format the code and copy the programs of the recipes into their pages
 #   make clean         remove .venv, caches and all build output
 #
 # Select another interpreter:  make train PYTHON=python3.12
@@ -111,6 +111,7 @@ ladders: .venv/bench.stamp
 format: .venv/dev.stamp
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+	$(BIN)/python docs/recipe_code.py
 
 clean:
 	rm -rf .venv build dist site .pytest_cache .ruff_cache .hypothesis

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import recipe_code
 from oracles import assert_same_columns
 from places import ROOT, modules_in
 from programs import run_python
@@ -70,10 +71,11 @@ def test_program_runs_as_it_stands(name: str) -> None:
 def test_pages_show_the_programs_themselves_and_all_of_them() -> None:
     shown = set()
     for page in PAGES:
-        for block in re.findall(r"(?ms)^```python[^\n]*\n(.*?)^```", page.read_text("utf-8")):
-            found = re.findall(r'^--8<-- "tests/recipes/(\w+)\.py:(\w+)"$', block, re.MULTILINE)
-            assert len(found) == block.count("\n"), f"{page.name} has code that no test runs:\n{block}"
-            shown.update(found)
+        text = page.read_text("utf-8")
+        assert recipe_code.with_programs(text) == text, f"{page.name} is old: run python docs/recipe_code.py"
+        found = [(Path(code["program"]).stem, code["section"]) for code in recipe_code.CODE.finditer(text)]
+        assert len(found) == text.count("```python"), f"{page.name} has code that no test runs"
+        shown.update(found)
     written = {
         (name, section)
         for name in PROGRAMS

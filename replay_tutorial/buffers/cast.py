@@ -18,6 +18,8 @@ from replay_tutorial.buffers.jit import Floats, kernel, types
 # NumPy's own instances: comparing them with `is` takes a third of the time of `==`.
 FLOAT64, FLOAT32, UINT8 = np.dtype(np.float64), np.dtype(np.float32), np.dtype(np.uint8)
 
+REGISTERED = 2  # `isbuiltin` of a dtype that another library has registered, such as JAX's bfloat16
+
 Float32s = Annotated[npt.NDArray[np.float32], types.float32[::1]]
 ByteValues = Annotated[npt.NDArray[np.uint8], types.uint8[::1]]
 
@@ -26,11 +28,14 @@ def as_dtype(name: str, dtype: Any) -> np.dtype[Any]:
     """Convert a dtype of NumPy, or the equivalent dtype of PyTorch; raise TypeError for anything else."""
     text = str(dtype)
     try:
-        return np.dtype(text.removeprefix("torch.") if text.startswith("torch.") else dtype)
+        found = np.dtype(text.removeprefix("torch.") if text.startswith("torch.") else dtype)
     except TypeError:
+        found = None
+    if found is None or found.isbuiltin == REGISTERED:
         raise TypeError(
             f"{name}: the dtype must be one that NumPy has, such as np.float32, not {dtype!r:.60}."
-        ) from None
+        )
+    return found
 
 
 def as_array(name: str, value: Any) -> npt.NDArray[Any]:

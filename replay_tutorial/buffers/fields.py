@@ -98,8 +98,7 @@ def field(name: str, spec: Mapping[str, Any], default_dtype: npt.DTypeLike) -> F
         raise ValueError(f"env_dict[{name!r}]: every dimension of the shape {shape} must be at least 1.")
     dtype = as_dtype(f"env_dict[{name!r}]", spec.get("dtype", default_dtype))
     if dtype.kind not in "biufc":
-        remedy = " Declare np.float32, which holds all its values." if dtype.name == "bfloat16" else ""
-        raise ValueError(f"env_dict[{name!r}]: the dtype must be numeric or bool, not {dtype}.{remedy}")
+        raise ValueError(f"env_dict[{name!r}]: the dtype must be numeric or bool, not {dtype}.")
     dtype = np.dtype(dtype.newbyteorder("=").str)  # NumPy's own instance; an unpickled dtype is another one
     low, high, scalars = -math.inf, math.inf, tuple[type, ...]()
     if dtype.kind == "b":

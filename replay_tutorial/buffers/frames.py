@@ -25,7 +25,7 @@ from replay_tutorial.buffers.frame_layout import FrameLayout, StackCompress, fra
 from replay_tutorial.buffers.frame_search import empty_index, index_log, number_in_log
 from replay_tutorial.buffers.gather import ArraySpec, new_arrays
 from replay_tutorial.buffers.jit import Bytes, Integers
-from replay_tutorial.buffers.memory import check_memory
+from replay_tutorial.buffers.machine_memory import check_memory
 
 RowsKept = Callable[[], Iterable[Rows]]  # returns copies of the stored rows, oldest first
 

@@ -34,7 +34,7 @@ from replay_tutorial.buffers.frame_layout import CHECKED_AT, with_next
 from replay_tutorial.buffers.frames import FrameStore
 from replay_tutorial.buffers.gather import ArraySpec, Gather, array_specs
 from replay_tutorial.buffers.jit import Flags, Floats, Integers
-from replay_tutorial.buffers.memory import check_memory
+from replay_tutorial.buffers.machine_memory import check_memory
 from replay_tutorial.buffers.n_step_windows import Windows
 from replay_tutorial.buffers.private import PrivateBuffer
 from replay_tutorial.buffers.ring import Assignment, Ring

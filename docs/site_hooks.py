@@ -9,6 +9,7 @@ import html
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from posixpath import dirname, relpath
 from typing import Any
@@ -35,6 +36,7 @@ COPY = re.compile(
 IMAGE = re.compile(r'<img\b[^>]*\bsrc="(?P<address>[^"]+\.(?:svg|png))"[^>]*>')
 
 
+@cache
 def modules() -> dict[str, Path]:
     """Return all modules that aren't empty, as {path relative to the package: file}.
 
@@ -56,11 +58,8 @@ def first_sentence(path: Path) -> str:
 
 
 def source_page(name: str, path: Path) -> str:
-    """Return a Markdown page with a module's source, in which each line has an anchor such as #L-12."""
-    text = path.read_text(encoding="utf-8")
-    form = HtmlFormatter(linenos="table", lineanchors="L", linespans="L", anchorlinenos=True, wrapcode=True)
-    # Keep the anchors on the lines' spans, so that CSS can highlight the target line, not the empty links.
-    code = re.sub(r'<a id="L-\d+"[^>]*></a>', "", highlight(text, PythonLexer(stripnl=False), form))
+    """Return the Markdown of a module's source page, without the source."""
+    count = path.read_text(encoding="utf-8").count("\n")
     up = relpath("source/files.md", dirname(page_of(name)))
     return f"""---
 title: {name}
@@ -71,10 +70,16 @@ search:
 
 # {Path(name).name}
 
-`replay_tutorial/{name}`, {text.count(chr(10))} lines. [All files]({up})
-
-{code}
+`replay_tutorial/{name}`, {count} lines. [All files]({up})
 """
+
+
+def source_code(path: Path) -> str:
+    """Return a module's source as HTML, in which each line has an anchor such as #L-12."""
+    text = path.read_text(encoding="utf-8")
+    form = HtmlFormatter(linenos="table", lineanchors="L", linespans="L", anchorlinenos=True, wrapcode=True)
+    # Keep the anchors on the lines' spans, so that CSS can highlight the target line, not the empty links.
+    return re.sub(r'<a id="L-\d+"[^>]*></a>', "", highlight(text, PythonLexer(stripnl=False), form))
 
 
 def index_page() -> str:
@@ -111,6 +116,7 @@ def settings_table() -> str:
 
 def on_pre_build(config: Any) -> None:
     """Execute the chapters whose pages are missing, as in a fresh clone, or out of date."""
+    modules.cache_clear()  # the site may be served while files are added
     stale = []
     for chapter in sorted((PACKAGE.parent / "chapters").glob("[0-9]*.md")):
         page = PAGES / chapter.name
@@ -169,7 +175,11 @@ def on_page_content(content: str, page: Any, **_: Any) -> str:
 
     if page.file.src_uri == "chapters/index.md":  # its tables, from chapters/README.md, link notebooks
         content = re.sub(r'href="(\d\d_\w+)\.ipynb"', r'href="\1.html"', content)
-    return IMAGE.sub(enlarge, FILE.sub(link, COPY.sub(to_line, content)))
+    content = IMAGE.sub(enlarge, FILE.sub(link, COPY.sub(to_line, content)))
+    # A module's source is added here, because Markdown would take as long to parse it as all other pages.
+    sources = {page_of(name) + ".md": path for name, path in known.items()}
+    path = sources.get(page.file.src_uri)
+    return content + source_code(path) if path else content
 
 
 def on_post_page(output: str, **_: Any) -> str:

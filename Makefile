@@ -46,13 +46,13 @@ test: .venv/test.stamp
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/python -m replay_tutorial warm-up
 	$(BIN)/python docs/render_chapters.py
-	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 quick: .venv/test.stamp
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/pyright --pythonpath $(BIN)/python
-	$(BIN)/python -m pytest -n 4 --dist loadfile tests/test_layout.py tests/buffers $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist loadfile tests/test_layout.py tests/buffers $(ARGS)
 
 stress: .venv/test.stamp
 	$(BIN)/python -m pytest tests/stress $(ARGS)

@@ -19,12 +19,14 @@ if TYPE_CHECKING:
 OpenPage = Callable[..., "Page"]
 DESKTOP = {"width": 1280, "height": 900}
 PHONE = {"width": 390, "height": 844}
-TABS = 6  # pages that load at a time
+TABS = 4  # pages that load at a time
 # The page may not scroll sideways; what is wider than the page scrolls in itself, and is not counted here.
 OVERHANG = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 BACKGROUND = "getComputedStyle(document.body).backgroundColor"
 # a script sets it, a moment after the system has changed
 IS_DARK = "document.body.dataset.mdColorScheme === 'slate'"
+# Each page starts a worker that indexes the whole site for its search, which takes as long as showing the page.
+NO_WORKER = "globalThis.Worker = class extends EventTarget { postMessage() {} }"
 FORMULAS = "[document.querySelectorAll('.arithmatex').length, document.querySelectorAll('.katex').length]"
 
 
@@ -39,9 +41,11 @@ class Visit:
     dark: bool = False  # its background changes when the system turns dark
 
 
-def new_page(browser: "Browser | BrowserContext", **options: Any) -> "Page":
+def new_page(browser: "Browser | BrowserContext", search: bool = False, **options: Any) -> "Page":
     """Open a page whose waits are long: no test fails by being late on a busy machine."""
     page = browser.new_page(**options)
+    if not search:
+        page.add_init_script(NO_WORKER)
     page.set_default_timeout(300_000)  # ms
     page.set_default_navigation_timeout(300_000)
     return page
@@ -76,21 +80,26 @@ def worth_a_visit(site: Site) -> list[str]:
 def visits(site: Site, address: str, browser: "Browser") -> dict[str, Visit]:
     """A visit to each page: at first on a desktop, then as narrow as a phone, then in the dark.
 
-    Several pages load at a time, because the browser waits half a second for more requests of each.
+    Several pages load at a time, because the browser waits half a second for more requests of each. Each tab
+    shows many pages: a new one takes a new process.
     """
     found = {name: Visit() for name in worth_a_visit(site)}
     context, names = browser.new_context(viewport=DESKTOP, color_scheme="light"), list(found)
+    tabs = [new_page(context) for _ in range(TABS)]
+    shown: dict[Page, Visit] = {}
+    for tab in tabs:
+        watch(tab, address, lambda fault, tab=tab: shown[tab].faults.append(fault))
     while names:
         some, names = names[:TABS], names[TABS:]
-        pages = [new_page(context) for _ in some]
-        for name, page in zip(some, pages, strict=True):
-            watch(page, address, found[name].faults.append)
-            page.goto(address + name, wait_until="commit")
-        for name, page in zip(some, pages, strict=True):
-            page.wait_for_load_state("networkidle")  # leaving a page aborts its pending requests
-            page.bring_to_front()  # background pages are rarely rendered and switch to dark mode late
-            look_at(page, found[name])
-            page.close()
+        for name, tab in zip(some, tabs, strict=False):
+            tab.set_viewport_size(DESKTOP)
+            tab.emulate_media(color_scheme="light")
+            shown[tab] = found[name]
+            tab.goto(address + name, wait_until="commit")
+        for name, tab in zip(some, tabs, strict=False):
+            tab.wait_for_load_state("networkidle")  # leaving a page aborts its pending requests
+            tab.bring_to_front()  # background pages are rarely rendered and switch to dark mode late
+            look_at(tab, found[name])
     context.close()
     return found
 
@@ -152,7 +161,7 @@ def open_page(address: str, browser: "Browser") -> Iterator[OpenPage]:
 
 
 def test_search_finds_the_sum_tree(open_page: OpenPage) -> None:
-    page = open_page("index.html")
+    page = open_page("index.html", search=True)
     page.locator("input.md-search__input").press_sequentially("sum tree")  # it listens to keys
     page.wait_for_selector(".md-search-result__item")
     assert "sum tree" in page.locator(".md-search-result__list").inner_text().lower()

@@ -25,7 +25,7 @@ OVERHANG = "document.documentElement.scrollWidth - document.documentElement.clie
 BACKGROUND = "getComputedStyle(document.body).backgroundColor"
 # a script sets it, a moment after the system has changed
 IS_DARK = "document.body.dataset.mdColorScheme === 'slate'"
-# Each page starts a worker that indexes the whole site for its search, which takes as long as showing the page.
+# Each page has a worker that indexes the whole site for its search, which takes as long as the page itself.
 NO_WORKER = "globalThis.Worker = class extends EventTarget { postMessage() {} }"
 FORMULAS = "[document.querySelectorAll('.arithmatex').length, document.querySelectorAll('.katex').length]"
 

@@ -239,7 +239,7 @@ def warm_up(arguments: Sequence[str]) -> int:
     """
     make_parser(warm_up).parse_args(arguments)
 
-    from replay_tutorial.buffers import jit
+    from replay_tutorial.buffers.runtime import jit
 
     start = time.perf_counter()
     for layer in KERNEL_LAYERS:

@@ -151,7 +151,9 @@ def test_only_one_file_imports_numba() -> None:
         path for path in MODULES for _, name in imported_modules(path) if name.startswith(("numba", "llvm"))
     }
     # a rung is a file that can be copied by itself
-    assert {path for path in users if layer_of(path) != "steps"} == {PACKAGE / "buffers" / "jit.py"}
+    assert {path for path in users if layer_of(path) != "steps"} == {
+        PACKAGE / "buffers" / "runtime" / "jit.py"
+    }
 
 
 @each_module

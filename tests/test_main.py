@@ -123,8 +123,8 @@ def test_output_whose_encoding_lacks_a_character_is_written_without_it(monkeypat
 
 
 KERNELS = """
-from replay_tutorial.buffers import jit
-from replay_tutorial.buffers.jit import kernel
+from replay_tutorial.buffers.runtime import jit
+from replay_tutorial.buffers.runtime.jit import kernel
 
 jit.WARN_AFTER_SECONDS = 0.0  # seconds
 

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replay_tutorial import PrioritizedReplayBuffer
-from replay_tutorial.buffers.rank_based import RankBased
+from replay_tutorial.buffers.schemes import RankBased
 from replay_tutorial.measuring.markdown import table
 from replay_tutorial.measuring.output import add_count, add_outputs, write_results
 from replay_tutorial.measuring.provenance import Provenance

@@ -25,7 +25,7 @@ from torch.optim import Optimizer
 
 from replay_tutorial import buffers
 from replay_tutorial.agents import cleanrl
-from replay_tutorial.buffers.n_step_windows import NotConsecutive
+from replay_tutorial.buffers.n_step.windows import NotConsecutive
 
 RETURNS = {"n_steps", "gamma"}  # arguments of the algorithm, not of its buffer
 

@@ -38,9 +38,8 @@ from replay_tutorial.bench.peers.buffer import (
 )
 from replay_tutorial.bench.peers.lineup import MakeWorkload, Peer
 from replay_tutorial.buffers.fields import Fields, as_bytes
-from replay_tutorial.buffers.rank_based import RankBased
 from replay_tutorial.buffers.rows import take_rows
-from replay_tutorial.buffers.schemes import Combined, Geometric, Reverse, Scheme, Uniform
+from replay_tutorial.buffers.schemes import Combined, Geometric, RankBased, Reverse, Scheme, Uniform
 from replay_tutorial.buffers.sum_tree import SumTree, find_leaves, set_leaves
 from replay_tutorial.measuring.timing import FloatArray, SelfTimed, Workload
 

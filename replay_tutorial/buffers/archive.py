@@ -26,7 +26,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers.atomic_file import atomic_write
+from replay_tutorial.buffers.runtime.atomic_file import atomic_write
 from replay_tutorial.buffers.streams import Stream
 
 STATE = "state.json"  # the JSON member

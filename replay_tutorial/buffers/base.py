@@ -10,8 +10,8 @@ import numpy.typing as npt
 from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.fields import Batch, Fields
 from replay_tutorial.buffers.gather import ArraySpec, array_specs
-from replay_tutorial.buffers.jit import Flags, Integers
 from replay_tutorial.buffers.rows import as_integers, check_batch_size, unknown_index_error
+from replay_tutorial.buffers.runtime.jit import Flags, Integers
 from replay_tutorial.buffers.streams import Stream
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers.jit import Floats, kernel, types
+from replay_tutorial.buffers.runtime.jit import Floats, kernel, types
 
 # NumPy's own instances: comparing them with `is` takes a third of the time of `==`.
 FLOAT64, FLOAT32, UINT8 = np.dtype(np.float64), np.dtype(np.float32), np.dtype(np.uint8)

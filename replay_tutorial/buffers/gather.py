@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from replay_tutorial.buffers.fields import LARGE, Batch, Fields, Rows, as_bytes
-from replay_tutorial.buffers.jit import Bytes, Integers
 from replay_tutorial.buffers.rows import take_parts, take_rows, take_runs
+from replay_tutorial.buffers.runtime.jit import Bytes, Integers
 
 ArraySpec = tuple[np.dtype[Any], tuple[int, ...]]  # dtype and shape of a field
 

@@ -23,8 +23,8 @@ import numpy.typing as npt
 
 from replay_tutorial.buffers.archive import Damaged
 from replay_tutorial.buffers.cast import as_array, widened
-from replay_tutorial.buffers.jit import Floats, Integers, kernel, types, writable
 from replay_tutorial.buffers.rows import as_integers, unknown_index_error
+from replay_tutorial.buffers.runtime.jit import Floats, Integers, kernel, types, writable
 from replay_tutorial.buffers.sum_tree import SumTree
 
 Weights = Annotated[npt.NDArray[np.float32], types.float32[::1]]

@@ -22,7 +22,6 @@ import numpy.typing as npt
 from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.base import CpprbKwargs
 from replay_tutorial.buffers.fields import Batch, EnvDict
-from replay_tutorial.buffers.jit import Floats, Integers, int64, kernel
 from replay_tutorial.buffers.priorities import (
     DONE,
     NO_PRIORITY,
@@ -38,7 +37,8 @@ from replay_tutorial.buffers.priorities import (
     write_weights,
 )
 from replay_tutorial.buffers.ring import Assignment
-from replay_tutorial.buffers.schemes import Scheme, StoredRows
+from replay_tutorial.buffers.runtime.jit import Floats, Integers, int64, kernel
+from replay_tutorial.buffers.schemes.scheme import Scheme, StoredRows
 from replay_tutorial.buffers.sum_tree import ROOT, SumTree, find_stratified, first_leaf, recompute_above
 from replay_tutorial.buffers.uniform import ReplayBuffer
 

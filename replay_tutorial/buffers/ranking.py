@@ -17,7 +17,7 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from replay_tutorial.buffers.jit import Floats, Integers, kernel
+from replay_tutorial.buffers.runtime.jit import Floats, Integers, kernel
 
 # Kernels that use these are in this file, because Numba recompiles only the kernels of a changed file.
 OCTAVES = 2048  # number of exponents of a double

@@ -22,8 +22,8 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.fields import Rows, as_bytes
-from replay_tutorial.buffers.jit import Integers
 from replay_tutorial.buffers.rows import random_below, take_rows
+from replay_tutorial.buffers.runtime.jit import Integers
 
 Assignment = tuple[Any, Any, Any]  # target, key and value of `target[key] = value`
 

@@ -14,7 +14,16 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.cast import as_array
-from replay_tutorial.buffers.jit import Bytes, Integers, cgutils, intrinsic, jitable, kernel, types, writable
+from replay_tutorial.buffers.runtime.jit import (
+    Bytes,
+    Integers,
+    cgutils,
+    intrinsic,
+    jitable,
+    kernel,
+    types,
+    writable,
+)
 
 
 def address(context: Any, builder: Any, array_type: Any, array: Any, row: Any, element: Any) -> Any:

@@ -24,8 +24,8 @@ from typing import Annotated, Any
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers.jit import Floats, Integers, jitable, kernel, types, uint64, writable
 from replay_tutorial.buffers.ranking import Ranking, largest_mass
+from replay_tutorial.buffers.runtime.jit import Floats, Integers, jitable, kernel, types, uint64, writable
 
 # Node n has the children 8 (n - 6) to 8 (n - 6) + 7 and the parent n // 8 + 6. The root is node 7, so that
 # each group of eight siblings begins at a multiple of eight. Nodes 0 to 6 are unused.

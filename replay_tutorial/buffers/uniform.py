@@ -30,17 +30,17 @@ from replay_tutorial.buffers.fields import (
     expand_groups,
     field_names,
 )
-from replay_tutorial.buffers.frame_layout import CHECKED_AT, with_next
-from replay_tutorial.buffers.frames import FrameStore
 from replay_tutorial.buffers.gather import ArraySpec, Gather, array_specs
-from replay_tutorial.buffers.jit import Flags, Floats, Integers
-from replay_tutorial.buffers.machine_memory import check_memory
-from replay_tutorial.buffers.n_step_windows import Windows
+from replay_tutorial.buffers.images.frame_layout import CHECKED_AT, with_next
+from replay_tutorial.buffers.images.frames import FrameStore
+from replay_tutorial.buffers.n_step.windows import Windows
 from replay_tutorial.buffers.private import PrivateBuffer
 from replay_tutorial.buffers.ring import Assignment, Ring
 from replay_tutorial.buffers.rows import check_batch_size, checked_size
-from replay_tutorial.buffers.sample_counts import COUNT_SPECS, SampleCounts, check_times
-from replay_tutorial.buffers.schemes import Drawn, Scheme, StoredRows, Uniform, check_scheme
+from replay_tutorial.buffers.runtime.jit import Flags, Floats, Integers
+from replay_tutorial.buffers.runtime.machine_memory import check_memory
+from replay_tutorial.buffers.schemes.sample_counts import COUNT_SPECS, SampleCounts, check_times
+from replay_tutorial.buffers.schemes.scheme import Drawn, Scheme, StoredRows, Uniform, check_scheme
 from replay_tutorial.buffers.streams import Stream
 
 

@@ -19,8 +19,8 @@ from replay_tutorial.agents.environments import Spaces
 from replay_tutorial.apex.config import Config
 from replay_tutorial.apex.storage import frame_options, n_step_windows
 from replay_tutorial.buffers.fields import Fields
-from replay_tutorial.buffers.frame_layout import FrameLayout, frame_layouts, with_numbers
-from replay_tutorial.buffers.frame_search import empty_index, number_in_log
+from replay_tutorial.buffers.images.frame_layout import FrameLayout, frame_layouts, with_numbers
+from replay_tutorial.buffers.images.frame_search import empty_index, number_in_log
 
 PRIORITIES = "priorities"  # the record field that contains the priorities
 NO_FRAMES = np.empty((0, 0), np.uint8)

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from replay_tutorial.buffers.atomic_file import replace_file
+from replay_tutorial.buffers.runtime.atomic_file import replace_file
 from replay_tutorial.measuring.timing import Spread
 
 

@@ -15,7 +15,7 @@ Left out: memory orders that the package does not need, and types other than int
 
 from typing import Any
 
-from replay_tutorial.buffers.jit import intrinsic, ir, types
+from replay_tutorial.buffers.runtime.jit import intrinsic, ir, types
 
 WORD = 8  # bytes of an int64, and its alignment
 

@@ -13,10 +13,10 @@ import numpy as np
 
 from replay_tutorial.buffers.base import BaseBuffer
 from replay_tutorial.buffers.fields import Fields, FiniteFields
-from replay_tutorial.buffers.frame_layout import FrameLayout, with_numbers
 from replay_tutorial.buffers.gather import Gather
+from replay_tutorial.buffers.images.frame_layout import FrameLayout, with_numbers
 from replay_tutorial.buffers.priorities import Prioritization
-from replay_tutorial.buffers.sample_counts import SampleCounts
+from replay_tutorial.buffers.schemes.sample_counts import SampleCounts
 from replay_tutorial.buffers.streams import Stream
 from replay_tutorial.shared.memory import SharedArrays, Specs
 from replay_tutorial.shared.registry import WRITER_SPECS, WriterRegistry

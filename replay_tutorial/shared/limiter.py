@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from replay_tutorial.buffers.jit import Integers, kernel
 from replay_tutorial.buffers.rows import checked_at_least, checked_number
+from replay_tutorial.buffers.runtime.jit import Integers, kernel
 from replay_tutorial.shared.atomics import compare_and_swap, fetch_add
 from replay_tutorial.shared.memory import SharedArrays
 from replay_tutorial.shared.protocol import add_to_counter

@@ -33,8 +33,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers.atomic_file import repeat_while_denied
-from replay_tutorial.buffers.machine_memory import free_memory
+from replay_tutorial.buffers.runtime.atomic_file import repeat_while_denied
+from replay_tutorial.buffers.runtime.machine_memory import free_memory
 from replay_tutorial.shared.processes import join_namespace
 
 # Bytes. Each array starts at a multiple of this size, so that no two arrays share a cache line.

@@ -21,7 +21,6 @@ import numpy.typing as npt
 from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.base import CpprbKwargs
 from replay_tutorial.buffers.fields import Batch, EnvDict, Rows
-from replay_tutorial.buffers.jit import Floats, Integers
 from replay_tutorial.buffers.priorities import (
     NO_PRIORITY,
     Priorities,
@@ -34,7 +33,8 @@ from replay_tutorial.buffers.priorities import (
     write_weights,
 )
 from replay_tutorial.buffers.rows import check_batch_size, checked_size
-from replay_tutorial.buffers.schemes import Proportional, Scheme, check_scheme
+from replay_tutorial.buffers.runtime.jit import Floats, Integers
+from replay_tutorial.buffers.schemes.scheme import Proportional, Scheme, check_scheme
 from replay_tutorial.buffers.sum_tree import ROOT, SumTree
 from replay_tutorial.shared.mp_uniform import MPReplayBuffer
 from replay_tutorial.shared.protocol import STALE, raise_max

@@ -20,13 +20,13 @@ from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.base import CpprbKwargs, check_keywords
 from replay_tutorial.buffers.cast import round_floats
 from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, Rows, expand_groups, field_names
-from replay_tutorial.buffers.frame_layout import frame_layouts, with_next
-from replay_tutorial.buffers.interrupts import run_in_thread
-from replay_tutorial.buffers.jit import Flags, Floats, Integers, compile_now
+from replay_tutorial.buffers.images.frame_layout import frame_layouts, with_next
 from replay_tutorial.buffers.priorities import NO_PRIORITY
 from replay_tutorial.buffers.rows import check_batch_size, checked_size
-from replay_tutorial.buffers.sample_counts import check_times
-from replay_tutorial.buffers.schemes import Drawn, Scheme, Uniform, check_scheme
+from replay_tutorial.buffers.runtime.interrupts import run_in_thread
+from replay_tutorial.buffers.runtime.jit import Flags, Floats, Integers, compile_now
+from replay_tutorial.buffers.schemes.sample_counts import check_times
+from replay_tutorial.buffers.schemes.scheme import Drawn, Scheme, Uniform, check_scheme
 from replay_tutorial.buffers.streams import Stream
 from replay_tutorial.buffers.sum_tree import SumTree
 from replay_tutorial.shared import snapshot

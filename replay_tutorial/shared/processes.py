@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from replay_tutorial.buffers.jit import Integers
+from replay_tutorial.buffers.runtime.jit import Integers
 
 if sys.platform != "win32":
     import fcntl

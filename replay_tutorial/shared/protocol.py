@@ -22,8 +22,8 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from replay_tutorial.buffers.jit import Floats, Integers, Words, jitable, kernel
 from replay_tutorial.buffers.rows import copy_row
+from replay_tutorial.buffers.runtime.jit import Floats, Integers, Words, jitable, kernel
 from replay_tutorial.shared.atomics import (
     compare_and_swap,
     fence_acquire,

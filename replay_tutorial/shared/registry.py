@@ -23,8 +23,8 @@ from multiprocessing.util import Finalize
 
 import numpy as np
 
-from replay_tutorial.buffers.interrupts import defer_sigint
-from replay_tutorial.buffers.jit import Integers
+from replay_tutorial.buffers.runtime.interrupts import defer_sigint
+from replay_tutorial.buffers.runtime.jit import Integers
 from replay_tutorial.shared.memory import Specs
 from replay_tutorial.shared.processes import PID_BITS, is_alive, own_identity, pid_and_forks
 from replay_tutorial.shared.protocol import (

@@ -19,7 +19,6 @@ from typing import Annotated, Any, NamedTuple, TypeVar, TypeVarTuple
 import numpy as np
 
 from replay_tutorial.buffers.fields import Rows
-from replay_tutorial.buffers.jit import Flags, Floats, Integers, Words, int64, jitable, kernel
 from replay_tutorial.buffers.priorities import (
     DONE,
     NO_PRIORITY,
@@ -29,6 +28,7 @@ from replay_tutorial.buffers.priorities import (
     masses_of,
 )
 from replay_tutorial.buffers.ranking import Ranking
+from replay_tutorial.buffers.runtime.jit import Flags, Floats, Integers, Words, int64, jitable, kernel
 from replay_tutorial.buffers.sum_tree import ROOT, SumTree, find_stratified, first_leaf, recompute_above
 from replay_tutorial.shared.atomics import (
     fence_acquire,

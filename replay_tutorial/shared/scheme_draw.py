@@ -13,8 +13,8 @@ from collections.abc import Callable
 import numpy as np
 
 from replay_tutorial.buffers.fields import Rows
-from replay_tutorial.buffers.jit import Integers
-from replay_tutorial.buffers.schemes import Scheme, StoredRows
+from replay_tutorial.buffers.runtime.jit import Integers
+from replay_tutorial.buffers.schemes.scheme import Scheme, StoredRows
 from replay_tutorial.buffers.sum_tree import SumTree
 from replay_tutorial.shared.protocol import NO_INDEX, REJECTED, SAMPLED, read_drawn
 from replay_tutorial.shared.shared_ring import MAX_DRAWS, SharedRing

@@ -21,10 +21,16 @@ import numpy.typing as npt
 
 from replay_tutorial.buffers.archive import Damaged, Reader, checked_parts
 from replay_tutorial.buffers.fields import Batch, Fields, Rows
-from replay_tutorial.buffers.frame_layout import CHECKED_AT, FrameLayout, with_numbers
-from replay_tutorial.buffers.frame_search import Hashes, IntegerRows, empty_index, number_frames, same_bytes
 from replay_tutorial.buffers.gather import new_arrays
-from replay_tutorial.buffers.jit import Flags, Floats, Integers, Words, jitable, kernel, types
+from replay_tutorial.buffers.images.frame_layout import CHECKED_AT, FrameLayout, with_numbers
+from replay_tutorial.buffers.images.frame_search import (
+    Hashes,
+    IntegerRows,
+    empty_index,
+    number_frames,
+    same_bytes,
+)
+from replay_tutorial.buffers.runtime.jit import Flags, Floats, Integers, Words, jitable, kernel, types
 from replay_tutorial.shared import snapshot
 from replay_tutorial.shared.atomics import fence_acquire, fetch_add, load_acquire
 from replay_tutorial.shared.memory import SharedArrays, Specs

@@ -20,10 +20,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from replay_tutorial.buffers.fields import Rows
-from replay_tutorial.buffers.jit import Flags, Floats, Integers, Words
 from replay_tutorial.buffers.priorities import NO_PRIORITY
 from replay_tutorial.buffers.ring import Assignment
 from replay_tutorial.buffers.rows import random_below
+from replay_tutorial.buffers.runtime.jit import Flags, Floats, Integers, Words
 from replay_tutorial.shared.memory import SharedArrays, Specs
 from replay_tutorial.shared.protocol import (
     CLEARED,

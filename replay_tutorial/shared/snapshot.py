@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from replay_tutorial.buffers.archive import Damaged, Reader, checked_count
-from replay_tutorial.buffers.jit import Floats, Integers, Words
+from replay_tutorial.buffers.runtime.jit import Floats, Integers, Words
 from replay_tutorial.shared import protocol
 from replay_tutorial.shared.protocol import NEXT_INDEX, NO_INDEX, swap, write_rows
 from replay_tutorial.shared.shared_ring import SharedRing

@@ -28,8 +28,8 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.fields import EnvDict, Fields
-from replay_tutorial.buffers.interrupts import defer_sigint
 from replay_tutorial.buffers.rows import check_batch_size, checked_integer
+from replay_tutorial.buffers.runtime.interrupts import defer_sigint
 from replay_tutorial.tables.core import checkpoint
 from replay_tutorial.tables.core.arguments import (
     ByTable,

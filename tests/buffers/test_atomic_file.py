@@ -8,8 +8,8 @@ from contextlib import nullcontext
 
 import pytest
 
-from replay_tutorial.buffers import atomic_file
-from replay_tutorial.buffers.atomic_file import atomic_write, replace_file
+from replay_tutorial.buffers.runtime import atomic_file
+from replay_tutorial.buffers.runtime.atomic_file import atomic_write, replace_file
 
 
 def test_old_file_stays_until_the_new_one_is_whole(tmp_path):

@@ -20,8 +20,8 @@ from replay_tutorial import (
     SequenceReplayBuffer,
     fields_from_spaces,
 )
-from replay_tutorial.buffers.autoreset import NotConsecutive
-from replay_tutorial.buffers.minari import import_minari
+from replay_tutorial.buffers.episodes.minari import import_minari
+from replay_tutorial.buffers.n_step.autoreset import NotConsecutive
 
 GAMMA = 0.5
 ENVIRONMENTS = 3

@@ -20,7 +20,7 @@ from scipy.stats import chisquare
 from test_sum_tree import assert_parents_are_their_childrens
 
 from replay_tutorial import EpisodeReplayBuffer
-from replay_tutorial.buffers.episode_ring import locate
+from replay_tutorial.buffers.episodes.episode_ring import locate
 
 LEAST = 1e-6
 EPS = 1e-4

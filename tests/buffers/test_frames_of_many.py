@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from replay_tutorial import NStep, PrioritizedReplayBuffer, ReplayBuffer
-from replay_tutorial.buffers import frames
 from replay_tutorial.buffers.fields import Fields
-from replay_tutorial.buffers.frame_layout import FrameLayout
+from replay_tutorial.buffers.images import frames
+from replay_tutorial.buffers.images.frame_layout import FrameLayout
 
 N_STEP = {"gamma": 0.5, "rew": "rew", "next": "next_obs"}
 

@@ -132,7 +132,7 @@ def test_other_values_and_alpha_0_are_refused(kind) -> None:
 
 
 def test_rank_based_sampling_and_the_maximum_share_the_groups() -> None:
-    from replay_tutorial.buffers.rank_based import RankBased
+    from replay_tutorial.buffers.schemes import RankBased
 
     plain, both = (
         PrioritizedReplayBuffer(100, FIELDS, seed=0, initial_priority=name) for name in ("max", "max_stored")

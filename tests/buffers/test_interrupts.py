@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from replay_tutorial.buffers.interrupts import defer_sigint
+from replay_tutorial.buffers.runtime.interrupts import defer_sigint
 
 
 class TimeIsUp(Exception):

@@ -13,9 +13,9 @@ import pytest
 from numba.core import event
 from places import modules_in
 
-from replay_tutorial.buffers import jit
-from replay_tutorial.buffers.jit import Floats, kernel
-from replay_tutorial.buffers.kernel_cache import KernelFile
+from replay_tutorial.buffers.runtime import jit
+from replay_tutorial.buffers.runtime.jit import Floats, kernel
+from replay_tutorial.buffers.runtime.kernel_cache import KernelFile
 
 ROOT = Path(__file__).parents[2]
 
@@ -52,7 +52,7 @@ def test_importing_compiles_nothing(tmp_path):
     program = (
         "from replay_tutorial import *\n"
         "import replay_tutorial.tables\n"
-        "from replay_tutorial.buffers.jit import kernels\n"
+        "from replay_tutorial.buffers.runtime.jit import kernels\n"
         "print(len(kernels), sum(len(kernel.signatures) for kernel in kernels))"
     )
     declared, compiled = run(program, NUMBA_CACHE_DIR=str(tmp_path))[0].split()
@@ -136,7 +136,7 @@ import os, signal, threading
 import numpy as np
 from numba.core import event
 from tests.buffers.test_jit import AtCompilation, new_kernels
-from replay_tutorial.buffers.kernel_cache import KernelFile
+from replay_tutorial.buffers.runtime.kernel_cache import KernelFile
 
 KernelFile.read = lambda self: None
 started = threading.Event()
@@ -174,7 +174,7 @@ def test_slow_compilation_is_logged_once(monkeypatch, caplog):
 MANY_PROCESSES = """
 import numpy as np
 from replay_tutorial import MPPrioritizedReplayBuffer, MPReplayBuffer
-from replay_tutorial.buffers.jit import kernels
+from replay_tutorial.buffers.runtime.jit import kernels
 
 def compiled():
     return {kernel.py_func.__name__ for kernel in kernels if kernel.signatures}

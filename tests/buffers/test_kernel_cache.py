@@ -16,9 +16,9 @@ from places import PACKAGE, ROOT
 from programs import run_python
 
 from replay_tutorial.__main__ import main
-from replay_tutorial.buffers import jit
-from replay_tutorial.buffers.jit import Floats, jitable, kernel
-from replay_tutorial.buffers.kernel_cache import VERSIONS_KEPT, UnknownContentError, digest_of
+from replay_tutorial.buffers.runtime import jit
+from replay_tutorial.buffers.runtime.jit import Floats, jitable, kernel
+from replay_tutorial.buffers.runtime.kernel_cache import VERSIONS_KEPT, UnknownContentError, digest_of
 
 # What a program with kernels prints, and edits that each change one of these numbers.
 CALLS = """

@@ -18,7 +18,7 @@ from replay_tutorial import (
     ReplayBuffer,
     fields_from_spaces,
 )
-from replay_tutorial.buffers.minari import export_minari, import_minari, to_minari
+from replay_tutorial.buffers.episodes.minari import export_minari, import_minari, to_minari
 
 spaces = pytest.importorskip("gymnasium", reason="declares the spaces").spaces
 OBSERVATIONS = spaces.Dict(

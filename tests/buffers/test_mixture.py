@@ -11,8 +11,7 @@ import pytest
 from scipy.stats import binomtest, chisquare
 
 from replay_tutorial import Mixture, MPPrioritizedReplayBuffer, NStep, PrioritizedReplayBuffer, ReplayBuffer
-from replay_tutorial.buffers.rank_based import RankBased
-from replay_tutorial.buffers.schemes import Reverse, Uniform
+from replay_tutorial.buffers.schemes import RankBased, Reverse, Uniform
 
 FIELDS: dict[str, dict[str, Any]] = {"id": {"shape": (), "dtype": np.int64}, "obs": {"shape": (2, 3)}}
 LEAST = 1e-6

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from oracles import CAPACITIES, PlainPriorities
 
 from replay_tutorial import MPPrioritizedReplayBuffer, PrioritizedReplayBuffer
-from replay_tutorial.buffers.jit import compile_now
 from replay_tutorial.buffers.priorities import write_weights
 from replay_tutorial.buffers.prioritized import draw
+from replay_tutorial.buffers.runtime.jit import compile_now
 
 ENV_DICT: dict[str, dict[str, Any]] = {"act": {"shape": (), "dtype": np.int64}}
 PRIORITIZED = [name for name in CONFIGURATIONS if name.startswith("prioritized")]

@@ -13,8 +13,7 @@ from test_sampling_statistics import assert_distributed
 
 from replay_tutorial import MPPrioritizedReplayBuffer, PrioritizedReplayBuffer, ReplayBuffer
 from replay_tutorial.buffers import prioritized
-from replay_tutorial.buffers.rank_based import RankBased
-from replay_tutorial.buffers.schemes import Combined
+from replay_tutorial.buffers.schemes import Combined, RankBased
 
 ACT: dict[str, dict[str, Any]] = {"act": {"shape": (), "dtype": np.int64}}
 ALL = 600

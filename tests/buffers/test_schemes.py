@@ -22,11 +22,11 @@ from replay_tutorial import (
     ReplayBuffer,
     SequenceReplayBuffer,
 )
-from replay_tutorial.buffers.rank_based import RankBased
 from replay_tutorial.buffers.schemes import (
     Combined,
     Geometric,
     Proportional,
+    RankBased,
     Reverse,
     Scheme,
     StoredRows,

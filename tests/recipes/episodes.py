@@ -46,7 +46,7 @@ def best_episode(buffer, n=10):
 # --8<-- [start:minari]
 def exchange(buffer, other):
     """Export the episodes to a Minari dataset, and import them into another buffer."""
-    from replay_tutorial.buffers.minari import export_minari, import_minari
+    from replay_tutorial.buffers.episodes.minari import export_minari, import_minari
 
     dataset = export_minari(buffer, "cartpole/best-v0", env="CartPole-v1", algorithm_name="random")
     return import_minari(other, dataset)  # the number of episodes

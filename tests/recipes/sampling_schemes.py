@@ -4,8 +4,7 @@
 import numpy as np
 
 from replay_tutorial import Mixture, PrioritizedReplayBuffer, ReplayBuffer, laber
-from replay_tutorial.buffers.rank_based import RankBased
-from replay_tutorial.buffers.schemes import Combined, Distribution, Drawn, Geometric, Proportional
+from replay_tutorial.buffers.schemes import Combined, Distribution, Drawn, Geometric, Proportional, RankBased
 
 number = {"shape": ()}
 FIELDS = {"step": {"shape": (), "dtype": np.int64}, "rew": number, "error": number}

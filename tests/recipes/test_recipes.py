@@ -30,7 +30,7 @@ from replay_tutorial import (
     PrioritizedReplayBuffer,
     ReplayBuffer,
 )
-from replay_tutorial.buffers.jit import COMPILING
+from replay_tutorial.buffers.runtime.jit import COMPILING
 
 HERE = Path(__file__).parent
 PAGES = sorted((ROOT / "docs" / "recipes").glob("[!.]*.md"))

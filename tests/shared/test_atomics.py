@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from shared_rows import START_METHODS, answer, running
 
-from replay_tutorial.buffers.jit import Integers, kernel
+from replay_tutorial.buffers.runtime.jit import Integers, kernel
 from replay_tutorial.shared.atomics import (
     compare_and_swap,
     fence_acquire,

@@ -14,7 +14,7 @@ import numba
 import numpy as np
 import pytest
 
-from replay_tutorial.buffers.jit import compile_now
+from replay_tutorial.buffers.runtime.jit import compile_now
 from replay_tutorial.shared.memory import SharedArrays
 from replay_tutorial.shared.processes import pack_identity, start_time
 from replay_tutorial.shared.protocol import (

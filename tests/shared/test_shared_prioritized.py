@@ -10,7 +10,7 @@ from shared_rows import START_METHODS, add_rows, assert_whole, in_child, row_fie
 
 from replay_tutorial import MPPrioritizedReplayBuffer, PrioritizedReplayBuffer
 from replay_tutorial.buffers.priorities import write_weights
-from replay_tutorial.buffers.rank_based import RankBased
+from replay_tutorial.buffers.schemes import RankBased
 from replay_tutorial.shared.protocol import (
     NEXT_INDEX,
     add_to_counter,

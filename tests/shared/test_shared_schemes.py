@@ -14,8 +14,7 @@ from scipy.stats import chisquare
 from shared_rows import assert_whole, row_fields, rows_of
 
 from replay_tutorial import MPPrioritizedReplayBuffer, MPReplayBuffer, PrioritizedReplayBuffer, ReplayBuffer
-from replay_tutorial.buffers.rank_based import RankBased
-from replay_tutorial.buffers.schemes import Combined, Geometric, Proportional, Reverse, Uniform
+from replay_tutorial.buffers.schemes import Combined, Geometric, Proportional, RankBased, Reverse, Uniform
 from replay_tutorial.shared.protocol import NEXT_INDEX, add_to_counter, held_stamp
 
 LEAST = 1e-6

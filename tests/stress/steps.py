@@ -22,8 +22,8 @@ from checked_rows import CheckedRows
 from script import new_parser, provenance_of
 
 from replay_tutorial import MPPrioritizedReplayBuffer, MPReplayBuffer
-from replay_tutorial.buffers.frame_search import hash_of, same_bytes
-from replay_tutorial.buffers.jit import compile_now
+from replay_tutorial.buffers.images.frame_search import hash_of, same_bytes
+from replay_tutorial.buffers.runtime.jit import compile_now
 from replay_tutorial.measuring.markdown import table
 from replay_tutorial.measuring.output import add_count, add_outputs, write_results
 from replay_tutorial.shared import protocol, registry, sampler, shared_frames, shared_ring

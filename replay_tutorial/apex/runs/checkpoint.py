@@ -31,7 +31,7 @@ from replay_tutorial.apex.messages import Saved
 from replay_tutorial.apex.runs.files import DamagedFile, checksum_of, read_json
 from replay_tutorial.apex.runs.run_folder import read_tensors, write_tensors
 from replay_tutorial.buffers import archive
-from replay_tutorial.buffers.atomic_file import with_path
+from replay_tutorial.buffers.runtime.atomic_file import with_path
 
 FORMAT = "replay_tutorial checkpoint 3"
 ROWS = "replay.npz"

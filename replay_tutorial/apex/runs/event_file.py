@@ -21,7 +21,7 @@ from tensorboard.plugins.custom_scalar import layout_pb2
 from tensorboard.plugins.custom_scalar.metadata import CONFIG_SUMMARY_TAG, create_summary_metadata
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from replay_tutorial.buffers.atomic_file import with_path
+from replay_tutorial.buffers.runtime.atomic_file import with_path
 
 
 class EventFile:

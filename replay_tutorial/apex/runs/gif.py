@@ -14,7 +14,7 @@ from PIL import Image
 
 from replay_tutorial.agents.agent import Policy
 from replay_tutorial.agents.environments import make_environment, to_step_actions
-from replay_tutorial.buffers.atomic_file import replace_file
+from replay_tutorial.buffers.runtime.atomic_file import replace_file
 
 MIN_FRAME_MS = 20  # milliseconds per frame: players slow faster GIFs down to a tenth of their speed
 

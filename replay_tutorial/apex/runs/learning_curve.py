@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from replay_tutorial.apex.runs.files import read_columns
 from replay_tutorial.apex.runs.run_folder import RunFolder
-from replay_tutorial.buffers.atomic_file import replace_file
+from replay_tutorial.buffers.runtime.atomic_file import replace_file
 
 POINTS = 200  # points per mean curve
 RESAMPLES = 2_000  # bootstrap resamples of the runs, per band

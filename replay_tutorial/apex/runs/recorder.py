@@ -25,7 +25,7 @@ from replay_tutorial.apex.messages import Message
 from replay_tutorial.apex.runs.event_file import EventFile
 from replay_tutorial.apex.runs.files import read_columns, read_table
 from replay_tutorial.apex.runs.signals import TerminalOutput
-from replay_tutorial.buffers.atomic_file import replace_file, with_path
+from replay_tutorial.buffers.runtime.atomic_file import replace_file, with_path
 
 # Column of progress.csv → name in TensorBoard
 COLUMNS = {

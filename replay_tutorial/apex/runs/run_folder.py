@@ -44,7 +44,7 @@ from replay_tutorial.apex.parts import make_policy
 from replay_tutorial.apex.runs.files import DamagedFile, first_line, read_json
 from replay_tutorial.apex.runs.run_provenance import provenance_of_run
 from replay_tutorial.buffers import archive
-from replay_tutorial.buffers.atomic_file import replace_file
+from replay_tutorial.buffers.runtime.atomic_file import replace_file
 
 if sys.platform == "win32":
     import msvcrt

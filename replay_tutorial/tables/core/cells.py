@@ -14,7 +14,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 
 from replay_tutorial.buffers.fields import Field, Fields
-from replay_tutorial.buffers.jit import Int32Matrix, Int32s, Integers, int64, kernel
+from replay_tutorial.buffers.runtime.jit import Int32Matrix, Int32s, Integers, int64, kernel
 from replay_tutorial.tables.core.arguments import ByColumn
 
 CellList = Int32s  # of cell numbers; int32, because these lists account for most of an item's memory

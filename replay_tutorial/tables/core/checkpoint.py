@@ -20,7 +20,7 @@ import numpy as np
 from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.archive import Arrays, Damaged, Reader, checked_count
 from replay_tutorial.buffers.fields import Fields
-from replay_tutorial.buffers.jit import Floats, Integers
+from replay_tutorial.buffers.runtime.jit import Floats, Integers
 from replay_tutorial.tables.core.arguments import ByTable
 from replay_tutorial.tables.core.cells import CellList, Cells
 from replay_tutorial.tables.core.message import Layout

@@ -14,7 +14,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from replay_tutorial.buffers.jit import Flags, Floats, Int32Matrix, Int32s, Integers
+from replay_tutorial.buffers.runtime.jit import Flags, Floats, Int32Matrix, Int32s, Integers
 from replay_tutorial.tables.core.cells import CellList
 
 Lengths = tuple[int, ...]  # number of cells in each part of a trajectory

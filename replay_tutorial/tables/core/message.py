@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers.jit import Floats
+from replay_tutorial.buffers.runtime.jit import Floats
 
 Steps = npt.NDArray[np.int64]
 

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.fields import Batch
-from replay_tutorial.buffers.jit import Floats, Integers
 from replay_tutorial.buffers.priorities import Weights, check_weight_options, check_weights, write_weights
+from replay_tutorial.buffers.runtime.jit import Floats, Integers
 from replay_tutorial.tables.core.rate_limiters import RateLimiter
 
 

@@ -14,9 +14,9 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from replay_tutorial.buffers.jit import Floats, Int32s, Integers, kernel
 from replay_tutorial.buffers.priorities import power
 from replay_tutorial.buffers.rows import random_below
+from replay_tutorial.buffers.runtime.jit import Floats, Int32s, Integers, kernel
 from replay_tutorial.buffers.sum_tree import ROOT, SumTree, set_leaves
 
 

@@ -17,9 +17,9 @@ import math
 import numpy as np
 
 from replay_tutorial.buffers.fields import Batch
-from replay_tutorial.buffers.jit import Bytes, Floats, Int32s, Integers, kernel
 from replay_tutorial.buffers.priorities import FIRST_PRIORITY
 from replay_tutorial.buffers.rows import copy_row
+from replay_tutorial.buffers.runtime.jit import Bytes, Floats, Int32s, Integers, kernel
 from replay_tutorial.tables.core.cells import CellList, Cells, release_cells, retain_cells
 from replay_tutorial.tables.core.hooks import HookedTable, Item, Tables
 from replay_tutorial.tables.core.items import Items, Lengths

@@ -14,7 +14,7 @@ from operator import getitem
 
 import numpy as np
 
-from replay_tutorial.buffers.jit import Int32Matrix
+from replay_tutorial.buffers.runtime.jit import Int32Matrix
 from replay_tutorial.tables.core.arguments import ByTable, as_priorities
 from replay_tutorial.tables.core.cells import CellList, Cells, release_cells
 from replay_tutorial.tables.core.message import Layout, Message, Steps

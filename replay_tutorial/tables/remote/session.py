@@ -16,7 +16,7 @@ from threading import Lock
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers.jit import writable
+from replay_tutorial.buffers.runtime.jit import writable
 from replay_tutorial.tables.core.cells import CapacityError, Cells
 from replay_tutorial.tables.core.message import ColumnSlice, Layout, Message, NewItems
 from replay_tutorial.tables.core.writer_state import MAX_STEPS, UnknownWriter, WriterState

@@ -20,7 +20,7 @@ from replay_tutorial.apex.runs.checkpoint import (
 )
 from replay_tutorial.apex.runs.files import DamagedFile, read_columns
 from replay_tutorial.apex.runs.run_folder import RunFolder, RunInUse, lock_run
-from replay_tutorial.buffers.atomic_file import replace_file
+from replay_tutorial.buffers.runtime.atomic_file import replace_file
 
 
 def flipped(raw, generator):

@@ -35,8 +35,8 @@ from numba.core import types as numba_types
 from numba.core.compiler_lock import global_compiler_lock
 from numba.misc import appdirs
 
-from replay_tutorial.buffers.interrupts import defer_sigint
-from replay_tutorial.buffers.kernel_cache import KernelFile, UnknownContentError, digest_of
+from replay_tutorial.buffers.runtime.interrupts import defer_sigint
+from replay_tutorial.buffers.runtime.kernel_cache import KernelFile, UnknownContentError, digest_of
 
 FOLDER = "replay_tutorial"  # in the user's cache folder and in NUMBA_CACHE_DIR
 WARN_AFTER_SECONDS = 1.0

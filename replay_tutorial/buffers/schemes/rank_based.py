@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from replay_tutorial.buffers.jit import Floats, Integers
 from replay_tutorial.buffers.ranking import LOW, Groups, Ranking, draw_by_rank
 from replay_tutorial.buffers.rows import checked_share
-from replay_tutorial.buffers.schemes import Distribution, Drawn, StoredRows, tree_of
+from replay_tutorial.buffers.runtime.jit import Floats, Integers
+from replay_tutorial.buffers.schemes.scheme import Distribution, Drawn, StoredRows, tree_of
 
 
 class RankBased(Distribution):

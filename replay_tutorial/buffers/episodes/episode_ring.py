@@ -23,12 +23,12 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers.autoreset import ResetChange
 from replay_tutorial.buffers.fields import Fields, Rows, as_bytes
-from replay_tutorial.buffers.jit import Bytes, Flags, Floats, Integers, int64, jitable, kernel, types
-from replay_tutorial.buffers.machine_memory import check_memory
-from replay_tutorial.buffers.n_step import Spans
+from replay_tutorial.buffers.n_step.autoreset import ResetChange
+from replay_tutorial.buffers.n_step.returns import Spans
 from replay_tutorial.buffers.rows import bytes_differ, copy_row
+from replay_tutorial.buffers.runtime.jit import Bytes, Flags, Floats, Integers, int64, jitable, kernel, types
+from replay_tutorial.buffers.runtime.machine_memory import check_memory
 from replay_tutorial.buffers.sum_tree import SumTree, first_leaf, recompute_above
 
 Kinds = Annotated[npt.NDArray[np.uint8], types.uint8[::1]]

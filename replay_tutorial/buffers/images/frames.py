@@ -21,11 +21,16 @@ import numpy.typing as npt
 
 from replay_tutorial.buffers.archive import Arrays, Damaged, Reader, checked_count, checked_parts
 from replay_tutorial.buffers.fields import Batch, Fields, Rows
-from replay_tutorial.buffers.frame_layout import FrameLayout, StackCompress, frame_layouts, with_numbers
-from replay_tutorial.buffers.frame_search import empty_index, index_log, number_in_log
 from replay_tutorial.buffers.gather import ArraySpec, new_arrays
-from replay_tutorial.buffers.jit import Bytes, Integers
-from replay_tutorial.buffers.machine_memory import check_memory
+from replay_tutorial.buffers.images.frame_layout import (
+    FrameLayout,
+    StackCompress,
+    frame_layouts,
+    with_numbers,
+)
+from replay_tutorial.buffers.images.frame_search import empty_index, index_log, number_in_log
+from replay_tutorial.buffers.runtime.jit import Bytes, Integers
+from replay_tutorial.buffers.runtime.machine_memory import check_memory
 
 RowsKept = Callable[[], Iterable[Rows]]  # returns copies of the stored rows, oldest first
 

@@ -24,7 +24,8 @@ import numpy.typing as npt
 
 from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.cast import as_array, cast
-from replay_tutorial.buffers.episode_ring import (
+from replay_tutorial.buffers.episodes.episode_replay import EpisodeReplayBuffer, selected
+from replay_tutorial.buffers.episodes.episode_ring import (
     DROP,
     PAD,
     SHIFT,
@@ -36,13 +37,12 @@ from replay_tutorial.buffers.episode_ring import (
     locate,
     oldest_position,
 )
-from replay_tutorial.buffers.episodes import EpisodeReplayBuffer, selected
 from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, field_names
 from replay_tutorial.buffers.gather import Gather
-from replay_tutorial.buffers.jit import Flags, Floats, Integers, jitable, kernel
-from replay_tutorial.buffers.n_step import NStepSettings, parse_settings, with_constant_gamma
+from replay_tutorial.buffers.n_step.returns import NStepSettings, parse_settings, with_constant_gamma
 from replay_tutorial.buffers.priorities import check_weight_options
 from replay_tutorial.buffers.rows import check_batch_size, checked_at_least, random_below
+from replay_tutorial.buffers.runtime.jit import Flags, Floats, Integers, jitable, kernel
 
 BOUNDARIES = {"pad": PAD, "shift": SHIFT, "drop": DROP}
 Lengths = tuple[int, int, int]  # burn_in, length, n

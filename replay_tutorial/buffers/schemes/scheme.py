@@ -22,8 +22,8 @@ from typing import NamedTuple
 import numpy as np
 
 from replay_tutorial.buffers.gather import ArraySpec
-from replay_tutorial.buffers.jit import Floats, Integers
 from replay_tutorial.buffers.rows import checked_at_least, checked_number, random_below
+from replay_tutorial.buffers.runtime.jit import Floats, Integers
 from replay_tutorial.buffers.sum_tree import ROOT, SumTree, find_stratified
 
 ROUNDING = 1e-9  # relative tolerance for equal probabilities

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.cast import as_array, widened
-from replay_tutorial.buffers.jit import Floats, Integers
 from replay_tutorial.buffers.rows import check_batch_size
+from replay_tutorial.buffers.runtime.jit import Floats, Integers
 
 
 def laber(

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers.autoreset import (
+from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, Rows, as_bytes
+from replay_tutorial.buffers.n_step.autoreset import (
     RESET,
     TRANSITION,
     NotConsecutive,
@@ -28,9 +29,7 @@ from replay_tutorial.buffers.autoreset import (
     nothing_ends,
     resets_at_next_step,
 )
-from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, Rows, as_bytes
-from replay_tutorial.buffers.jit import Flags, Integers, compile_now
-from replay_tutorial.buffers.n_step import (
+from replay_tutorial.buffers.n_step.returns import (
     END_FIELDS,
     FloatRows,
     PlainCompleted,
@@ -44,6 +43,7 @@ from replay_tutorial.buffers.n_step import (
 )
 from replay_tutorial.buffers.ring import Assignment
 from replay_tutorial.buffers.rows import checked_at_least, checked_environment
+from replay_tutorial.buffers.runtime.jit import Flags, Integers, compile_now
 
 # Converts stored values of a field, an array of shape (n, ...), to observations if they are frame numbers.
 Restore = Callable[[str, npt.NDArray[Any]], npt.NDArray[Any]]

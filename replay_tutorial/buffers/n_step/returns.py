@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.fields import Fields, expand_groups, field_names
-from replay_tutorial.buffers.jit import Bytes, Flags, Floats, Integers, jitable, kernel, types
 from replay_tutorial.buffers.rows import bytes_differ, checked_at_least, checked_share, copy_part, copy_row
+from replay_tutorial.buffers.runtime.jit import Bytes, Flags, Floats, Integers, jitable, kernel, types
 
 FloatRows = Annotated[npt.NDArray[np.float64], types.float64[:, ::1]]  # [steps or rows, reward elements]
 Spans = Annotated[npt.NDArray[np.int64], types.int64[:, ::1]]  # [k, 2], byte offsets in a record: start, stop

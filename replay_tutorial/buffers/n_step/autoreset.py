@@ -19,7 +19,7 @@ from typing import Annotated, Any
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers.jit import Flags, Integers, types
+from replay_tutorial.buffers.runtime.jit import Flags, Integers, types
 
 Resets = npt.NDArray[np.uint8]  # [environments]
 ResetChange = Annotated[npt.NDArray[np.uint8], types.uint8[:, ::1]]  # [2, environments]: old, new

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers.autoreset import TRANSITION
 from replay_tutorial.buffers.base import BaseBuffer
-from replay_tutorial.buffers.episodes import EpisodeReplayBuffer
+from replay_tutorial.buffers.episodes.episode_replay import EpisodeReplayBuffer
 from replay_tutorial.buffers.fields import Batch
+from replay_tutorial.buffers.n_step.autoreset import TRANSITION
 from replay_tutorial.buffers.rows import as_integers
 from replay_tutorial.buffers.spaces import flatten
 

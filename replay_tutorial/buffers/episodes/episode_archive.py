@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.archive import MAX_COUNT, Arrays, Damaged, Reader
-from replay_tutorial.buffers.autoreset import EITHER, TRANSITION
-from replay_tutorial.buffers.episode_ring import (
+from replay_tutorial.buffers.episodes.episode_ring import (
     NO_STEP,
     PAD,
     RUNNING,
@@ -21,7 +20,8 @@ from replay_tutorial.buffers.episode_ring import (
     Windows,
     has_shifted_window,
 )
-from replay_tutorial.buffers.jit import Integers
+from replay_tutorial.buffers.n_step.autoreset import EITHER, TRANSITION
+from replay_tutorial.buffers.runtime.jit import Integers
 
 
 def segments(ring: EpisodeRing, array: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:

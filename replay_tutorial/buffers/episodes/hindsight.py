@@ -21,13 +21,13 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.cast import as_array, cast
-from replay_tutorial.buffers.episode_ring import NO_STEP, Plain, RingArrays, locate
-from replay_tutorial.buffers.episodes import EpisodeReplayBuffer, draw_steps
+from replay_tutorial.buffers.episodes.episode_replay import EpisodeReplayBuffer, draw_steps
+from replay_tutorial.buffers.episodes.episode_ring import NO_STEP, Plain, RingArrays, locate
 from replay_tutorial.buffers.fields import Batch, EnvDict
-from replay_tutorial.buffers.jit import Bytes, Flags, Floats, Integers, int64, kernel
-from replay_tutorial.buffers.n_step import NStepSettings, parse_settings, with_constant_gamma
+from replay_tutorial.buffers.n_step.returns import NStepSettings, parse_settings, with_constant_gamma
 from replay_tutorial.buffers.priorities import Weights, check_weights
 from replay_tutorial.buffers.rows import checked_number, copy_part, next_slots, random_below
+from replay_tutorial.buffers.runtime.jit import Bytes, Flags, Floats, Integers, int64, kernel
 
 STRATEGIES = ("future", "final", "episode", "random")
 FUTURE, FINAL, EPISODE, RANDOM = range(4)

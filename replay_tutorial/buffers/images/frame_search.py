@@ -11,7 +11,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers.jit import Bytes, Integers, int64, jitable, kernel, types, uint64
+from replay_tutorial.buffers.runtime.jit import Bytes, Integers, int64, jitable, kernel, types, uint64
 
 # Size of the hash table. Each frame has two possible places; a new frame replaces the older entry.
 TABLE_BITS = 14

@@ -19,18 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers import archive
-from replay_tutorial.buffers.autoreset import (
-    TRANSITION,
-    NotConsecutive,
-    ends_of,
-    episode_ended,
-    find_resets,
-    nothing_ends,
-    resets_at_next_step,
-)
 from replay_tutorial.buffers.cast import as_array
-from replay_tutorial.buffers.episode_archive import ring_from_state, state_of
-from replay_tutorial.buffers.episode_ring import (
+from replay_tutorial.buffers.episodes.episode_archive import ring_from_state, state_of
+from replay_tutorial.buffers.episodes.episode_ring import (
     DROP,
     NO_STEP,
     START,
@@ -47,9 +38,17 @@ from replay_tutorial.buffers.episode_ring import (
 )
 from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, FiniteFields
 from replay_tutorial.buffers.gather import Gather, pair_dtype
-from replay_tutorial.buffers.jit import Flags, Floats, Integers, kernel
-from replay_tutorial.buffers.n_step import END_FIELDS
-from replay_tutorial.buffers.n_step_windows import byte_spans, check_one_of_each, differ
+from replay_tutorial.buffers.n_step.autoreset import (
+    TRANSITION,
+    NotConsecutive,
+    ends_of,
+    episode_ended,
+    find_resets,
+    nothing_ends,
+    resets_at_next_step,
+)
+from replay_tutorial.buffers.n_step.returns import END_FIELDS
+from replay_tutorial.buffers.n_step.windows import byte_spans, check_one_of_each, differ
 from replay_tutorial.buffers.priorities import (
     DONE,
     NO_PRIORITY,
@@ -74,6 +73,7 @@ from replay_tutorial.buffers.rows import (
     next_slots,
     take_pairs,
 )
+from replay_tutorial.buffers.runtime.jit import Flags, Floats, Integers, kernel
 from replay_tutorial.buffers.spaces import flatten
 from replay_tutorial.buffers.streams import Stream
 from replay_tutorial.buffers.sum_tree import ROOT, find_stratified

@@ -8,7 +8,7 @@ import numpy as np
 
 from replay_tutorial.buffers.archive import MAX_COUNT, Damaged
 from replay_tutorial.buffers.gather import ArraySpec
-from replay_tutorial.buffers.jit import Integers, kernel
+from replay_tutorial.buffers.runtime.jit import Integers, kernel
 
 COUNT_SPECS: dict[str, ArraySpec] = {"times_sampled": (np.dtype(np.int64), ())}
 

@@ -19,10 +19,10 @@ import numpy.typing as npt
 from replay_tutorial.buffers.cast import as_array, widened
 from replay_tutorial.buffers.fields import Batch
 from replay_tutorial.buffers.gather import DRAW_SPECS, ArraySpec, new_arrays
-from replay_tutorial.buffers.jit import Floats, Integers
 from replay_tutorial.buffers.priorities import LEAST_WEIGHT, check_weight_options, limit_of_priorities
 from replay_tutorial.buffers.rows import check_batch_size, checked_share
-from replay_tutorial.buffers.schemes import SCHEME_SPECS, Distribution, Proportional, Scheme, Uniform
+from replay_tutorial.buffers.runtime.jit import Floats, Integers
+from replay_tutorial.buffers.schemes.scheme import SCHEME_SPECS, Distribution, Proportional, Scheme, Uniform
 from replay_tutorial.buffers.streams import Stream
 
 ROUNDING = 1e-9  # tolerance for a sum of shares such as 0.1 + 0.2 + 0.7

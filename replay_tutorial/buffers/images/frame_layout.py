@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.fields import Field, Fields, field_names
-from replay_tutorial.buffers.jit import Bytes, Integers, jitable, kernel, types
+from replay_tutorial.buffers.runtime.jit import Bytes, Integers, jitable, kernel, types
 
 Stacks = Annotated[npt.NDArray[np.uint8], types.uint8[:, :, ::1]]  # [rows, frames of a stack, bytes]
 # [rows, bytes]

@@ -1,0 +1,1 @@
+"""Episodes: a ring that stores each observation once, and samples of steps, sequences and new goals."""

@@ -1,0 +1,1 @@
+"""Images: each frame of a stack is stored once."""

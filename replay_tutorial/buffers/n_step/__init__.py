@@ -1,0 +1,1 @@
+"""N-step returns: the windows that sum rewards, and the ends of episodes."""

@@ -1,0 +1,1 @@
+"""What the buffers need of Python and the system: compiled kernels, interrupts, files and memory."""

@@ -118,6 +118,7 @@ class ReplayBuffer:
         self.observation_space, self.action_space = observation_space, action_space
         self.n_steps, self.gamma, self.autoreset = n_steps, gamma, autoreset
         self._same_step = getattr(autoreset, "value", autoreset) in ("same_step", "SameStep")
+        self._check_finite = bool(options.get("check_finite"))
         self._start(n_envs)
         seed = int(np.random.randint(2**31)) if seed is None else seed
         self.rows: Any = self._new_rows(buffer_size, optimize_memory_usage, seed=seed, **options)
@@ -136,7 +137,9 @@ class ReplayBuffer:
         fields |= {"rew": {"shape": (self.n_steps,)}, "first": POSITION, "last": POSITION}
         nexts = [name for name in fields if name.startswith("next_obs")]
         window = {"size": self.n_steps, "gamma": 1.0, "rew": "rew", "next": [*nexts, "last"]}
-        self._n_step = buffers.NStep(fields, window, environments=n_envs, autoreset=self.autoreset)
+        self._n_step = buffers.NStep(
+            *(fields, window), environments=n_envs, autoreset=self.autoreset, check_finite=self._check_finite
+        )
         self.n_envs = n_envs
         self._position = 0  # of the next step's reward in the vector; the same in all environments
 

@@ -261,3 +261,16 @@ def test_with_equal_priorities_the_patched_scripts_have_the_same_loss(script) ->
 
 def run(code, names):
     exec(code, names)  # noqa: S102 - the lines of a page
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_a_reward_that_is_no_number_is_refused_at_its_step_if_that_is_asked_for(n) -> None:
+    rb = ReplayBuffer(60, *COUNTING, n_steps=n, gamma=0.9, check_finite=True)
+    obs, zero = np.zeros((3, 1, 2), np.float32), np.zeros(1, int)
+    obs[:, 0, 1] = np.arange(3)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="'rew' contains nan, which check_finite=True"):
+            rb.add(obs[0], obs[1], zero, np.array([np.nan]), np.zeros(1, bool), {})
+    rb.add(obs[0], obs[1], zero, np.ones(1), np.zeros(1, bool), {})
+    rb.end_episodes()
+    assert rb.rows.get_all_transitions()["obs"].tolist() == [[0, 0]]

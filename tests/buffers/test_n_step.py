@@ -284,7 +284,7 @@ KINDS_OF_WINDOWS: dict[str, Any] = {
     "plain": ReplayBuffer,
     "prioritized": PrioritizedReplayBuffer,
     "frames": lambda *given, **options: ReplayBuffer(*given, next_of="obs", **options),
-    "NStep": lambda _, fields, *, Nstep, check_finite: NStep(fields, Nstep),
+    "NStep": lambda _, fields, **options: NStep(fields, **options),
 }
 
 
@@ -602,3 +602,27 @@ def test_steps_of_fields_that_are_no_pair_are_taken_as_they_come():
     buffer = ReplayBuffer(9, env_dict, Nstep={"size": 2, "rew": "rew", "next": ["next_obs", "next_goal"]})
     buffer.add(obs=np.zeros(5), rew=np.ones(5), next_obs=np.ones(5), next_goal=np.arange(5), done=np.zeros(5))
     assert len(buffer) == 4
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("field", ["rew", "obs"])
+def test_nan_and_infinity_are_refused_before_they_enter_a_window_if_that_is_asked_for(field, bad):
+    def numbers(t, **changed):
+        now = {"obs": np.full(2, t), "next_obs": np.full(2, t + 1), "rew": np.ones(2), **changed}
+        return {**now, "terminated": np.zeros(2, bool)}
+
+    fields = {name: {"shape": ()} for name in ("obs", "next_obs", "rew")} | {"terminated": {"dtype": bool}}
+    made = NStep(fields, n_step(3), environments=2, check_finite=True)
+    made.add_step(**numbers(0))
+    before = [part.tobytes() for part in made.state()]
+    wrong = numbers(1, **{field: np.array([1, bad])})
+    for refused in (made.add_step, made.add):
+        with pytest.raises(ValueError, match=f"'{field}' contains {bad}, which check_finite=True"):
+            refused(**wrong)
+    assert [part.tobytes() for part in made.state()] == before
+    made.add_step(**numbers(1))
+    rows = made.add_step(**numbers(2))
+    assert rows is not None and rows["rew"].tolist() == [1.75, 1.75]
+    made.restore(made.state())
+    with pytest.raises(ValueError, match="check_finite"):
+        made.add_step(**wrong)

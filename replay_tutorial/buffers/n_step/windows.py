@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, Rows, as_bytes
+from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, FiniteFields, Rows, as_bytes
 from replay_tutorial.buffers.n_step.autoreset import (
     RESET,
     TRANSITION,
@@ -386,6 +386,7 @@ class NStep:
         environments: int = 1,
         autoreset: str | Enum = "disabled",
         default_dtype: npt.DTypeLike = np.float32,
+        check_finite: bool = False,
     ) -> None:
         """Create an empty window for each environment.
 
@@ -412,6 +413,7 @@ class NStep:
                 - "disabled": environments don't reset themselves. Every step is a transition, as with
                   "same_step".
             default_dtype: dtype of the fields that don't declare one.
+            check_finite: Whether `add` and `add_step` raise ValueError for NaN and infinity in float fields.
 
         Raises:
             TypeError: If an argument has the wrong type.
@@ -419,7 +421,7 @@ class NStep:
         """
         environments = checked_at_least("environments", environments, 1)
         compile_now(count_completed, flush_steps, push_steps)
-        self._fields = Fields(env_dict, default_dtype)
+        self._fields = (FiniteFields if check_finite else Fields)(env_dict, default_dtype)
         self._windows = Windows(self._fields, Nstep, environments, next_step=resets_at_next_step(autoreset))
 
     @property

@@ -19,6 +19,7 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
 PACKAGE = Path(__file__).resolve().parents[1] / "replay_tutorial"
+LAB, LAB_FOLDERS = PACKAGE.parent / "benchmarks", ("measuring", "peers", "conformance")
 PAGES = Path(__file__).resolve().parent / "chapters"
 SETTINGS = "<!-- settings -->"
 
@@ -38,11 +39,14 @@ IMAGE = re.compile(r'<img\b[^>]*\bsrc="(?P<address>[^"]+\.(?:svg|png))"[^>]*>')
 
 @cache
 def modules() -> dict[str, Path]:
-    """Return all modules that aren't empty, as {path relative to the package: file}.
+    """Return all modules of the package and the lab that aren't empty, as {name: file}.
 
-    Hidden files are skipped: editors leave lock files there, and Jupyter its checkpoints.
+    The name is relative to the package, and begins with "benchmarks/" for the lab. Hidden files are skipped:
+    editors leave lock files there, and Jupyter its checkpoints.
     """
     found = {path.relative_to(PACKAGE): path for path in sorted(PACKAGE.rglob("*.py"))}
+    lab = [LAB.glob("*.py"), *(LAB.glob(f"{folder}/**/*.py") for folder in LAB_FOLDERS)]
+    found |= {path.relative_to(LAB.parent): path for paths in lab for path in sorted(paths)}
     visible = {name: path for name, path in found.items() if not any(p.startswith(".") for p in name.parts)}
     return {name.as_posix(): path for name, path in visible.items() if path.stat().st_size}
 
@@ -70,7 +74,7 @@ search:
 
 # {Path(name).name}
 
-`replay_tutorial/{name}`, {count} lines. [All files]({up})
+`{path.relative_to(LAB.parent).as_posix()}`, {count} lines. [All files]({up})
 """
 
 
@@ -84,7 +88,7 @@ def source_code(path: Path) -> str:
 
 def index_page() -> str:
     """Return a Markdown page that lists all source pages by folder."""
-    intro = "All files of the package. Start with the [reading order](../reading_order.md)."
+    intro = "All files of the package and the lab. Start with the [reading order](../reading_order.md)."
     lines = ["# Source", "", intro]
     folder = None
     for name, path in sorted(modules().items(), key=lambda item: (dirname(item[0]), item[0])):
@@ -149,7 +153,8 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 def on_page_content(content: str, page: Any, **_: Any) -> str:
     """Link file names to their source pages, and images to their files, which can be enlarged."""
     known = modules()
-    by_name = {Path(name).name: name for name in known if not name.endswith("__init__.py")}
+    package = [name for name in known if not name.startswith("benchmarks/")]
+    by_name = {Path(name).name: name for name in package if not name.endswith("__init__.py")}
 
     def address(name: str) -> str:
         return relpath(page_of(name) + ".html", dirname(page.url))

@@ -16,7 +16,6 @@ except KeyboardInterrupt:
 import argparse
 import errno
 import importlib
-import importlib.util
 import math
 import os
 import pkgutil
@@ -41,8 +40,6 @@ commands:
   play RUN            record an episode of a run's policy as a GIF
   plot RUN...         plot the learning curves of several runs in one figure
   warm-up             compile all kernels in advance, for container images and CI
-  bench               compare the buffers with other libraries
-  conformance         check properties of correct replay in our buffers and in other libraries
   cluster             check a Ray cluster, or print a file that starts one
   tables              serve tables of trajectories to other processes, or show a server's tables
 
@@ -54,8 +51,6 @@ TRAIN_MODULES = ("torch", "gymnasium", "tensorboard", "tyro", "rich", "matplotli
 EXTRAS = {**dict.fromkeys(TRAIN_MODULES, "train"), "ray": "cluster"}
 # Commands with subcommands: module and function.
 SUBCOMMANDS = {
-    "bench": ("replay_tutorial.bench.command", "main"),
-    "conformance": ("replay_tutorial.bench.conformance.command", "main"),
     "cluster": ("replay_tutorial.cluster.command", "cluster"),
     "tables": ("replay_tutorial.tables.command", "tables"),
 }
@@ -260,10 +255,6 @@ def warm_up(arguments: Sequence[str]) -> int:
 def run_subcommand(name: str, arguments: Sequence[str]) -> int:
     """Run a command that has subcommands."""
     place, command_name = SUBCOMMANDS[name]
-    if ".bench." in place and importlib.util.find_spec("replay_tutorial.bench") is None:
-        exit_with_error(
-            name, f"the benchmarks are not installed; run `make {name}` in a clone of the repository."
-        )
     command = getattr(importlib.import_module(place), command_name)
     restore_interrupts()
     return command(list(arguments))

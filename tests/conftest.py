@@ -34,7 +34,6 @@ LONGEST = (
     "recipes/test_recipes.py",
     "shared/test_ring_protocol.py",
     "local/test_supervisor.py",
-    "bench/test_bench_throughput.py",
     "test_main.py",
     "shared/test_shared_memory.py",
 )

@@ -13,31 +13,29 @@ import pytest
 from places import PACKAGE, ROOT, modules_in
 
 MODULES = modules_in()
+LAB = [path for path in modules_in(ROOT / "benchmarks") if path.parent.name != "tests"]
 NAMES = {path.relative_to(PACKAGE).as_posix() for path in MODULES}
-FOLDERS = sorted({path.parent for path in MODULES})
+FOLDERS = sorted({path.parent for path in [*MODULES, *LAB]})
 
 # A layer may import those below it, and itself. Two of the same height stand side by side: neither imports
 # the other. The package's own __init__ gathers the names of the two lowest.
 LAYERS = [["buffers"], ["shared"], ["__init__"], ["agents", "tables"], ["apex"], ["local"], ["cluster"]]
 HEIGHT = {layer: height for height, layers in enumerate(LAYERS) for layer in layers}
 SEEN_BY = {  # these may import any layer; of the package, only those named may import them
-    "bench": {"__main__"},
-    "measuring": {"bench", "teaching"},
     "steps": {"teaching"},
     "teaching": set(),
     "__main__": set(),
 }
+OURS = r"(replay_tutorial|benchmarks)(\.\w+)+"  # names of our modules
 # The one name that points up: it is looked up when a run begins and no other engine was handed in.
-LOOKED_UP = {("apex/runs/engine.py", "replay_tutorial.local.local_engine")}
+LOOKED_UP = {("replay_tutorial/apex/runs/engine.py", "replay_tutorial.local.local_engine")}
 
-MAY_PRINT = {"apex", "bench", "cluster", "measuring", "steps", "tables", "teaching", "__main__"}
+MAY_PRINT = {"apex", "cluster", "steps", "tables", "teaching", "__main__"}
 DEPENDENCIES = {  # layer → extras that its imports may come from, beside the package's own dependencies
     "agents": ["train", "atari", "box2d", "sb3"],
     "apex": ["train"],
     "local": ["train"],
     "cluster": ["cluster", "train"],
-    "bench": ["bench", "cluster", "train"],
-    "measuring": ["train"],
     "__main__": ["train"],
     "teaching": ["notebooks", "train"],
     "steps": ["train"],
@@ -47,6 +45,7 @@ DEPENDENCIES = {  # layer → extras that its imports may come from, beside the 
 WHEN_CALLED = {"buffers/spaces.py": {"gymnasium"}, "tables/dataset.py": {"torch"}}
 
 each_module = pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+each_of_both = pytest.mark.parametrize("path", [*MODULES, *LAB], ids=lambda path: str(path.relative_to(ROOT)))
 
 
 def layer_of(path: Path) -> str:
@@ -59,7 +58,7 @@ def imported_modules(path: Path) -> Iterator[tuple[int, str]]:
 
     The name of a module of ours in a string counts, too: somebody will import it.
     """
-    package = ["replay_tutorial", *path.relative_to(PACKAGE).parent.parts]
+    package = path.relative_to(ROOT).parent.parts
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
@@ -71,23 +70,22 @@ def imported_modules(path: Path) -> Iterator[tuple[int, str]]:
             for alias in node.names:
                 whole = f"{module}.{alias.name}"
                 yield node.lineno, whole if place_of(whole) else module
-        elif isinstance(node, ast.Constant) and re.fullmatch(r"replay_tutorial(\.\w+)+", str(node.value)):
+        elif isinstance(node, ast.Constant) and re.fullmatch(OURS, str(node.value)):
             yield node.lineno, node.value
 
 
 def place_of(module: str) -> Path | None:
     """The file or folder of a module of ours; None if there is none."""
-    top, *rest = module.split(".")
-    place = PACKAGE.joinpath(*rest)
+    place = ROOT.joinpath(*module.split("."))
     found = [each for each in (place, place.with_suffix(".py")) if each.exists()]
-    return found[0] if top == "replay_tutorial" and found else None
+    return found[0] if module.startswith(("replay_tutorial", "benchmarks")) and found else None
 
 
 def arrows(path: Path) -> Iterator[tuple[int, Path]]:
     """Line number and place of each import of the package's own, except those that are looked up."""
     for line, module in imported_modules(path):
         place = place_of(module)
-        if place is not None and (path.relative_to(PACKAGE).as_posix(), module) not in LOOKED_UP:
+        if place is not None and (path.relative_to(ROOT).as_posix(), module) not in LOOKED_UP:
             yield line, place / "__init__.py" if place.is_dir() else place
 
 
@@ -95,15 +93,16 @@ def arrows(path: Path) -> Iterator[tuple[int, Path]]:
 def test_imports_only_go_down(path: Path) -> None:
     here = layer_of(path)
     for line, place in arrows(path):
-        there = layer_of(place)
         where = f"{path.relative_to(ROOT)}:{line} imports {place.relative_to(ROOT)}"
+        assert place not in LAB, f"{where}: the library is complete without the lab"
+        there = layer_of(place)
         if there in SEEN_BY:
             assert here in {there, *SEEN_BY[there]}, f"{where}: nothing imports what stands at the side"
         elif here not in SEEN_BY and there != here:
             assert HEIGHT[there] < HEIGHT[here], f"{where}: an arrow that goes up, or between neighbours"
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: str(path.relative_to(PACKAGE)))
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_no_circle_in_a_folder(folder: Path) -> None:
     """Between what lies in it: files, and folders as one. Its __init__ is its door and may name them all."""
     graph: dict[str, set[str]] = {}
@@ -121,7 +120,7 @@ def test_no_circle_in_a_folder(folder: Path) -> None:
 
 def test_the_names_that_are_looked_up_are_there() -> None:
     for path, module in LOOKED_UP:
-        assert module in (PACKAGE / path).read_text(encoding="utf-8")
+        assert module in (ROOT / path).read_text(encoding="utf-8")
         assert place_of(module)
 
 
@@ -196,7 +195,7 @@ def test_the_encoding_of_every_text_file_is_named() -> None:
         ("os.open(path, flags)", False),
     ]:
         assert opens_text(ast.parse(line, mode="eval").body) == wrong, line
-    for path in MODULES:
+    for path in [*MODULES, *LAB]:
         text = path.read_text(encoding="utf-8")
         for node in ast.walk(ast.parse(text)) if re.search(r"\bopen\(|_text\(", text) else ():
             assert not (isinstance(node, ast.Call) and opens_text(node)), f"{path}:{node.lineno}"
@@ -206,7 +205,7 @@ def test_the_encoding_of_every_text_file_is_named() -> None:
 def documented_in_interfaces() -> dict[str, set[str]]:
     """The methods that each protocol and abstract class explains, so that its implementations need not."""
     found: dict[str, set[str]] = {}
-    for path in MODULES:
+    for path in [*MODULES, *LAB]:
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             bases = {getattr(base, "id", "") for base in getattr(node, "bases", ())}
             if isinstance(node, ast.ClassDef) and bases & {"Protocol", "ABC"}:
@@ -215,7 +214,7 @@ def documented_in_interfaces() -> dict[str, set[str]]:
     return found
 
 
-@each_module
+@each_of_both
 def test_everything_public_has_a_docstring(path: Path) -> None:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     assert ast.get_docstring(tree), "a module opens by saying what it is"
@@ -245,12 +244,10 @@ def test_the_reading_order_names_modules_of_every_layer() -> None:
     assert {*HEIGHT} - {"__init__"} <= {name.partition("/")[0] for name in named}
 
 
-def test_the_page_on_methods_names_every_module_of_the_benchmarks() -> None:
-    inits = {name for name in NAMES if name.endswith("/__init__.py")}
-    benchmarks = {name for name in NAMES - inits if name.startswith(("bench/", "measuring/"))}
-    named = named_in("measurements/how.md")
-    assert benchmarks <= named, f"not named: {sorted(benchmarks - named)}"
-    assert named <= NAMES - inits, f"not there: {sorted(named - NAMES)}"
+def test_the_page_on_methods_names_every_module_of_the_lab() -> None:
+    named = {name for name in named_in("measurements/how.md") if name.startswith("benchmarks/")}
+    modules = {path.relative_to(ROOT).as_posix() for path in LAB if path.name != "__init__.py"}
+    assert named == modules
 
 
 def test_each_detail_names_tests_and_a_chapter_or_recipe_that_are_there() -> None:

@@ -25,7 +25,6 @@ from replay_tutorial.apex.evaluator import Candidate
 from replay_tutorial.apex.parts import make_agent
 from replay_tutorial.apex.runs.checkpoint import newest_checkpoint
 from replay_tutorial.apex.runs.run_folder import RunFolder
-from replay_tutorial.bench.command import BENCHMARKS
 
 
 def test_version_is_that_of_the_installed_package(capsys):
@@ -66,7 +65,7 @@ def test_package_imports_nothing_before_the_program_has_set_its_signals():
     assert run_python("-c", program).stdout.strip() == "{'replay_tutorial'}"
 
 
-NAMES = ["train", "resume", "evaluate", "play", "plot", "warm-up", "bench"]  # and three more
+NAMES = ["train", "resume", "evaluate", "play", "plot", "warm-up"]  # and two more
 HELP = """
 import contextlib, sys
 from replay_tutorial.__main__ import main
@@ -84,7 +83,7 @@ def test_every_command_has_help_that_waits_for_no_library():
     utf8 = {"PYTHONIOENCODING": "utf-8"}  # Windows' pipes have no ε
     told = run_python("-c", HELP, *NAMES, environment=utf8, encoding="utf-8").stdout
     modules = told.splitlines()[-1]
-    for name in [*NAMES, "conformance", "cluster", "tables"]:
+    for name in [*NAMES, "cluster", "tables"]:
         assert f"\n  {name} " in told
     for name in NAMES:
         assert f"usage: python -m replay_tutorial {name}" in told
@@ -147,12 +146,6 @@ def test_first_call_says_that_kernels_are_compiled_and_the_next_process_has_them
     assert first.stdout == second.stdout == "3\n"
     told = "replay_tutorial is compiling its kernels, which happens once per machine; "
     assert first.stderr.startswith(told) and second.stderr == ""
-
-
-def test_unknown_benchmark_is_refused_with_the_names_of_all(capsys):
-    told = refusal(["bench", "nothing"], capsys)
-    for name in BENCHMARKS:
-        assert re.search(rf"\b{name}\b", told)  # in quotes or not, as the release of Python has it
 
 
 def test_unknown_command_is_refused(capsys):

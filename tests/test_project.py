@@ -4,6 +4,7 @@ import ast
 import doctest
 import importlib
 import inspect
+import json
 import os
 import re
 import shutil
@@ -23,8 +24,9 @@ from places import PACKAGE, ROOT
 from programs import run_python
 from test_layout import MODULES, each_module, names_in
 
+from benchmarks.startup import FIRST_SAMPLE, FIRST_UNIFORM_SAMPLE
 from replay_tutorial import __version__
-from replay_tutorial.bench.startup import FIRST_SAMPLE, FIRST_UNIFORM_SAMPLE
+from replay_tutorial.teaching import load_record
 
 PUBLIC_NAMES = [
     "EpisodeReplayBuffer",
@@ -288,7 +290,8 @@ def test_source_distribution_holds_what_its_tests_need_and_its_readme_no_relativ
         files = {name.partition("/")[2]: archive.extractfile(name) for name in archive.getnames()}
         text = files["PKG-INFO"].read().decode()
     needed = {"Makefile", "constraints.txt", "mkdocs.yml", "CONTRIBUTING.md", ".github/workflows/test.yml"}
-    for pattern in ["replay_tutorial/**/*.py", "tests/**/*.py", "chapters/*.*", "docs/assets/**/*.svg"]:
+    patterns = ["replay_tutorial/**/*.py", "tests/**/*.py", "chapters/*.*", "docs/assets/**/*.svg"]
+    for pattern in [*patterns, "benchmarks/*", "benchmarks/[!.]*/**/*.*"]:
         needed |= not_ignored({p.relative_to(ROOT).as_posix() for p in ROOT.glob(pattern) if p.is_file()})
     assert needed - {*files} == set()
     links = re.findall(r"\]\((.*?)\)", text)
@@ -315,18 +318,21 @@ def test_make_says_when_python_is_too_old(tmp_path: Path) -> None:
     assert not (tmp_path / ".venv").exists()
 
 
-def test_wheel_holds_the_package_without_the_benchmarks(tmp_path: Path) -> None:
+def test_wheel_holds_the_package_and_the_records_of_the_chapters(tmp_path: Path) -> None:
     build("wheel", tmp_path)
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "installed")
-        names = set(archive.namelist())
-    files = {name for name in names if name.endswith(".py")}
-    for record in re.findall(r'load_record\("([\w-]+)"\)', CHAPTERS):
-        assert f"replay_tutorial/teaching/records/{record}.json" in names
-    ours = {f"replay_tutorial/{path.relative_to(PACKAGE).as_posix()}" for path in MODULES}
-    assert files == {name for name in ours if not name.startswith("replay_tutorial/bench/")}
-    installed = tmp_path / "installed"
-    path = {"PYTHONPATH": str(installed)}
-    asked = run_python("-m", "replay_tutorial", "bench", cwd=installed, environment=path)
-    assert (asked.returncode, "make bench" in asked.stderr) == (2, True), asked.stderr
+        files = {name for name in archive.namelist() if name.endswith(".py")}
+    assert files == {path.relative_to(ROOT).as_posix() for path in MODULES}
+    names = set(re.findall(r'load_record\("([\w-]+)"\)', CHAPTERS))
+    assert len(names) >= 9
+    program = f"""
+import json
+from pathlib import Path
+from replay_tutorial.teaching import record_files
+assert Path(record_files.__file__).is_relative_to({str(tmp_path)!r})
+print(json.dumps({{name: record_files.load_record(name) for name in {sorted(names)}}}))
+"""
+    done = run_python("-c", program, cwd=tmp_path, environment={"PYTHONPATH": str(tmp_path / "installed")})
+    assert json.loads(done.stdout) == {name: load_record(name) for name in names}

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from replay_tutorial.measuring.markdown import table
-from replay_tutorial.measuring.output import add_count, add_outputs, write_results
-from replay_tutorial.measuring.provenance import Provenance
+from benchmarks.measuring.output import add_count, add_outputs, write_results
+from benchmarks.measuring.provenance import Provenance
 from replay_tutorial.steps.learning.cliffwalk import updates_needed
+from replay_tutorial.teaching.number_tables import table
 
 SCRIPT = "chapters/records/cliffwalk.py"
 # sampler → alpha; None is the uniform buffer

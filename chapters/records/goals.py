@@ -18,11 +18,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from replay_tutorial.measuring.provenance import Provenance
+from benchmarks.measuring.provenance import Provenance
 from replay_tutorial.steps.goals.bit_flip import GoalStep, OneGoal
 from replay_tutorial.steps.goals.goal_q_learning import GoalQLearning, success_rate, train
 from replay_tutorial.steps.goals.relabel_when_sampled import RelabelWhenSampled
-from replay_tutorial.teaching.record_files import RECORDS
 
 SCRIPT = "chapters/records/goals.py"
 BIN = 50  # episodes per point of a curve
@@ -79,7 +78,7 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("--bits", type=int, default=15, help="number of bits")
     parser.add_argument("--episodes", type=int, default=600, help="training episodes per run")
     parser.add_argument("--processes", type=int, default=2, help="number of parallel processes")
-    parser.add_argument("--output", type=Path, default=RECORDS / "goals.json")
+    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "goals.json")
     given = parser.parse_args(argv)
     with ProcessPoolExecutor(given.processes, get_context("spawn")) as pool:
         jobs = {

@@ -15,10 +15,10 @@ from typing import Any
 
 import torch
 
-from replay_tutorial.measuring.charts import new_figure, save
-from replay_tutorial.measuring.markdown import table
-from replay_tutorial.measuring.output import add_count, add_outputs, new_file, write_results
-from replay_tutorial.measuring.provenance import Provenance
+from benchmarks.measuring.charts import new_figure, save
+from benchmarks.measuring.output import add_count, add_outputs, new_file, write_results
+from benchmarks.measuring.provenance import Provenance
+from replay_tutorial.teaching.number_tables import table
 
 SCRIPT = "chapters/records/half_offline.py"
 RECIPES = Path(__file__).parents[2] / "tests" / "recipes"

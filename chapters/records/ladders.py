@@ -13,13 +13,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from replay_tutorial.measuring.markdown import pages_with, table, three_digits, write_table
-from replay_tutorial.measuring.output import add_count, new_file, page, write_record
-from replay_tutorial.measuring.provenance import Provenance
+from benchmarks.measuring.output import add_count, new_file, page, write_record
+from benchmarks.measuring.pages import pages_with, write_table
+from benchmarks.measuring.provenance import Provenance
 from replay_tutorial.teaching.ladder import PACKAGE, Ladder
 from replay_tutorial.teaching.ladder_shared import SECONDS, shared_ladder
 from replay_tutorial.teaching.ladder_sum_tree import sum_tree_ladder
 from replay_tutorial.teaching.ladder_uniform import uniform_ladder
+from replay_tutorial.teaching.number_tables import table, three_digits
 
 SCRIPT = "chapters/records/ladders.py"
 WRITERS = 2

@@ -12,9 +12,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from replay_tutorial.measuring.markdown import table
-from replay_tutorial.measuring.output import add_count, add_outputs, write_results
-from replay_tutorial.measuring.provenance import Provenance
+from benchmarks.measuring.output import add_count, add_outputs, write_results
+from benchmarks.measuring.provenance import Provenance
+from replay_tutorial.teaching.number_tables import table
 
 SCRIPT = "chapters/records/recurrent_dqn.py"
 RECIPE = Path(__file__).parents[2] / "tests" / "recipes" / "sequences.py"

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from replay_tutorial.measuring.provenance import Provenance
+from benchmarks.measuring.provenance import Provenance
 from replay_tutorial.teaching.cue_corridor import (
     STARTS,
     UPDATES,
@@ -28,7 +28,6 @@ from replay_tutorial.teaching.cue_corridor import (
     train,
     value_gap,
 )
-from replay_tutorial.teaching.record_files import RECORDS
 
 SCRIPT = "chapters/records/recurrent_state.py"
 AGENTS = {"50 walks": list(STARTS), "all walks": ["stored", "stored, burn-in"]}  # kept → starts
@@ -54,7 +53,7 @@ def main(argv: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog=f"python {SCRIPT}", description=description)
     parser.add_argument("--seeds", type=int, default=10, help="seeds per agent")
     parser.add_argument("--processes", type=int, default=2, help="number of parallel processes")
-    parser.add_argument("--output", type=Path, default=RECORDS / "recurrent_state.json")
+    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "recurrent_state.json")
     given = parser.parse_args(argv)
     record: dict[str, Any] = {
         **Provenance.of_command(["python", SCRIPT, *argv], ("torch",))._asdict(),

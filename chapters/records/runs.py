@@ -17,9 +17,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks.measuring.provenance import Provenance
 from replay_tutorial.apex import Config, preset, train
-from replay_tutorial.measuring.provenance import Provenance
-from replay_tutorial.teaching.record_files import RECORDS
 
 SCRIPT = "chapters/records/runs.py"
 STEPS = 60_000
@@ -78,7 +77,7 @@ def record(changes: dict[str, Any]) -> dict[str, Any]:
 def main(argv: Sequence[str]) -> None:
     """Record the runs, and write the file."""
     parser = argparse.ArgumentParser(prog=f"python {SCRIPT}", description="Record the runs of chapter 08.")
-    parser.add_argument("--output", type=Path, default=RECORDS / "runs.json")
+    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "runs.json")
     given = parser.parse_args(argv)
     runs: dict[str, Any] = {}
     for name, changes in RUNS.items():

@@ -20,12 +20,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from replay_tutorial.measuring.provenance import Provenance
+from benchmarks.measuring.provenance import Provenance
 from replay_tutorial.steps.learning import one_file_dqn
 from replay_tutorial.steps.learning.online_q_learning import OnlineQLearning, train
 from replay_tutorial.steps.learning.q_learning_with_replay import ReplayQLearning
 from replay_tutorial.steps.uniform.list_of_tuples import ListOfTuples
-from replay_tutorial.teaching.record_files import RECORDS
 
 SCRIPT = "chapters/records/why_replay.py"
 BIN = 1_000  # steps per point of a curve
@@ -79,7 +78,7 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("--seeds", type=int, default=5, help="seeds per agent")
     parser.add_argument("--steps", type=int, default=20_000, help="steps of the three simple agents")
     parser.add_argument("--processes", type=int, default=2, help="number of parallel processes")
-    parser.add_argument("--output", type=Path, default=RECORDS / "why_replay.json")
+    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "why_replay.json")
     given = parser.parse_args(argv)
     seeds = range(given.seeds)
     with ProcessPoolExecutor(given.processes, get_context("spawn")) as pool:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from replay_tutorial.measuring.markdown import spread_text, table, three_digits
-from replay_tutorial.measuring.timing import Spread, Workload, calls_that_fill, measure, seconds_for
+from replay_tutorial.teaching.number_tables import spread_text, table, three_digits
+from replay_tutorial.teaching.timing import Spread, Workload, calls_that_fill, measure, seconds_for
 
 ROUNDS = 15
 SLOTS, SLOT_SECONDS = 5, 0.01

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from replay_tutorial.buffers import ReplayBuffer
-from replay_tutorial.measuring.timing import Spread
 from replay_tutorial.shared import MPReplayBuffer
 from replay_tutorial.steps.shared import FineLocks, ManagerReplay, NoLock, OneLock, QueueReplay, StampedRows
 from replay_tutorial.teaching.ladder import Ladder, Rung, microseconds
+from replay_tutorial.teaching.timing import Spread
 from replay_tutorial.teaching.writers import START_SECONDS, add_and_count, running, spawn
 
 RUNGS = (

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from replay_tutorial.buffers.sum_tree import SumTree
-from replay_tutorial.measuring.timing import FloatArray, SelfTimed, Workload, measure, seconds_for
 from replay_tutorial.steps.prioritized import (
     CompiledSumTree,
     CumulativeSum,
@@ -27,6 +26,7 @@ from replay_tutorial.steps.prioritized.overlapping_reads import (
     read_together,
 )
 from replay_tutorial.teaching.ladder import ROUNDS, Ladder, Rung, measure_ladder
+from replay_tutorial.teaching.timing import FloatArray, SelfTimed, Workload, measure, seconds_for
 
 RUNGS = (
     Rung(LinearScan, "–"),

@@ -1,16 +1,16 @@
 """The records that chapters load: results of runs that take too long for a notebook.
 
-The programs in `chapters/records/` write them. They are part of the package, so that a chapter that was
-downloaded without the repository finds them.
+The programs in `chapters/records/` and the benchmarks write them. The wheel contains those that chapters
+load, so that a chapter that was downloaded without the repository finds them.
 """
 
 import json
 from pathlib import Path
 from typing import Any
 
-RECORDS = Path(__file__).parent / "records"
-# The records of measurements on the site; the wheel contains those of the chapters in RECORDS.
-MEASUREMENTS = Path(__file__).parents[2] / "docs" / "measurements"
+CLONE = Path(__file__).parents[2]
+# In a wheel, the first folder contains all records; in a clone, it doesn't exist.
+FOLDERS = (Path(__file__).parent / "records", CLONE / "chapters" / "records", CLONE / "docs" / "measurements")
 
 
 def load_record(name: str) -> Any:
@@ -19,5 +19,6 @@ def load_record(name: str) -> Any:
     Raises:
         FileNotFoundError: If there is no record of this name.
     """
-    file = RECORDS / f"{name}.json"
-    return json.loads((file if file.exists() else MEASUREMENTS / file.name).read_text(encoding="utf-8"))
+    files = [folder / f"{name}.json" for folder in FOLDERS]
+    file = next(filter(Path.is_file, files), files[0])
+    return json.loads(file.read_text(encoding="utf-8"))

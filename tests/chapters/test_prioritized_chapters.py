@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from replay_tutorial import PrioritizedReplayBuffer
-from replay_tutorial.measuring.timing import Spread
 from replay_tutorial.steps.prioritized import LevelByLevel, LinearScan
 from replay_tutorial.teaching.exercises import CheckFailed, NotYet, check_written
 from replay_tutorial.teaching.exercises_priorities import check_weights
@@ -16,6 +15,7 @@ from replay_tutorial.teaching.exercises_prioritized import check_prioritized
 from replay_tutorial.teaching.exercises_sum_tree import check_minimum, check_path
 from replay_tutorial.teaching.ladder import Ladder, Rung
 from replay_tutorial.teaching.one_value import learn_value
+from replay_tutorial.teaching.timing import Spread
 
 OUTCOMES = [0, 0, 0, 0, 0, 0, 0, 8]
 

@@ -9,13 +9,13 @@ import ladders
 import pytest
 from places import ROOT
 
-from replay_tutorial.measuring.markdown import text_between_marks
-from replay_tutorial.measuring.timing import Spread
+from benchmarks.measuring.pages import text_between_marks
 from replay_tutorial.teaching.ladder import Ladder
 from replay_tutorial.teaching.ladder_shared import RUNGS, Race, ladder_of
 from replay_tutorial.teaching.ladder_sum_tree import RUNGS as TREES
 from replay_tutorial.teaching.ladder_sum_tree import sum_tree_ladder
 from replay_tutorial.teaching.ladder_uniform import uniform_ladder
+from replay_tutorial.teaching.timing import Spread
 
 PAGE = ROOT / "docs" / "measurements" / "ladders.md"
 RECORD = json.loads(PAGE.with_suffix(".json").read_text(encoding="utf-8"))

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from hosts import HEAD_PORT, Hosts, why_not
 from script import new_parser
 
-from replay_tutorial.measuring.output import add_count
+from benchmarks.measuring.output import add_count
 
 LEARNER, KILLED, CUT = 0, 1, 2  # hosts
 BACK_SECONDS = 15.0  # after which a host is there again

@@ -16,9 +16,9 @@ from script import new_parser, provenance_of
 from shared_names import memory_left, memory_names
 from storm import MakeBuffer, Outcome, WatchedBuffer, survive
 
-from replay_tutorial.bench.peers.buffer import OURS
-from replay_tutorial.measuring.markdown import table
-from replay_tutorial.measuring.output import add_count, add_outputs, write_results
+from benchmarks.measuring.output import add_count, add_outputs, write_results
+from benchmarks.peers.buffer import OURS
+from replay_tutorial.teaching.number_tables import table
 
 CAPACITIES, ROW_BYTES = (7, 1000), (40, 16 * 1024)
 # seconds without a report; the peer is known to hang

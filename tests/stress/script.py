@@ -4,7 +4,7 @@ import argparse
 import shlex
 from collections.abc import Iterable, Sequence
 
-from replay_tutorial.measuring.provenance import Provenance
+from benchmarks.measuring.provenance import Provenance
 
 
 def new_parser(name: str, description: str) -> argparse.ArgumentParser:

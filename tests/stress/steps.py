@@ -21,14 +21,14 @@ import numpy as np
 from checked_rows import CheckedRows
 from script import new_parser, provenance_of
 
+from benchmarks.measuring.output import add_count, add_outputs, write_results
 from replay_tutorial import MPPrioritizedReplayBuffer, MPReplayBuffer
 from replay_tutorial.buffers.images.frame_search import hash_of, same_bytes
 from replay_tutorial.buffers.runtime.jit import compile_now
-from replay_tutorial.measuring.markdown import table
-from replay_tutorial.measuring.output import add_count, add_outputs, write_results
 from replay_tutorial.shared import protocol, registry, sampler, shared_frames, shared_ring
 from replay_tutorial.shared.protocol import COUNTER_WORDS, NEXT_INDEX, PUBLISHED, abandoned, index_of, is_held
 from replay_tutorial.shared.shared_frames import SharedFrames
+from replay_tutorial.teaching.number_tables import table
 
 CLASSES = (MPReplayBuffer, MPPrioritizedReplayBuffer)
 # Those between holding the slot and publishing the row: the writer is killed while it writes.

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from checked_rows import CheckedRows
 
-from replay_tutorial.bench.shared import kill_process_group, start_process_group
+from benchmarks.shared import kill_process_group, start_process_group
 from replay_tutorial.shared.mp_prioritized import MPPrioritizedReplayBuffer
 from replay_tutorial.shared.processes import PID_BITS
 from replay_tutorial.shared.protocol import is_held, owner_of

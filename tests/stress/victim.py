@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
-from replay_tutorial.measuring.fresh import python_path
+from benchmarks.measuring.fresh import python_path
 from replay_tutorial.shared.processes import start_time
 
 ROLES = ("learner", "actor", "evaluator")  # in the order in which a run with one actor starts them

@@ -1,1 +1,0 @@
-"""Timing, statistics and output of measurements, for the benchmarks and the chapters."""

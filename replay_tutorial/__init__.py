@@ -1,4 +1,16 @@
-"""Replay buffers for reinforcement learning: uniform, prioritized and shared between processes."""
+"""Replay buffers for reinforcement learning: uniform, prioritized and shared between processes.
+
+The core, which the chapters build, and which you should read first:
+    buffers/          uniform and prioritized replay in one process; its folders contain options
+    shared/           the same buffers for several processes of one machine
+Agents and training runs:
+    agents/           environments, networks, DQN and DPG; adapters for Stable-Baselines3 and CleanRL
+    apex/             Ape-X: actor, learner and evaluator; local/ and cluster/ run them as processes and on hosts
+Tables of trajectories, with Reverb's semantics:
+    tables/
+The course:
+    steps/, teaching/ earlier versions of the core, and the exercises
+"""
 
 from importlib import import_module
 

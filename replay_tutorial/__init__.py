@@ -5,7 +5,7 @@ The core, which the chapters build, and which you should read first:
     shared/           the same buffers for several processes of one machine
 Agents and training runs:
     agents/           environments, networks, DQN and DPG; adapters for Stable-Baselines3 and CleanRL
-    apex/             Ape-X: actor, learner and evaluator; local/ and cluster/ run them as processes and on hosts
+    apex/             Ape-X; local/ runs it as processes of one machine, cluster/ on several hosts
 Tables of trajectories, with Reverb's semantics:
     tables/
 The course:

@@ -174,12 +174,18 @@ def test_masked_elements_are_refused_with_the_remedy(kind):
         step(hidden),
         step(np.zeros(3), np.ma.masked),
         step(np.ma.masked_array([hidden.data], True)),
+        step([hidden.data, hidden], np.ones(2)),
+        step([[1.0, 2.0, 3.0], hidden], np.ones(2)),
+        step(np.zeros((2, 3)), (np.ones(1), hidden[1:2])),
+        step([[np.zeros(3)], [hidden]], np.ones(2)),
     ):
         with pytest.raises(ValueError, match=r"'(obs|rew)' has masked elements.*filled\(value\)"):
             buffer.add(**wrong)
     assert buffer.get_stored_size() == 0
     buffer.add(**step(hidden.filled(2.0)))
-    buffer.add(**step(np.ma.masked_array([1.0, 2.0, 3.0])))  # nothing is masked
+    unmasked = np.ma.masked_array([1.0, 2.0, 3.0])
+    buffer.add(**step(unmasked))
+    buffer.add(**step([float(number) for number in unmasked]))
     assert (buffer.sample(8)["obs"] == [1.0, 2.0, 3.0]).all()
 
 
@@ -189,7 +195,9 @@ def test_masked_priorities_and_indexes_are_refused(kind):
     masked = np.ma.masked_array([0, 1, 2], [False, True, False])
     with pytest.raises(ValueError, match="'priorities' has masked elements"):
         buffer.add(obs=np.zeros(3), priorities=masked)
+    with pytest.raises(ValueError, match="'priorities' has masked elements"):
+        buffer.add(obs=np.zeros(3), priorities=[masked[:1], masked[1:2], masked[2:]])
     buffer.add(obs=np.zeros(3))
-    for arguments in (([0, 1, 2], masked), (masked, np.ones(3))):
+    for arguments in (([0, 1, 2], masked), (masked, np.ones(3)), ([0, 1, 2], [masked[1:2]] * 3)):
         with pytest.raises(ValueError, match="has masked elements"):
             buffer.update_priorities(*arguments)

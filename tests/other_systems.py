@@ -11,6 +11,7 @@ training run. Each test file runs in a process of its own, so that a crash belon
 of x86-64, so that a missing fence goes unnoticed. `windows` needs wine64.
 
 The systems are kept in the folder SYSTEMS (default: /var/tmp/other_systems). MIRROR has Debian's packages.
+A program that runs for more than LIMIT seconds (default: 3600) is killed.
 """
 
 import os
@@ -27,6 +28,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 SYSTEMS = Path(os.environ.get("SYSTEMS", "/var/tmp/other_systems"))
+LIMIT = float(os.environ.get("LIMIT", "3600"))
 MIRROR = os.environ.get("MIRROR", "http://deb.debian.org/debian")
 FOLDERS = ("tests/buffers", "tests/shared", "tests/tables")
 PROGRAMS = ("tests/test_project.py", "-k", "programs_in_a_page_run and README")
@@ -61,6 +63,8 @@ COMPLEX = {
     **dict.fromkeys(("creal", "creall"), b"\xf2\x0f\x10\x01\xc3"),  # movsd xmm0, [rcx]; ret
     **dict.fromkeys(("cimag", "cimagl"), b"\xf2\x0f\x10\x41\x08\xc3"),  # movsd xmm0, [rcx + 8]; ret
 }
+# Python uses CopyFile2 if it exists, and Wine 8 ends a program that calls it.
+CUSTOMIZE = "import _winapi\n\ndel _winapi.CopyFile2\n"
 
 
 class Arm:
@@ -107,6 +111,10 @@ class Arm:
         process.stdin.flush()
         return process
 
+    def kill(self, process: "subprocess.Popen[str]") -> None:
+        """Kill a program with its child processes."""
+        process.kill()  # the first process of its namespace
+
 
 class Windows:
     """The Python of Windows, under Wine."""
@@ -125,11 +133,13 @@ class Windows:
             with zipfile.ZipFile(BytesIO(data.read())) as archive:
                 archive.extractall(self.folder)
         home = (self.folder / "cp313").rename(self.folder / "python")
-        paths = ["python313.zip", ".", "../site", "../source", "../source/tests", "import site"]
-        (home / "python313._pth").write_text("\n".join(paths), encoding="utf-8")
+        (home / "python313._pth").unlink()  # with it, Python ignores PYTHONPATH and the working directory
         (home / "_wmi.pyd").unlink()  # Wine never answers its calls
+        packages = home / "Lib" / "site-packages"
+        packages.mkdir(parents=True)
+        (packages / "sitecustomize.py").write_text(CUSTOMIZE, encoding="utf-8")
         windows = ("--platform", "win_amd64", "--python-version", "3.13", "--only-binary", ":all:")
-        site = ("install", "--target", self.folder / "site", *windows)
+        site = ("install", "--target", packages, *windows)
         call(*pip, *site, *PACKAGES, *NOT_IN_LINUX)
         call(*pip, *site, "--no-deps", "torch==2.13.0")
         call(*pip, "install", "--target", self.folder / "tools", "pefile")
@@ -153,7 +163,7 @@ class Windows:
     def environment(self) -> dict[str, str]:
         """Return the variables of a program under Wine."""
         return {
-            **os.environ,
+            **{name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
             "WINEPREFIX": str(self.folder / "prefix"),
             "WINEDEBUG": "-all",
             "OMP_NUM_THREADS": "1",
@@ -169,6 +179,10 @@ class Windows:
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
         )  # fmt: skip
 
+    def kill(self, process: "subprocess.Popen[str]") -> None:
+        """Kill all programs of this Windows."""
+        call("wineserver", "--kill", env=self.environment())
+
 
 def call(*command: object, env: dict[str, str] | None = None) -> None:
     """Run a command of this machine."""
@@ -181,7 +195,9 @@ def copy_source(folder: Path) -> None:
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT, capture_output=True, text=True, check=True,
     )  # fmt: skip
-    shutil.rmtree(folder, ignore_errors=True)
+    for path in folder.rglob("*"):
+        if path.is_file() and path.parent.name != "__pycache__":  # where the compiled kernels are
+            path.unlink()
     for name in filter(None, listed.stdout.split("\0")):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, folder / name)
@@ -212,7 +228,11 @@ def main(name: str, *arguments: str) -> int:
     total, failed = Counter[str](), list[str]()
     for title, command in commands([*arguments]):
         with system.python(*command) as process:
-            output, _ = process.communicate()
+            try:
+                output, _ = process.communicate(timeout=LIMIT)
+            except subprocess.TimeoutExpired:
+                system.kill(process)
+                output, _ = process.communicate()
         counts = Counter({word: int(count) for count, word in COUNT.findall(output.strip().split("\n")[-1])})
         total += counts
         print(f"{title}: {', '.join(f'{n} {word}' for word, n in counts.items()) or 'done'}", flush=True)

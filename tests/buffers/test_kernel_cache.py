@@ -244,6 +244,7 @@ def test_full_disk_does_not_fail_a_call_and_leaves_no_file(cache, caplog):
     assert is_loaded(new_kernel())
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows tells the user's folder without HOME")
 def test_without_a_home_no_folder_is_made_in_the_current_one(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(config, "CACHE_DIR", "")

@@ -1,4 +1,4 @@
-"""Processes are killed and stopped at random moments: nothing hangs, is torn, or is lost for good."""
+"""Processes are killed after each step of the protocol: nothing hangs, is torn, or is lost for good."""
 
 import multiprocessing
 import os
@@ -20,9 +20,8 @@ from victim import wait_until
 from replay_tutorial import MPPrioritizedReplayBuffer, MPReplayBuffer
 from replay_tutorial.shared import protocol, sampler
 
-pytestmark = pytest.mark.skipif(
-    not hasattr(os, "fork"), reason="needs fork, SIGKILL and SIGSTOP: Linux or macOS"
-)
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+KILLS = 5 if steps.FORKS else 1  # a spawned process takes seconds to start
 
 impatience = shared_rows.impatience
 
@@ -30,7 +29,7 @@ impatience = shared_rows.impatience
 @contextmanager
 def killed_at_the_end(target, *arguments):
     """Runs a process that never ends by itself."""
-    process = multiprocessing.get_context("fork").Process(target=target, args=arguments, daemon=True)
+    process = steps.CONTEXT.Process(target=target, args=arguments, daemon=True)
     process.start()
     try:
         yield process
@@ -43,8 +42,8 @@ def killed_at_the_end(target, *arguments):
     ("buffer_class", "step"), [(each, step) for each in steps.CLASSES for step in steps.steps_of(each)]
 )
 def test_buffer_outlives_a_kill_after_each_step(buffer_class, step):
-    outcome = steps.kill_at(buffer_class, step, kills=5, seed=1)
-    assert (outcome.kills, outcome.faults) == (5, [])
+    outcome = steps.kill_at(buffer_class, step, kills=KILLS, seed=1)
+    assert (outcome.kills, outcome.faults) == (KILLS, [])
 
 
 def publish_and_copy(stamps, rows, masses, new_rows, new_masses, first_index, start, owner):
@@ -57,6 +56,7 @@ def publish_and_copy(stamps, rows, masses, new_rows, new_masses, first_index, st
     return len(new_rows)
 
 
+@needs_fork
 def test_kills_would_show_a_writer_that_publishes_too_early(monkeypatch):
     monkeypatch.setattr(protocol, "write_rows", SimpleNamespace(py_func=publish_and_copy))
     outcome = steps.kill_at(MPReplayBuffer, "half of the row copied", kills=20, seed=1)
@@ -70,6 +70,7 @@ def put_the_index_before_the_mass(updated_indexes, updated_masses, slot, index, 
     updated_masses[slot] = mass
 
 
+@needs_fork
 def test_kills_would_show_a_sampler_that_leaves_a_mass_to_the_wrong_row(monkeypatch):
     monkeypatch.setattr(sampler, "write_back", put_the_index_before_the_mass)
     outcome = steps.kill_at(MPPrioritizedReplayBuffer, "index restored", kills=20, seed=1)
@@ -91,6 +92,7 @@ def leave_a_child_while_sampling(buffer, answers):
         os._exit(0)
 
 
+@needs_fork
 def test_forked_child_of_a_dead_sampler_does_not_wait_for_its_lock():
     rows = CheckedRows(row_bytes=40)
     buffer = WatchedBuffer(8, rows.env_dict)

@@ -1,9 +1,9 @@
 """`python tests/stress/steps.py`: kill writers and samplers after each step of the ring's protocol.
 
-Random kills rarely hit the write of a row or a frame. Here the victim is a fork of this process that runs the
-kernels' Python source (`.py_func`) on the same shared memory, and kills itself with SIGKILL after a chosen
-step. The script exits with status 1 if an invariant is violated. Python source has no memory ordering;
-`test_ring_protocol` checks the ordering in the kernels' machine code.
+Random kills rarely hit the write of a row or a frame. Here the victim is a child process that runs the
+kernels' Python source (`.py_func`) on the same shared memory, and kills itself after a chosen step: with
+SIGKILL, or on Windows with TerminateProcess. The script exits with status 1 if an invariant is violated.
+Python source has no memory ordering; `test_ring_protocol` checks the ordering in the kernels' machine code.
 """
 
 import multiprocessing
@@ -23,8 +23,7 @@ from script import new_parser, provenance_of
 
 from benchmarks.measuring.output import add_count, add_outputs, write_results
 from replay_tutorial import MPPrioritizedReplayBuffer, MPReplayBuffer
-from replay_tutorial.buffers.images.frame_search import hash_of, same_bytes
-from replay_tutorial.buffers.runtime.jit import compile_now
+from replay_tutorial.buffers.runtime.jit import compile_now, kernels
 from replay_tutorial.shared import protocol, registry, sampler, shared_frames, shared_ring
 from replay_tutorial.shared.protocol import COUNTER_WORDS, NEXT_INDEX, PUBLISHED, abandoned, index_of, is_held
 from replay_tutorial.shared.shared_frames import SharedFrames
@@ -50,6 +49,14 @@ ONCE = (*STEPS[: STEPS.index("stamp read")], "rows counted", *TAKING_OVER, "fram
 KILLS_PER_BUFFER = 50
 FAULTS = (AssertionError, ArithmeticError, LookupError, RuntimeError, TypeError, ValueError)
 SURVIVED, BROKEN = 0, 3  # exit statuses of a writer that was not killed
+FORKS = hasattr(os, "fork")
+CONTEXT = multiprocessing.get_context("fork" if FORKS else "spawn")
+# On Windows, os.kill calls TerminateProcess with the number as the exit status.
+KILL, KILLED = (signal.SIGKILL, -signal.SIGKILL) if FORKS else (signal.SIGTERM, signal.SIGTERM)
+
+SMALL_RINGS: dict[str, Any] = {"SPARE": 4, "ROOM": 8}  # of frames: they are lapped often
+if not FORKS and multiprocessing.parent_process() is not None:
+    vars(shared_frames).update(SMALL_RINGS)  # a victim that was spawned
 
 
 @dataclass
@@ -72,7 +79,7 @@ class Killer:
         if step == self.step:
             self.countdown -= 1
             if self.countdown == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
+                os.kill(os.getpid(), KILL)
 
     def of_thing(self, of_row: str, of_frame: str) -> str:
         """Return the name of the step for a row or for a frame, depending on what is being written."""
@@ -210,17 +217,17 @@ class StepStorm:
         countdown = 1 if step in ONCE else int(self.rng.integers(1, times + 1))
         self.writers += 1  # here, because what the child counts is lost
         self.before, self.next_index = self.ring.stamps.copy(), self.ring.next_index
-        process = os.fork()
-        if process == 0:
-            self.work_and_die(step, countdown, count)
-        status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-        if status == BROKEN:
+        process = CONTEXT.Process(target=self.work_and_die, args=(step, countdown, count))
+        process.start()
+        process.join()
+        if process.exitcode not in (SURVIVED, KILLED):
             raise AssertionError(f"the call failed in the process that was to be killed after: {step}")
-        return status == -signal.SIGKILL
+        return process.exitcode == KILLED
 
     def work_and_die(self, step: str, countdown: int, count: int) -> NoReturn:
         status = BROKEN
         try:
+            load_kernels()
             killer = Killer(step, countdown)
             killer.take_over()
             killer.at("call started")
@@ -288,17 +295,18 @@ class StepStorm:
         self.check_rows()
 
 
+def load_kernels() -> None:
+    """Load all kernels from the cache, or compile them: with a Killer's functions in them they can't be."""
+    compile_now(*(each for each in kernels if each.__module__.startswith("replay_tutorial.")))
+
+
 def kill_at(buffer_class: type[Any], step: str, kills: int, seed: int) -> Outcome:
     """Kill after one step, over buffers of many sizes; stop at the first fault."""
-    # here, or each victim would compile them after its fork
-    compile_now(protocol.add_to_counter, protocol.swap, protocol.raise_max, hash_of, same_bytes)
-    compile_now(
-        *(getattr(sampler, name) for name in ("sync_tree", "check_update", "masses_of", "recompute_above"))
-    )
+    load_kernels()  # here, or each victim would load them after its fork
     rng = np.random.default_rng((seed, CLASSES.index(buffer_class), STEPS.index(step)))
     outcome = Outcome(buffer_class.__name__, step)
     while outcome.kills < kills:
-        with patch.multiple(shared_frames, SPARE=4, ROOM=8):  # small rings of frames: they are lapped often
+        with patch.multiple(shared_frames, **SMALL_RINGS):
             storm = StepStorm(buffer_class, step, rng)
         for _ in range(min(KILLS_PER_BUFFER, kills - outcome.kills)):
             try:
@@ -324,11 +332,8 @@ def main(argv: Sequence[str]) -> int:
     add_count(parser, "--seed", 0, "seed of sizes, rows and moments", minimum=0)
     add_outputs(parser, "crash-steps")
     arguments = parser.parse_args(argv)
-    if not hasattr(os, "fork"):
-        print("steps.py requires fork and POSIX signals; run it on Linux or macOS", file=sys.stderr)
-        return 1
     outcomes: list[Outcome] = []
-    with ProcessPoolExecutor(arguments.processes, multiprocessing.get_context("fork")) as pool:
+    with ProcessPoolExecutor(arguments.processes, CONTEXT) as pool:
         waiting = [
             pool.submit(kill_at, buffer_class, step, arguments.kills, arguments.seed)
             for buffer_class in CLASSES

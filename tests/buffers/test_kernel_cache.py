@@ -87,12 +87,20 @@ CONSTANT_OF_THIS_MODULE = 1.0
 
 
 def make_kernel(
-    shift: int = 1, table: Any = (1, 2), pair: type = Pair, number: Any = int, start: int = 0, text: str = "a"
+    shift: int = 1,
+    table: Any = (1, 2),
+    pair: type = Pair,
+    number: Any = int,
+    start: int = 0,
+    text: str = "a",
+    module: str = __name__,
 ) -> Any:
     """Return a kernel that depends on each of the arguments, and on `CONSTANT_OF_THIS_MODULE`."""
 
     def add_shift(x):
         return x + shift
+
+    add_shift.__module__ = module  # a cached kernel imports the modules of all functions that it calls
 
     @jitable
     def add_constant(x, start=start):
@@ -118,6 +126,7 @@ CHANGES = {
     "number": [float, "Floats"],
     "start": [1, 0.0, True],
     "text": ["b"],
+    "module": ["moved"],
 }
 
 

@@ -60,6 +60,7 @@ class Content:
 
     Attributes:
         parts: The content as nested tuples of constants, with functions and classes replaced by their names.
+            Includes the module, which is imported when a kernel is loaded from the cache.
         references: These functions and classes.
     """
 
@@ -74,7 +75,7 @@ class Content:
         """Return the fields of a NamedTuple with their types, or the members of an enumeration."""
         members = [(each.name, each.value) for each in thing] if issubclass(thing, enum.Enum) else None
         fields = (getattr(thing, "_fields", None), list(inspect.get_annotations(thing).values()))
-        return thing.__qualname__, self._part((fields, members))
+        return thing.__module__, thing.__qualname__, self._part((fields, members))
 
     def _function_parts(self, thing: Any) -> object:
         """Return a function's code and the variables that it uses; if it is compiled, also its signature."""
@@ -85,7 +86,14 @@ class Content:
             signature = self._part((options, hints))
         code = self._part((function.__code__, function.__defaults__, function.__kwdefaults__))
         closure = self._part([each.cell_contents for each in function.__closure__ or ()])
-        return thing.__qualname__, signature, code, closure, self._variables_of(function.__globals__)
+        return (
+            thing.__module__,
+            thing.__qualname__,
+            signature,
+            code,
+            closure,
+            self._variables_of(function.__globals__),
+        )
 
     def _variables_of(self, space: dict[str, Any]) -> object:
         """Return the variables of a module that have one of the names in the code."""

@@ -43,7 +43,7 @@ class PlainBuffer:
         return self.next_index - len(self.rows)
 
     def add(self, batch: Mapping[str, np.ndarray], count: int) -> int | None:
-        """Add `count` transitions, batch[name][i] the i-th; return the index of the first row stored."""
+        """Add `count` transitions, batch[name][i] the i-th; return the index of the first row added."""
         before = self.next_index
         for i in range(count):
             step = {

@@ -73,9 +73,9 @@ def contains_masked(value: Any) -> bool:
     Usually, only the types of the elements are checked: converting a list of 1,000 lists of four floats takes
     10% longer, and a list of 1,000 arrays 17%.
     """
+    items: Any = value
     if not isinstance(value, LISTS):
         return np.ma.is_masked(value)
-    items: Any = value
     if not items or isinstance(items[0], NUMBERS):  # NumPy warns if a masked number follows
         return False
     types = set(map(type, items))

@@ -200,7 +200,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             **fields: One value per field, as for `ReplayBuffer.add`.
 
         Returns:
-            The index of the first row that was stored, or None if no row was stored.
+            The index of the first row that was added, or None, as for `ReplayBuffer.add`.
 
         Raises:
             KeyError: If a field is missing or unknown.

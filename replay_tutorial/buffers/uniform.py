@@ -171,9 +171,10 @@ class ReplayBuffer(PrivateBuffer):
                 `obs={"image": …}` to the field `obs/image`.
 
         Returns:
-            The index of the first row that was stored, or None if no row was stored because the n-step
-            window is not full yet. Indexes count rows from 0 and are never reused; a row is stored in slot
-            `index % size`.
+            The index of the first row that was added, or None if no row was added because the n-step window
+            is not full yet. Indexes count rows from 0 and are never reused, so the rows of a batch have
+            consecutive ones; a row is stored in slot `index % size`. Of a batch that is longer than the
+            buffer, the first rows, including that of the returned index, are not stored.
 
         Raises:
             KeyError: If a field is missing or unknown.
@@ -193,12 +194,21 @@ class ReplayBuffer(PrivateBuffer):
 
         The returns of these rows have fewer than n rewards. Call this method at the end of every episode,
         including truncated episodes. Repeated calls have no effect.
+
+        Raises:
+            ValueError: If an n-step return is too large for the dtype of its reward. The pending rows are
+                then discarded.
         """
         steps = self._steps_added()
         if self._window is None:
             self._episode_start[0] = steps
-        else:
-            self._append_rows(*self._window.flush(), [(self._episode_start, 0, steps)])
+            return
+        try:
+            flushed = self._window.flush()
+        except ValueError:
+            self._episode_start[0] = self._steps_added()  # without those that were discarded
+            raise
+        self._append_rows(*flushed, [(self._episode_start, 0, steps)])
 
     def sample(self, batch_size: int, *, scheme: Scheme | None = None) -> Batch:
         """Sample transitions uniformly with replacement, or by a scheme.

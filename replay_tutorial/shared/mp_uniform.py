@@ -162,7 +162,7 @@ class MPReplayBuffer(Handle):
 
         Returns:
             The index of the first row: its serial number among the rows of all processes, starting at 0 and
-            never reused.
+            never reused. Of a batch that is longer than the buffer, the first rows are not stored.
 
         Raises:
             KeyError: If a field is missing or unknown.

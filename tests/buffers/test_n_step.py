@@ -327,6 +327,23 @@ def test_a_return_that_the_dtype_cannot_hold_is_refused_and_changes_nothing(kind
     assert_same_columns(*rows)
 
 
+@pytest.mark.parametrize("kind", KINDS_OF_WINDOWS)
+def test_a_window_can_be_used_after_its_last_returns_did_not_fit(kind):
+    fields = {**ENV_DICT, "rew": {"shape": (), "dtype": np.float16}}
+    made = KINDS_OF_WINDOWS[kind](900, fields, Nstep=n_step(9, 1.0), check_finite=True)
+    for t in range(3):
+        made.add(**step(t, rew=3e4))
+    told = r"return 90000 of 'rew' is too large for its dtype, float16.* The 3 pending steps .* discarded"
+    with pytest.raises(ValueError, match=told):
+        made.on_episode_end()
+    assert made.on_episode_end() is None
+    rows = made.add(**step(70, terminated=True))
+    if kind != "NStep":
+        assert (rows, made.get_current_episode_len()) == (0, 1)
+        rows = made.get_all_transitions()
+    assert rows["obs"].tolist() == [70]
+
+
 def test_the_largest_number_of_a_dtype_is_not_an_overflow():
     for dtype in (np.float16, np.float32, np.float64):
         buffer = ReplayBuffer(9, {**ENV_DICT, "rew": {"shape": (), "dtype": dtype}}, Nstep=n_step(2, 1.0))

@@ -56,6 +56,17 @@ def assert_rows(batch: dict[str, Any], indexes: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", RING)
+def test_the_rows_of_a_batch_longer_than_the_buffer_have_consecutive_indexes(kind) -> None:
+    buffer = image_buffer(kind, 5)
+    buffer.add(**image_rows(0, 3))
+    first = buffer.add(**image_rows(3, 12))
+    assert first == 3
+    assert_rows(buffer[first + 7 + np.arange(5)], 3 + 7 + np.arange(5))
+    with pytest.raises(IndexError, match="index 9 is not stored"):
+        buffer[first + 6]
+
+
+@pytest.mark.parametrize("kind", RING)
 def test_rows_are_read_by_index_while_they_are_replaced(kind) -> None:
     buffer, rng, added = image_buffer(kind, 20), np.random.default_rng(0), 0
     assert buffer.capacity == buffer.get_buffer_size() == 20

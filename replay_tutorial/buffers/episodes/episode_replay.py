@@ -282,7 +282,7 @@ class EpisodeReplayBuffer(PrivateBuffer):
             **fields: One value per field, including the `next_` fields.
 
         Returns:
-            The index of the first step that was stored, or None if the only step resets the environment (see
+            The index of the first step that was added, or None if the only step resets the environment (see
             `autoreset`). Within an episode, the index increases by the number of environments from step to
             step. Indexes are never reused.
 

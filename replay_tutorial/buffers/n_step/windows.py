@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from itertools import pairwise
+from operator import setitem
 from types import MappingProxyType
 from typing import Any
 
@@ -281,17 +282,25 @@ class Windows:
         return self._batch(completed), (self._pending, slice(None), [pending, resets, lasts])
 
     def flush(self, environment: int = 0) -> tuple[Batch | None, Assignment]:
-        """Compute the rows of all pending steps of an environment, at the end of an episode; see `push`."""
+        """Compute the rows of all pending steps of an environment, at the end of an episode; see `push`.
+
+        If a return overflows, raise ValueError and discard the steps, because they could never be flushed.
+        """
         steps, rewards, oldest, counts = self._pending[0]
         pending = (steps, rewards, oldest.copy(), counts.copy())
         completed = self._new_rows(counts[environment])
         overflow = flush_steps(pending, completed, environment, self._at_end, self._limits)
+        changed: list[Any] = [pending]
+        if self.next_step:
+            changed.append(episode_ended(self._pending[1], environment))
+        change = self._pending, slice(len(changed)), changed
         if overflow >= 0:
-            raise self._overflow_error(completed, overflow)
-        if not self.next_step:
-            return self._batch(completed), (self._pending, 0, pending)
-        changed = [pending, episode_ended(self._pending[1], environment)]
-        return self._batch(completed), (self._pending, slice(2), changed)
+            setitem(*change)
+            error = self._overflow_error(completed, overflow)
+            raise ValueError(
+                f"{error} The {len(completed[0])} pending steps of the episode have been discarded."
+            )
+        return self._batch(completed), change
 
     def _new_rows(self, count: int) -> PlainCompleted:
         """Allocate `CompletedRows`."""
@@ -498,6 +507,8 @@ class NStep:
 
         Raises:
             IndexError: If the environment does not exist.
+            ValueError: If a return is too large for the dtype of its reward. The pending steps of the
+                environment are then discarded.
         """
         checked_environment(environment, self._windows.environments)
         return self._apply(*self._windows.flush(environment))
@@ -552,8 +563,7 @@ class NStep:
         return np.dtype([(field.name, field.dtype, field.shape) for field in self._fields.fields.values()])
 
     def _apply(self, batch: Batch | None, change: Assignment) -> Batch | None:
-        target, key, pending = change
-        target[key] = pending
+        setitem(*change)
         return batch
 
 

@@ -4,7 +4,7 @@
 
 A page marks the place of a section of a program with a comment before the code:
 
-    <!-- tests/recipes/NAME.py:SECTION -->
+    <!-- examples/NAME.py:SECTION -->
 
 In the program, the comments `# --8<-- [start:SECTION]` and `# --8<-- [end:SECTION]` enclose the section.
 """
@@ -16,7 +16,7 @@ from textwrap import dedent
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted((ROOT / "docs" / "recipes").glob("*.md"))
 CODE = re.compile(
-    r"(?ms)^(?P<head><!-- (?P<program>tests/recipes/\w+\.py):(?P<section>\w+) -->\n```python\n).*?^```$"
+    r"(?ms)^(?P<head><!-- (?P<program>examples/\w+\.py):(?P<section>\w+) -->\n```python\n).*?^```$"
 )
 
 

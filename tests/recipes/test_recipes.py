@@ -32,9 +32,9 @@ from replay_tutorial import (
 )
 from replay_tutorial.buffers.runtime.jit import COMPILING
 
-HERE = Path(__file__).parent
+EXAMPLES = ROOT / "examples"
 PAGES = sorted((ROOT / "docs" / "recipes").glob("[!.]*.md"))
-PROGRAMS = sorted(path.stem for path in modules_in(HERE) if not path.stem.startswith("test_"))
+PROGRAMS = sorted(path.stem for path in modules_in(EXAMPLES))
 NEEDS = {
     "torch": {
         *("with_pytorch", "images", "colour_images", "sac", "offline_data", "hindsight", "own_environment"),
@@ -51,10 +51,9 @@ def skip_without(name: str) -> None:
             pytest.skip(f"{package} is not installed")
 
 
-def program(name: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+def program(name: str) -> Any:
     """Import a program."""
     skip_without(name)
-    monkeypatch.syspath_prepend(HERE)
     return importlib.import_module(name)
 
 
@@ -62,7 +61,7 @@ def program(name: str, monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_program_runs_as_it_stands(name: str) -> None:
     skip_without(name)
     warnings = {"PYTHONWARNINGS": "ignore::UserWarning:minari.utils"}  # it recommends to name an author
-    finished = run_python(HERE / f"{name}.py", environment=warnings)
+    finished = run_python(EXAMPLES / f"{name}.py", environment=warnings)
     assert finished.returncode == 0, finished.stderr
     assert finished.stderr.replace(COMPILING + "\n", "") == "", "with a cold cache it may compile"
     assert finished.stdout
@@ -79,14 +78,14 @@ def test_pages_show_the_programs_themselves_and_all_of_them() -> None:
     written = {
         (name, section)
         for name in PROGRAMS
-        for section in re.findall(r"\[start:(\w+)\]", (HERE / f"{name}.py").read_text("utf-8"))
+        for section in re.findall(r"\[start:(\w+)\]", (EXAMPLES / f"{name}.py").read_text("utf-8"))
     }
     assert shown == written
 
 
 @pytest.mark.parametrize("mode", ["SAME_STEP", "NEXT_STEP", "DISABLED"])
-def test_no_row_of_a_vector_environment_crosses_a_reset(mode, monkeypatch) -> None:
-    recipe = program("vector_environments", monkeypatch)
+def test_no_row_of_a_vector_environment_crosses_a_reset(mode) -> None:
+    recipe = program("vector_environments")
     counting, gamma = "small_environments:Counting-v0", 0.99
     buffer = recipe.main(counting, recipe.AutoresetMode[mode], num_envs=8, steps=500).buffer
     rows = buffer.get_all_transitions()
@@ -104,8 +103,8 @@ def test_no_row_of_a_vector_environment_crosses_a_reset(mode, monkeypatch) -> No
 
 
 @pytest.mark.learns
-def test_pytorch_learner_computes_what_numpy_does(monkeypatch) -> None:
-    recipe = program("with_pytorch", monkeypatch)
+def test_pytorch_learner_computes_what_numpy_does() -> None:
+    recipe = program("with_pytorch")
     buffer, losses = recipe.main()
     assert np.mean(losses[-20:]) < np.mean(losses[:20])
 
@@ -123,8 +122,8 @@ def test_pytorch_learner_computes_what_numpy_does(monkeypatch) -> None:
     assert loss == pytest.approx(np.mean(batch["weights"] * np.square(errors)), rel=1e-4)
 
 
-def test_pictures_become_channels_first_and_at_most_one(monkeypatch) -> None:
-    recipe = program("with_pytorch", monkeypatch)
+def test_pictures_become_channels_first_and_at_most_one() -> None:
+    recipe = program("with_pytorch")
     pictures = np.random.default_rng(0).integers(256, size=(2, 5, 6, 3), dtype=np.uint8)
     buffer = ReplayBuffer(2, {"obs": {"shape": (5, 6, 3), "dtype": np.uint8}})
     buffer.add(obs=pictures)
@@ -145,8 +144,8 @@ def test_torch_refuses_what_the_page_says_it_refuses() -> None:
 
 
 @pytest.mark.learns
-def test_jax_learner_learns_and_takes_arrays_as_the_page_says(monkeypatch) -> None:
-    recipe = program("with_jax", monkeypatch)
+def test_jax_learner_learns_and_takes_arrays_as_the_page_says() -> None:
+    recipe = program("with_jax")
     buffer, errors = recipe.main()
     assert np.mean(errors[-20:]) < 0.1 * np.mean(errors[:20])
     batch = buffer.sample(8)
@@ -160,14 +159,14 @@ def test_jax_learner_learns_and_takes_arrays_as_the_page_says(monkeypatch) -> No
 
 @pytest.mark.learns
 def test_numpy_learner_learns_and_keeps_one_field() -> None:
-    after = runpy.run_path(str(HERE / "with_numpy.py"))
+    after = runpy.run_path(str(EXAMPLES / "with_numpy.py"))
     assert np.mean(after["errors"][-20:]) < 0.1 * np.mean(after["errors"][:20])
     assert after["kept"].base is None
     assert after["batch"]["obs"].base is not None
 
 
-def test_frames_stored_once_come_out_as_they_went_in(monkeypatch) -> None:
-    recipe = program("images", monkeypatch)
+def test_frames_stored_once_come_out_as_they_went_in() -> None:
+    recipe = program("images")
     plain, small = recipe.main(size=300, steps=450)
     rows = list(recipe.play(450, np.random.default_rng(0)))[-300:]
     for buffer in (plain, small):
@@ -181,8 +180,8 @@ def test_frames_stored_once_come_out_as_they_went_in(monkeypatch) -> None:
     assert told and told <= proven, "a test of the site computes the figures of buffers.md"
 
 
-def test_colour_images_are_stored_once_and_become_channels(monkeypatch) -> None:
-    recipe = program("colour_images", monkeypatch)
+def test_colour_images_are_stored_once_and_become_channels() -> None:
+    recipe = program("colour_images")
     buffer = recipe.main(size=50, steps=120)
     rows = buffer.get_all_transitions()
     same = ~(rows["terminated"] | rows["truncated"])[:-1]
@@ -199,16 +198,16 @@ def test_colour_images_are_stored_once_and_become_channels(monkeypatch) -> None:
         ReplayBuffer(8, plain, next_of="obs", stack_compress="obs")
 
 
-def test_bytes_become_floats_of_the_same_shape_and_at_most_one(monkeypatch) -> None:
-    recipe = program("images", monkeypatch)
+def test_bytes_become_floats_of_the_same_shape_and_at_most_one() -> None:
+    recipe = program("images")
     stacks = np.random.default_rng(0).integers(256, size=(3, 4, 84, 84), dtype=np.uint8)
     tensor = recipe.as_input(stacks)
     assert tensor.shape == (3, 4, 84, 84) and tensor.dtype == recipe.torch.float32
     np.testing.assert_allclose(tensor, stacks / 255.0, rtol=1e-6)
 
 
-def test_exact_values_give_exact_targets_if_terminations_are_marked(monkeypatch) -> None:
-    recipe = program("n_step", monkeypatch)
+def test_exact_values_give_exact_targets_if_terminations_are_marked() -> None:
+    recipe = program("n_step")
     rows, targets, _ = recipe.main(True, recipe.value_if_terminated)
     assert rows["rew"].tolist() == [1.75, 1.75, 1.75, 1.5, 1.0]
     assert rows["next_obs"].tolist() == [3, 4, 5, 5, 5]
@@ -222,7 +221,7 @@ def test_exact_values_give_exact_targets_if_terminations_are_marked(monkeypatch)
 
 
 def test_half_of_each_batch_are_steps_of_the_file(monkeypatch, tmp_path) -> None:
-    recipe = program("offline_data", monkeypatch)
+    recipe = program("offline_data")
     path = tmp_path / "data.npz"
     recipe.collect(path, episodes=3)
     batches = []
@@ -257,7 +256,7 @@ def test_a_minari_dataset_can_be_the_offline_data(monkeypatch, tmp_path) -> None
     minari = pytest.importorskip("minari")
     from minari.data_collector import EpisodeBuffer
 
-    recipe = program("offline_data", monkeypatch)
+    recipe = program("offline_data")
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
     recipe.collect(tmp_path / "data.npz", episodes=2)
     episodes = list(recipe.read_episodes(tmp_path / "data.npz"))
@@ -273,8 +272,8 @@ def test_a_minari_dataset_can_be_the_offline_data(monkeypatch, tmp_path) -> None
     assert_same_columns(stored, expected)
 
 
-def test_the_newest_row_in_every_batch_repairs_a_buffer_that_is_too_large(monkeypatch) -> None:
-    recipe = program("large_buffer", monkeypatch)
+def test_the_newest_row_in_every_batch_repairs_a_buffer_that_is_too_large() -> None:
+    recipe = program("large_buffer")
     uniform, combined = (
         len(recipe.main(scheme, steps=10_000)) for scheme in (recipe.Uniform(), recipe.Combined())
     )
@@ -282,8 +281,8 @@ def test_the_newest_row_in_every_batch_repairs_a_buffer_that_is_too_large(monkey
 
 
 @pytest.mark.learns
-def test_hindsight_learns_what_dqn_alone_does_not(monkeypatch) -> None:
-    recipe = program("hindsight", monkeypatch)
+def test_hindsight_learns_what_dqn_alone_does_not() -> None:
+    recipe = program("hindsight")
     runs = (recipe.main(bits=9, episodes=200, seed=seed) for seed in range(4))
     buffer = next((buffer for buffer, rate in runs if rate > 0.5), None)
     assert buffer, "none of four seeds has learned"
@@ -296,8 +295,8 @@ def test_hindsight_learns_what_dqn_alone_does_not(monkeypatch) -> None:
     assert rows["terminated"][rows["relabelled"]].mean() > 0.2
 
 
-def test_a_goal_env_needs_no_names_and_keeps_its_terminations(monkeypatch) -> None:
-    recipe = program("hindsight", monkeypatch)
+def test_a_goal_env_needs_no_names_and_keeps_its_terminations() -> None:
+    recipe = program("hindsight")
     env = recipe.BitFlip(3)
     buffer = recipe.buffer_for(env, size=100, relabel=1.0, strategy="final")
     (obs, _), goals = env.reset(seed=1), []
@@ -313,7 +312,7 @@ def test_a_goal_env_needs_no_names_and_keeps_its_terminations(monkeypatch) -> No
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # Minari recommends to name an author
 def test_best_episodes_are_whole_and_can_be_exchanged(monkeypatch, tmp_path) -> None:
-    recipe = program("episodes", monkeypatch)
+    recipe = program("episodes")
     envs, buffer, best = recipe.main()
     table = buffer.episodes()
     returns = table["return"][table["finished"]]
@@ -329,7 +328,7 @@ def test_best_episodes_are_whole_and_can_be_exchanged(monkeypatch, tmp_path) -> 
 
 
 def test_actors_end_cleanly_when_the_learner_is_done(monkeypatch) -> None:
-    recipe = program("many_processes", monkeypatch)
+    recipe = program("many_processes")
     # If a stopped actor holds the slot of a row, the row takes a second index: indexes do not count rows.
     counted = MPPrioritizedReplayBuffer.statistics
     monkeypatch.setattr(
@@ -343,23 +342,23 @@ def test_actors_end_cleanly_when_the_learner_is_done(monkeypatch) -> None:
     assert exit_codes == [0, 0]
 
 
-def test_actors_end_when_the_learner_fails(monkeypatch) -> None:
-    recipe = program("many_processes", monkeypatch)
+def test_actors_end_when_the_learner_fails() -> None:
+    recipe = program("many_processes")
     with pytest.raises(TypeError):
         recipe.main(actors=1, updates=None)
     assert not multiprocessing.active_children()
 
 
 def test_learner_does_not_wait_for_actors_that_have_died(monkeypatch) -> None:
-    recipe = program("many_processes", monkeypatch)
+    recipe = program("many_processes")
     monkeypatch.setattr(recipe, "actor", print)  # prints its arguments and exits
     with pytest.raises(RuntimeError, match="an actor exited"):
         recipe.main(actors=1)
 
 
 @pytest.mark.learns
-def test_actor_acts_on_the_newest_parameters_and_the_learner_publishes_better_ones(monkeypatch) -> None:
-    recipe = program("many_processes", monkeypatch)
+def test_actor_acts_on_the_newest_parameters_and_the_learner_publishes_better_ones() -> None:
+    recipe = program("many_processes")
     mailbox, stop = Mailbox(8), threading.Event()
     mailbox.publish(np.tile(np.float32([0, 1]), 4))  # action 1 has the higher value everywhere
     with MPPrioritizedReplayBuffer(10_000, recipe.FIELDS, seed=0) as buffer:
@@ -377,8 +376,8 @@ def test_actor_acts_on_the_newest_parameters_and_the_learner_publishes_better_on
     np.testing.assert_allclose(q.reshape(4, 2)[:, 1], [1, 0, 0, 0], atol=0.1)
 
 
-def test_batches_are_whole_while_the_next_is_drawn(monkeypatch) -> None:
-    recipe = program("to_a_gpu", monkeypatch)
+def test_batches_are_whole_while_the_next_is_drawn() -> None:
+    recipe = program("to_a_gpu")
     buffer = recipe.new_buffer()
     twin = copy.deepcopy(buffer)
     if recipe.PIN:  # keep the GPU busy, so that no copy starts before all batches are sampled
@@ -394,8 +393,8 @@ def test_batches_are_whole_while_the_next_is_drawn(monkeypatch) -> None:
 
 
 @pytest.mark.learns
-def test_prefetching_learner_learns_what_one_without_does(monkeypatch) -> None:
-    recipe = program("to_a_gpu", monkeypatch)
+def test_prefetching_learner_learns_what_one_without_does() -> None:
+    recipe = program("to_a_gpu")
     torch, networks = recipe.torch, [recipe.torch.nn.Linear(8, 1) for _ in range(2)]
     networks[1].load_state_dict(networks[0].state_dict())
     networks[0].to(recipe.DEVICE)
@@ -421,15 +420,15 @@ def test_prefetching_learner_learns_what_one_without_does(monkeypatch) -> None:
 
 
 @pytest.mark.learns
-def test_only_an_agent_with_memory_solves_the_corridors(monkeypatch) -> None:
-    recipe = program("sequences", monkeypatch)
+def test_only_an_agent_with_memory_solves_the_corridors() -> None:
+    recipe = program("sequences")
     assert any(recipe.main(memory=True, steps=500, seed=seed) > 0.9 for seed in range(4))
     assert abs(recipe.main(memory=False, steps=200)) < 0.3, "a guess: 1 or -1, each in half of 800 episodes"
 
 
 @pytest.mark.learns
-def test_masked_unroll_equals_one_without_padding(monkeypatch) -> None:
-    recipe = program("sequences", monkeypatch)
+def test_masked_unroll_equals_one_without_padding() -> None:
+    recipe = program("sequences")
     recipe.torch.manual_seed(0)
     network, buffer = recipe.Network(), recipe.new_buffer()
     recipe.play(network, recipe.Corridors(np.random.default_rng(0)), 60, 0.5, buffer)
@@ -445,8 +444,8 @@ def test_masked_unroll_equals_one_without_padding(monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("truncated", [False, True])
-def test_targets_of_muzero_by_hand(truncated, monkeypatch) -> None:
-    recipe = program("muzero_targets", monkeypatch)
+def test_targets_of_muzero_by_hand(truncated) -> None:
+    recipe = program("muzero_targets")
     recipe.buffer.clear()
     values, policies = np.arange(10.0, 70, 10), np.array([[0.9, 0.1]] * 5)
     ends = np.arange(5) == 4
@@ -474,8 +473,8 @@ def test_targets_of_muzero_by_hand(truncated, monkeypatch) -> None:
         assert batch["rew"][window].tolist() == [step + 1.0 if step < 5 else 0.0 for step in steps]
 
 
-def test_deque_and_buffer_hold_the_same(monkeypatch) -> None:
-    recipe = program("from_a_deque", monkeypatch)
+def test_deque_and_buffer_hold_the_same() -> None:
+    recipe = program("from_a_deque")
     memory, old = recipe.with_a_deque(recipe.random_transitions())
     buffer, new = recipe.with_a_buffer(recipe.random_transitions())
     assert len(buffer) == len(memory) == 500
@@ -490,8 +489,8 @@ def test_deque_and_buffer_hold_the_same(monkeypatch) -> None:
         recipe.random.sample(memory, 501)
 
 
-def test_a_restored_program_samples_identical_batches(monkeypatch) -> None:
-    recipe = program("going_on", monkeypatch)
+def test_a_restored_program_samples_identical_batches() -> None:
+    recipe = program("going_on")
     expected, drawn = recipe.main()
     assert len(expected) == len(drawn) == 500
     for one, other in zip(expected, drawn, strict=True):
@@ -499,8 +498,8 @@ def test_a_restored_program_samples_identical_batches(monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("kind", [PrioritizedReplayBuffer, MPPrioritizedReplayBuffer])
-def test_a_larger_buffer_with_another_alpha_keeps_rows_of_images_and_priorities(kind, monkeypatch) -> None:
-    recipe, rng = program("new_size", monkeypatch), np.random.default_rng(0)
+def test_a_larger_buffer_with_another_alpha_keeps_rows_of_images_and_priorities(kind) -> None:
+    recipe, rng = program("new_size"), np.random.default_rng(0)
     fields = {"obs": {"shape": (2, 8, 8), "dtype": np.uint8}, "act": {"shape": (), "dtype": np.int64}}
     options = {"next_of": "obs", "stack_compress": "obs"}
     old = PrioritizedReplayBuffer(100, fields, alpha=0.6, **options)
@@ -520,8 +519,8 @@ def test_a_larger_buffer_with_another_alpha_keeps_rows_of_images_and_priorities(
     assert new[149]["act"] == 199 and len(new) == 150
 
 
-def test_a_larger_buffer_of_n_step_rows_continues_with_the_same_rows(monkeypatch) -> None:
-    recipe, rng = program("new_size", monkeypatch), np.random.default_rng(0)
+def test_a_larger_buffer_of_n_step_rows_continues_with_the_same_rows() -> None:
+    recipe, rng = program("new_size"), np.random.default_rng(0)
     number = {"shape": ()}
     fields = {"obs": number, "rew": number, "next_obs": number, "terminated": {"shape": (), "dtype": bool}}
     settings = {"size": 3, "gamma": 0.9, "rew": "rew", "next": "next_obs"}
@@ -549,8 +548,8 @@ def test_a_larger_buffer_of_n_step_rows_continues_with_the_same_rows(monkeypatch
     np.testing.assert_allclose(whole.priorities[stored], stored, rtol=1e-11, atol=1e-12)
 
 
-def test_episodes_are_copied_to_a_larger_buffer_with_their_ends(monkeypatch) -> None:
-    recipe, rng = program("new_size", monkeypatch), np.random.default_rng(0)
+def test_episodes_are_copied_to_a_larger_buffer_with_their_ends() -> None:
+    recipe, rng = program("new_size"), np.random.default_rng(0)
     number = {"shape": ()}
     fields = {"obs": number, "rew": number, "next_obs": number, "terminated": {"shape": (), "dtype": bool}}
     old = EpisodeReplayBuffer(60, fields, environments=2)
@@ -585,16 +584,16 @@ def test_the_error_of_load_for_another_size_or_alpha_names_the_recipe(tmp_path) 
     assert "\n## Change the size or alpha\n" in page
 
 
-def test_batches_of_data_loader_workers_differ_and_follow_the_seed(monkeypatch) -> None:
-    batches, seeded = program("loader_workers", monkeypatch).main()
+def test_batches_of_data_loader_workers_differ_and_follow_the_seed() -> None:
+    batches, seeded = program("loader_workers").main()
     assert len(batches) == 20
     for each in (batches, seeded[0]):
         assert len({tuple(batch) for batch in each}) == 20
     assert seeded[0] == seeded[1] != batches
 
 
-def test_beta_ends_at_one_exactly(monkeypatch) -> None:
-    beta_at = program("going_on", monkeypatch).beta_at
+def test_beta_ends_at_one_exactly() -> None:
+    beta_at = program("going_on").beta_at
     buffer = PrioritizedReplayBuffer(1, {"obs": {}})
     buffer.add(obs=0)
     betas = [beta_at(step, steps=777) for step in range(1_000)]
@@ -605,7 +604,7 @@ def test_beta_ends_at_one_exactly(monkeypatch) -> None:
 
 
 def test_array_beside_the_buffer_counts_the_draws_of_the_rows_that_are_there() -> None:
-    after = runpy.run_path(str(HERE / "by_index.py"))
+    after = runpy.run_path(str(EXAMPLES / "by_index.py"))
     buffer, draws = after["buffer"], after["draws"]
     np.testing.assert_array_equal(after["again"], after["sample"]["obs"])
 
@@ -646,8 +645,8 @@ def test_cpprb_differs_as_the_page_says() -> None:
     np.testing.assert_array_equal(moved.get_all_transitions()["obs"].ravel(), np.arange(10))
 
 
-def test_sampling_schemes_do_what_the_page_says(monkeypatch) -> None:
-    recipe = program("sampling_schemes", monkeypatch)
+def test_sampling_schemes_do_what_the_page_says() -> None:
+    recipe = program("sampling_schemes")
     size = recipe.size
     powers = 0.5 ** (np.arange(size) / 1_000)
     age = (np.arange(size) * powers).sum() / powers.sum()
@@ -671,8 +670,8 @@ def test_sampling_schemes_do_what_the_page_says(monkeypatch) -> None:
     assert recipe.positions.shape == recipe.weights.shape == (64,)
 
 
-def test_the_scheme_of_ones_own_draws_the_newest_rows_after_a_wrap_around(monkeypatch) -> None:
-    recipe = program("sampling_schemes", monkeypatch)
+def test_the_scheme_of_ones_own_draws_the_newest_rows_after_a_wrap_around() -> None:
+    recipe = program("sampling_schemes")
     buffer = ReplayBuffer(10, {"step": {"shape": (), "dtype": int}}, seed=0)
     for rows, newest in ((3, 3), (25, 7)):
         buffer.add(step=np.arange(len(buffer), rows))
@@ -719,8 +718,8 @@ def test_cpprbs_hindsight_differs_as_the_page_says() -> None:
             long.add(obs=step, act=0, next_obs=step + 1, done=0)
 
 
-def test_hindsight_from_cpprb_relabels_with_goals_of_the_episode(monkeypatch) -> None:
-    recipe = program("hindsight_from_cpprb", monkeypatch)
+def test_hindsight_from_cpprb_relabels_with_goals_of_the_episode() -> None:
+    recipe = program("hindsight_from_cpprb")
     sample = recipe.buffer.sample(2_000)
     reached = (sample["next_achieved"] == sample["goal"]).all(axis=1)
     np.testing.assert_array_equal(sample["done"], reached, "recomputed, unlike cpprb's")

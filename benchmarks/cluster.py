@@ -112,7 +112,7 @@ def send(
 ) -> float:
     """Send at most `rate` rows per second to gateways from a Ray process; return a chunk's bytes per row."""
     from replay_tutorial.cluster.actor_link import ActorLink
-    from replay_tutorial.cluster.remote_gateway import call, is_lost
+    from replay_tutorial.cluster.ray_processes import call, is_lost
 
     chunk = ChunkFormat(config, spaces).pack(prepared_rows(config, spaces, number), PRIORITIES)
     link = ActorLink([partial(call, gateway.send) for gateway in gateways], number, 0, is_lost)
@@ -168,7 +168,7 @@ def arriving(
     import ray
 
     from replay_tutorial.cluster import placement
-    from replay_tutorial.cluster.remote_gateway import RemoteGateway
+    from replay_tutorial.cluster.ray_processes import RemoteGateway
 
     remote_send: Any = ray.remote(**placement.actor_options(OPTIONS))(send)
     remote_gateway: Any = ray.remote(**placement.gateway_options())(RemoteGateway)

@@ -5,7 +5,7 @@ over. It contains newer parameters if there are any. A gateway never blocks: if 
 rows, the actor waits on its own host. The replay is a lock-free ring, so a gateway can be killed at any
 instruction; a new one opens the same memory.
 
-The transport is in `workers` and `remote_gateway`; a gateway itself is a plain object.
+The transport is in `workers` and `ray_processes`; a gateway itself is a plain object.
 """
 
 import time

@@ -28,8 +28,7 @@ from replay_tutorial.apex.runs.setup import RunSetup
 from replay_tutorial.cluster import placement
 from replay_tutorial.cluster.gateway import PendingReports
 from replay_tutorial.cluster.options import ClusterOptions
-from replay_tutorial.cluster.remote_actor import ActorTask, play
-from replay_tutorial.cluster.remote_gateway import CODE_ERRORS, RemoteGateway, is_lost
+from replay_tutorial.cluster.ray_processes import CODE_ERRORS, ActorTask, RemoteGateway, is_lost, play
 from replay_tutorial.local.supervisor import SHUTDOWN_SECONDS, Role, Supervisor
 
 COLLECT_SECONDS = 0.5  # between two calls to a gateway

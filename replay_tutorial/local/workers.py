@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from replay_tutorial.agents.environments import EnvironmentFailed
+from replay_tutorial.agents.environments import EnvironmentFailed, slow_steps_reported
 from replay_tutorial.apex.actor import Actor
 from replay_tutorial.apex.context import POLL_SECONDS, Context
 from replay_tutorial.apex.evaluator import Candidate, Evaluator, evaluate_policies
@@ -33,7 +33,6 @@ from replay_tutorial.apex.runs.checkpoint import load_checkpoint, save_checkpoin
 from replay_tutorial.apex.runs.files import DamagedFile
 from replay_tutorial.apex.runs.run_folder import RunFolder
 from replay_tutorial.apex.runs.signals import stop_signals
-from replay_tutorial.apex.slow_steps import slow_steps_reported
 
 DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # not a bug, so reported without a traceback
 NICENESS = 10  # nice value: on a busy core, other processes get about nine times the CPU time

@@ -22,7 +22,7 @@ from replay_tutorial.cluster.check import detection_seconds
 from replay_tutorial.cluster.connection import ClusterUnavailable, check_reachable, connect
 from replay_tutorial.cluster.engine import ClusterEngine
 from replay_tutorial.cluster.options import ClusterOptions
-from replay_tutorial.cluster.remote_gateway import call, is_lost
+from replay_tutorial.cluster.ray_processes import call, is_lost
 
 
 @pytest.mark.parametrize("address", ["here", "here:", ":6379", "10.0.0.1:port", "10.0.0.1:99999"])

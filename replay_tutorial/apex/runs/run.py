@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from replay_tutorial.agents.environments import EnvironmentFailed
+from replay_tutorial.agents.environments import EnvironmentFailed, slow_steps_reported
 from replay_tutorial.agents.evaluation import Evaluation, EvaluationStopped, evaluate, stop_when
 from replay_tutorial.apex.config import Config
 from replay_tutorial.apex.parts import exploration_schedule
@@ -24,7 +24,6 @@ from replay_tutorial.apex.runs.recorder import Recorder
 from replay_tutorial.apex.runs.run_folder import RunFolder, lock_run
 from replay_tutorial.apex.runs.setup import End, RunSetup, new_setup, resumed_setup
 from replay_tutorial.apex.runs.signals import stop_requests
-from replay_tutorial.apex.slow_steps import slow_steps_reported
 
 
 @dataclass(frozen=True)

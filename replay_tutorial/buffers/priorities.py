@@ -25,6 +25,7 @@ from replay_tutorial.buffers.archive import Damaged
 from replay_tutorial.buffers.cast import as_array, widened
 from replay_tutorial.buffers.rows import as_integers, unknown_index_error
 from replay_tutorial.buffers.runtime.jit import Floats, Integers, kernel, types, writable
+from replay_tutorial.buffers.streams import state_before
 from replay_tutorial.buffers.sum_tree import SumTree
 
 Weights = Annotated[npt.NDArray[np.float32], types.float32[::1]]
@@ -126,12 +127,15 @@ def check_update(indexes: Integers, priorities: Floats, next_index: int, priorit
     return DONE
 
 
-def check_weights(weights: Weights) -> None:
+def check_weights(weights: Weights, rng: np.random.Generator | None = None, count: int = 0) -> None:
     """Raise ValueError if all weights are so small that nothing would be learned from the batch.
 
-    This takes 0.1 µs, because the first weight is usually large enough.
+    `rng` then returns to its state before the last `count` numbers. The check takes 0.1 µs, because the first
+    weight is usually large enough.
     """
     if weights.item(0) < LEAST_USEFUL_WEIGHT and (largest := weights.max()) < LEAST_USEFUL_WEIGHT:
+        if rng is not None:
+            rng.bit_generator.state = state_before(rng, count)
         raise ValueError(
             f"The largest weight of the batch is {largest:.1e}, so nothing would be learned from it: with "
             'normalize="buffer", the least likely row in the buffer has the weight 1. Pass '

@@ -13,6 +13,7 @@ Source: Schaul et al. 2016, "Prioritized Experience Replay", algorithm 1.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from types import MappingProxyType
 from typing import Any, Literal, Self, Unpack
 
@@ -39,6 +40,7 @@ from replay_tutorial.buffers.priorities import (
 from replay_tutorial.buffers.ring import Assignment
 from replay_tutorial.buffers.runtime.jit import Floats, Integers, int64, kernel
 from replay_tutorial.buffers.schemes.scheme import Scheme, StoredRows
+from replay_tutorial.buffers.streams import restore_rng_on_error
 from replay_tutorial.buffers.sum_tree import ROOT, SumTree, find_stratified, first_leaf, recompute_above
 from replay_tutorial.buffers.uniform import ReplayBuffer
 
@@ -265,10 +267,11 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             normalize = "buffer" if scheme is None else "batch"
         beta, by_buffer = check_weight_options(beta, normalize), normalize == "buffer"
         if scheme is not None:
-            batch, drawn = self._sample_by(scheme, batch_size)
-            batch["weights"] = np.empty(batch_size, np.float32)
-            write_weights(drawn.probabilities, beta, drawn.least, by_buffer, batch["weights"])
-            check_weights(batch["weights"])
+            with restore_rng_on_error(self._rng) if by_buffer else nullcontext():  # no others are refused
+                batch, drawn = self._sample_by(scheme, batch_size)
+                batch["weights"] = np.empty(batch_size, np.float32)
+                write_weights(drawn.probabilities, beta, drawn.least, by_buffer, batch["weights"])
+                check_weights(batch["weights"])
             return self._counted(batch, drawn.indexes)
         tree, ring = self._synced_tree(), self._ring
         tree.check_total()
@@ -279,7 +282,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             *(tree.sums, tree.minima, uniforms, ring.next_index, ring.capacity),
             *(beta, by_buffer, slots, indexes, weights),
         )
-        check_weights(weights)
+        check_weights(weights, self._rng, batch_size)
         batch = self._take(slots)
         batch["indexes"], batch["weights"] = indexes, weights
         return self._counted(batch, indexes)

@@ -25,6 +25,7 @@ from replay_tutorial.buffers.priorities import (
     NO_PRIORITY,
     Priorities,
     Prioritization,
+    Weights,
     check_weight_options,
     check_weights,
     only_stored_count,
@@ -35,11 +36,12 @@ from replay_tutorial.buffers.priorities import (
 from replay_tutorial.buffers.rows import check_batch_size, checked_size
 from replay_tutorial.buffers.runtime.jit import Floats, Integers
 from replay_tutorial.buffers.schemes.scheme import Proportional, Scheme, check_scheme
+from replay_tutorial.buffers.streams import restore_rng_on_error, state_before
 from replay_tutorial.buffers.sum_tree import ROOT, SumTree
 from replay_tutorial.shared.mp_uniform import MPReplayBuffer
-from replay_tutorial.shared.protocol import STALE, raise_max
+from replay_tutorial.shared.protocol import SAMPLED, STALE, raise_max
 from replay_tutorial.shared.sampler import draw_rows, update_rows
-from replay_tutorial.shared.shared_frames import DrawAgain, restore_rng_on_error
+from replay_tutorial.shared.shared_frames import DrawAgain
 
 # Seconds between two draws when no row has all its frames.
 POLL_SECONDS = 0.001
@@ -206,29 +208,41 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         return mapped.lease.hold(self._draw_weighted, batch_size, beta, normalize == "buffer", scheme)
 
     def _draw_weighted(self, batch_size: int, beta: float, by_buffer: bool, scheme: Scheme | None) -> Batch:
-        mapped, sampler = self._mapped, self._mapped.sampler
         if scheme is not None and type(scheme) is not Proportional:
-            alpha = mapped.priorities.alpha
-            batch, drawn = self._draw_by(scheme, batch_size, self._synced_tree, alpha)
-            batch["weights"] = np.empty(batch_size, np.float32)
-            write_weights(drawn.probabilities, beta, drawn.least, by_buffer, batch["weights"])
-            check_weights(batch["weights"])
-            return self._counted(batch, drawn.indexes)
-        if mapped.frames is None:
-            rows, indexes, masses = sampler.draw(batch_size, self._rng)
-            batch = mapped.gather.to_batch(rows)
-        else:
             with restore_rng_on_error(self._rng):
-                rows, indexes, masses = sampler.draw(batch_size, self._rng)
+                alpha = self._mapped.priorities.alpha
+                batch, drawn = self._draw_by(scheme, batch_size, self._synced_tree, alpha)
+                probabilities, least = drawn.probabilities, drawn.least
+                batch["weights"] = self._weights(probabilities, beta, least, by_buffer)
+            return self._counted(batch, drawn.indexes)
+        mapped, sampler = self._mapped, self._mapped.sampler
+        sampler.numbers_drawn = 0
+        try:
+            rows, indexes, masses = sampler.draw(batch_size, self._rng)
+            if mapped.frames is None:
+                batch = mapped.gather.to_batch(rows)
+            else:
                 again = self._replacement_draw(rows, indexes, masses)
                 batch = mapped.frames.restore(rows, again)
-        weights = np.empty(batch_size, np.float32)
-        write_weights(masses, beta, sampler.tree.minima[ROOT], by_buffer, weights)
-        check_weights(weights)
-        batch["indexes"], batch["weights"] = indexes, weights
+            least = sampler.tree.minima.item(ROOT)
+            batch["indexes"], batch["weights"] = indexes, self._weights(masses, beta, least, by_buffer)
+        except (ValueError, RuntimeError):
+            self._rng.bit_generator.state = state_before(self._rng, sampler.numbers_drawn)
+            raise
         if scheme is not None:  # Proportional
             batch["probabilities"] = masses / sampler.tree.total
         return batch if mapped.counts is None else self._counted(batch, indexes)
+
+    def _weights(self, masses: Floats, beta: float, least: float, by_buffer: bool) -> Weights:
+        """Return the weights of rows that have been drawn with probabilities in proportion to `masses`."""
+        weights = np.empty(len(masses), np.float32)
+        write_weights(masses, beta, least, by_buffer, weights)
+        try:
+            check_weights(weights)
+        except ValueError:
+            self._ring.count(SAMPLED, -len(masses))
+            raise
+        return weights
 
     def _replacement_draw(self, rows: Rows, indexes: Integers, masses: Floats) -> DrawAgain:
         """Return a function that sets the mass of rows that lack a frame to 0, and draws other rows."""

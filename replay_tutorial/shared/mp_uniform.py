@@ -27,14 +27,14 @@ from replay_tutorial.buffers.runtime.interrupts import run_in_thread
 from replay_tutorial.buffers.runtime.jit import Flags, Floats, Integers, compile_now
 from replay_tutorial.buffers.schemes.sample_counts import check_times
 from replay_tutorial.buffers.schemes.scheme import Drawn, Scheme, Uniform, check_scheme
-from replay_tutorial.buffers.streams import Stream
+from replay_tutorial.buffers.streams import Stream, restore_rng_on_error
 from replay_tutorial.buffers.sum_tree import SumTree
 from replay_tutorial.shared import snapshot
 from replay_tutorial.shared.handle import Handle, make_block
 from replay_tutorial.shared.limiter import wait_until
 from replay_tutorial.shared.protocol import add_to_counter, append_rows, load_indexes, read_slots, swap
 from replay_tutorial.shared.scheme_draw import SchemeDraw
-from replay_tutorial.shared.shared_frames import number_in_ring, read_frames, restore_rng_on_error
+from replay_tutorial.shared.shared_frames import number_in_ring, read_frames
 from replay_tutorial.shared.shared_ring import Statistics
 
 
@@ -256,7 +256,8 @@ class MPReplayBuffer(Handle):
             return mapped.frames.restore(rows, self._draw_again)
 
     def _draw_counted(self, scheme: Scheme | None, batch_size: int) -> Batch:
-        batch, drawn = self._draw_by(scheme, batch_size)
+        with restore_rng_on_error(self._rng):
+            batch, drawn = self._draw_by(scheme, batch_size)
         return self._counted(batch, drawn.indexes)
 
     def _draw_by(
@@ -268,12 +269,11 @@ class MPReplayBuffer(Handle):
     ) -> tuple[Batch, Drawn]:
         """Sample with a scheme; None is uniform. Return the batch, and what was drawn, uncounted."""
         mapped = self._mapped
-        with restore_rng_on_error(self._rng):
-            draw = SchemeDraw(mapped.ring, scheme or Uniform(), batch_size, self._rng, synced_tree, alpha)
-            if mapped.frames is None:
-                batch = mapped.gather.to_batch(draw.rows)
-            else:
-                batch = mapped.frames.restore(draw.rows, draw.draw_again)
+        draw = SchemeDraw(mapped.ring, scheme or Uniform(), batch_size, self._rng, synced_tree, alpha)
+        if mapped.frames is None:
+            batch = mapped.gather.to_batch(draw.rows)
+        else:
+            batch = mapped.frames.restore(draw.rows, draw.draw_again)
         drawn = draw.drawn
         if scheme is not None:
             batch |= {"indexes": drawn.indexes, "probabilities": drawn.probabilities}

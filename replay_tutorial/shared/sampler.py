@@ -271,6 +271,7 @@ class PrioritizedSampler:
         rules: Conversion of priorities to masses, and the maximum priority.
         tree: Masses of the known rows; built by the first call after a claim.
         arrays: Arrays of the kernels; built with the tree.
+        numbers_drawn: Random numbers drawn since the caller set it to 0.
     """
 
     def __init__(
@@ -288,6 +289,7 @@ class PrioritizedSampler:
         self.rules = rules
         self._ring, self._lease, self._block = ring, lease, block
         self._only_stored_count = only_stored_count
+        self.numbers_drawn = 0
         self._claim_number = -1  # of the claim under which the tree was built
 
     def _reset_tree(self) -> None:
@@ -353,6 +355,7 @@ class PrioritizedSampler:
         words = np.empty((count, self._ring.rows.shape[1]), np.uint64)
         indexes, masses, failed = np.empty(count, np.int64), np.empty(count), np.empty(count, np.int64)
         uniforms, ranking = rng.random(count), self.tree.ranking
+        self.numbers_drawn += count
         if ranking is not None:
             self._mark_pending(ranking)
         failures = draw_rows(self._plain, uniforms, indexes, masses, words, failed)

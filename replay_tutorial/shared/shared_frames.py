@@ -12,8 +12,7 @@ ring decide whether the frame is the same. Writers do not share frames with each
 
 import math
 import warnings
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -207,20 +206,6 @@ def frames_lost() -> RuntimeError:
         "The frames of the stored rows were overwritten before the rows, because the rows share fewer frames "
         "than frames_per_transition assumes. Increase it; see frames_added and rows_added in statistics()."
     )
-
-
-@contextmanager
-def restore_rng_on_error(rng: np.random.Generator) -> Generator[None]:
-    """Restore a generator's state if the block raises ValueError or RuntimeError.
-
-    Takes 1 µs, which is negligible compared with copying frames.
-    """
-    state = rng.bit_generator.state
-    try:
-        yield
-    except (ValueError, RuntimeError):
-        rng.bit_generator.state = state
-        raise
 
 
 class SharedFrames:

@@ -24,6 +24,7 @@ from replay_tutorial.buffers.priorities import NO_PRIORITY
 from replay_tutorial.buffers.ring import Assignment
 from replay_tutorial.buffers.rows import random_below
 from replay_tutorial.buffers.runtime.jit import Flags, Floats, Integers, Words
+from replay_tutorial.buffers.streams import state_before
 from replay_tutorial.shared.memory import SharedArrays, Specs
 from replay_tutorial.shared.protocol import (
     CLEARED,
@@ -250,6 +251,7 @@ class SharedRing:
         self.check_not_empty(batch_size)
         copies = self.empty_words(batch_size)
         missing = self.read(self._draw_slots(batch_size, rng), copies)
+        before = state_before(rng, batch_size) if len(missing) else {}
         for attempt in range(MAX_DRAWS):
             if len(missing) == 0:
                 self.count(SAMPLED, batch_size)
@@ -265,6 +267,7 @@ class SharedRing:
             failed = self.read(slots, part)
             copies[missing] = part
             missing = missing[failed]
+        rng.bit_generator.state = before
         raise self.no_row_error(batch_size)
 
     def _draw_slots(self, count: int, rng: np.random.Generator) -> Integers:

@@ -437,6 +437,19 @@ def test_weights_too_small_to_learn_from_are_refused_by_buffers_of_episodes(buff
         buffer.add(obs=step, rew=1, next_obs=step + 1, terminated=step == 5, **goal)
     buffer.update_priorities([0, 1, 2, 3, 4, 5], [1e-60, 1, 1, 1, 1, 1])
     for beta in (0.4, 1.0):
+        before = buffer._rng.bit_generator.state
         with pytest.raises(ValueError, match=r'nothing would be learned from it.*Pass normalize="batch"'):
             buffer.sample(8, beta)
+        assert buffer._rng.bit_generator.state == before
         assert (buffer.sample(8, beta, normalize="batch")["weights"] == 1.0).all()
+
+
+@pytest.mark.parametrize("scheme", [None, Proportional(), Combined(1, Proportional())])
+def test_a_sample_refused_for_tiny_weights_leaves_the_random_state(scheme):
+    buffer = PrioritizedReplayBuffer(8, {"obs": NUMBER}, alpha=1.0, eps=0.0, seed=1)
+    buffer.add(obs=np.arange(8), priorities=[1e-60, *np.ones(7)])
+    buffer.get_all_transitions(shuffle=True)  # leaves half a number for the next call
+    before = buffer._rng.bit_generator.state
+    with pytest.raises(ValueError, match="nothing would be learned"):
+        buffer.sample(4, 1.0, normalize="buffer", scheme=scheme)
+    assert buffer._rng.bit_generator.state == before

@@ -10,7 +10,7 @@ import shared_rows
 from shared_rows import START_METHODS, every_buffer, in_child, row_fields, rows_of
 
 from replay_tutorial import MPPrioritizedReplayBuffer
-from replay_tutorial.buffers.schemes import Combined, Uniform
+from replay_tutorial.buffers.schemes import Combined, Proportional, Uniform
 from replay_tutorial.local.shared_context import SharedReplay
 from replay_tutorial.shared import SamplesPerInsert, sampler, shared_ring
 from replay_tutorial.shared.protocol import NEXT_INDEX, add_to_counter, held_stamp
@@ -58,6 +58,37 @@ def test_a_sample_refused_for_its_weights_or_masses_leaves_the_random_state():
     buffer.sample(1)
     buffer.add(**rows_of(1, 10, 8), priorities=np.zeros(8))  # over the one with mass, unknown to the tree
     refuse(buffer, ValueError, "Every mass is 0", 4)
+
+
+@pytest.mark.parametrize("options", [{}, {"next_of": "obs"}, {"count_samples": True}])
+def test_a_sample_refused_for_tiny_weights_leaves_the_random_state_and_the_counts(options):
+    buffer = MPPrioritizedReplayBuffer(8, row_fields(), alpha=1.0, eps=0.0, seed=1, **options)
+    following = {"next_obs": np.ones((8, 8))} if "next_of" in options else {}
+    buffer.add(**rows_of(1, 0, 8), **following, priorities=[1e-60, *np.ones(7)])
+    buffer._rng.integers(9, dtype=np.int32)  # leaves half a number for the next call
+    for scheme in (None, Proportional(), Combined(1, Proportional())):
+        refuse(buffer, ValueError, "nothing would be learned", 4, 1.0, normalize="buffer", scheme=scheme)
+        assert buffer.statistics().rows_sampled == 0
+    assert len(buffer.sample(4, 1.0, normalize="batch")["obs"]) == buffer.statistics().rows_sampled == 4
+
+
+@every_buffer
+def test_a_sample_that_gives_up_beside_fast_writers_leaves_the_random_state(buffer_class, monkeypatch):
+    buffer = buffer_class(8, row_fields(), seed=1)
+    buffer.add(**rows_of(1, 0, 8))
+    buffer.sample(4)
+    draws = []
+
+    def overwritten(arrays, *others):
+        draws.append(1)
+        others[-1][:] = np.arange(len(others[-1]))
+        return len(others[-1])
+
+    for module, kernel in ((shared_ring, "read_slots"), (sampler, "draw_rows")):
+        monkeypatch.setattr(module, kernel, overwritten)
+        monkeypatch.setattr(module, "MAX_DRAWS", 5)
+    refuse(buffer, RuntimeError, "5 draws read no row", 4)
+    assert len(draws) == 6
 
 
 def refused_beside_the_sampler(buffer, answers):

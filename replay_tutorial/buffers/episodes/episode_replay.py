@@ -473,7 +473,7 @@ class EpisodeReplayBuffer(PrivateBuffer):
         slots, indexes = np.empty((2, batch_size), np.int64)
         weights, uniforms = np.empty(batch_size, np.float32), self._rng.random(batch_size)
         draw_steps(self._ring.plain, uniforms, beta, normalize == "buffer", slots, indexes, weights)
-        check_weights(weights)
+        check_weights(weights, self._rng, batch_size)
         return slots, indexes, weights
 
     def _check_draw(self, batch_size: int, beta: float, normalize: str) -> float:

@@ -28,6 +28,7 @@ from replay_tutorial.buffers.n_step.returns import NStepSettings, parse_settings
 from replay_tutorial.buffers.priorities import Weights, check_weights
 from replay_tutorial.buffers.rows import checked_number, copy_part, next_slots, random_below
 from replay_tutorial.buffers.runtime.jit import Bytes, Flags, Floats, Integers, int64, kernel
+from replay_tutorial.buffers.streams import restore_rng_on_error
 
 STRATEGIES = ("future", "final", "episode", "random")
 FUTURE, FINAL, EPISODE, RANDOM = range(4)
@@ -315,6 +316,10 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
                 returns the wrong shape, NaN or infinity.
         """
         beta = self._check_draw(batch_size, beta, normalize)
+        with restore_rng_on_error(self._rng):
+            return self._draw_and_relabel(batch_size, beta, normalize == "buffer")
+
+    def _draw_and_relabel(self, batch_size: int, beta: float, by_buffer: bool) -> Batch:
         ring, goal = self._ring, self._ring.fields.fields[self._achieved]
         slots, indexes, rows, goal_slots = np.empty((4, batch_size), np.int64)
         weights, relabelled = np.empty(batch_size, np.float32), np.empty(batch_size, np.bool_)
@@ -322,7 +327,7 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
         if self._strategy == RANDOM:
             goal_slots[:] = next_slots(self._random_steps(batch_size), ring.room)
         count = draw_relabelled(
-            *(ring.plain, self._rng.random(3 * batch_size), beta, normalize == "buffer"),
+            *(ring.plain, self._rng.random(3 * batch_size), beta, by_buffer),
             *(self._relabel, self._strategy, self._achieved_start),
             *(slots, indexes, weights, relabelled, rows, goal_slots, drawn),
         )

@@ -6,5 +6,5 @@ ARG BASE=rayproject/ray:2.60.0-py312-gpu
 FROM ${BASE}
 COPY --chown=ray . /home/ray/replay_tutorial
 RUN pip install --no-cache-dir -c /home/ray/replay_tutorial/constraints.txt \
-        "/home/ray/replay_tutorial[cluster,atari]" \
+        "/home/ray/replay_tutorial[cluster,games]" \
     && python -m replay_tutorial warm-up

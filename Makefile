@@ -5,11 +5,8 @@
 #   make stress        run the stress tests: random kills and interrupts, random histories, several hosts
 #   make processors    run the tests that train an agent as on processors with older instructions
 #   make notebooks     open the chapters in JupyterLab
-#   make chapters      execute the chapters and renew the outputs in their notebooks
 #   make docs          execute the chapters and build the site into site/
-#   make docs-serve    serve the site at http://127.0.0.1:8000 and rebuild it after each change
 #   make lab           measure, and compare with other libraries: see benchmarks/README.md
-#   make cluster-demo  train on three simulated hosts (Linux); ARGS="--kill-after 20" kills one of them
 #   make format        fix lint errors, format the code and copy the programs of the recipes into their pages
 #   make clean         remove .venv, caches and all build output
 #
@@ -29,7 +26,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PI
 # Silences mkdocs-material's long warning about mkdocs 2; pyproject.toml keeps mkdocs below 2.
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: train test quick stress processors chapters docs docs-serve notebooks lab cluster-demo format clean
+.PHONY: train test quick stress processors notebooks docs lab format clean
 
 train: .venv/train.stamp
 	$(BIN)/python -m replay_tutorial train $(ENVIRONMENT) $(ARGS)
@@ -56,28 +53,17 @@ processors: .venv/test.stamp
 	$(BIN)/python -m replay_tutorial warm-up
 	$(BIN)/python tests/processors.py $(ARGS)
 
-chapters: .venv/docs.stamp
-	$(BIN)/jupytext --sync chapters/[0-9]*.md
-	$(BIN)/python docs/render_chapters.py --notebooks $(ARGS)
-
 docs: .venv/docs.stamp
 	$(BIN)/python docs/render_chapters.py
 	$(BIN)/mkdocs build --strict --site-dir site
 	$(BIN)/properdocs build --strict -f mkdocs.yml --site-dir build/properdocs
-	@echo "The site is in site/. To read it with its search, run: make docs-serve"
-
-# --livereload is needed because newer releases of click treat mkdocs' default as false.
-docs-serve: .venv/docs.stamp
-	$(BIN)/mkdocs serve --livereload $(ARGS)
+	@echo "The site is in site/. To read it with its search, run: .venv/bin/mkdocs serve --livereload"
 
 notebooks: .venv/notebooks.stamp
 	cd chapters && ../$(BIN)/python -m jupyterlab $(ARGS)
 
 lab:
 	@$(MAKE) -C benchmarks $(TARGET)
-
-cluster-demo: .venv/cluster.stamp
-	$(BIN)/python tests/stress/cluster_demo.py $(ARGS)
 
 format: .venv/dev.stamp
 	$(BIN)/ruff check --fix
@@ -103,8 +89,7 @@ clean:
 	@touch $@
 
 EXTRAS_train := train
-EXTRAS_test := train,cluster,atari,minatar,minari,box2d,sb3,notebooks,docs,dev
+EXTRAS_test := train,games,cluster,sb3,minari,notebooks,docs,dev
 EXTRAS_docs := train,notebooks,docs
 EXTRAS_notebooks := train,notebooks
-EXTRAS_cluster := cluster,train
 EXTRAS_dev := dev

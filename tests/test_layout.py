@@ -32,7 +32,7 @@ LOOKED_UP = {("replay_tutorial/apex/runs/engine.py", "replay_tutorial.local.loca
 
 MAY_PRINT = {"apex", "cluster", "steps", "tables", "teaching", "__main__"}
 DEPENDENCIES = {  # layer → extras that its imports may come from, beside the package's own dependencies
-    "agents": ["train", "atari", "box2d", "sb3"],
+    "agents": ["train", "games", "sb3"],
     "apex": ["train"],
     "local": ["train"],
     "cluster": ["cluster", "train"],

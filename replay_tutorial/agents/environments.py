@@ -29,8 +29,7 @@ from replay_tutorial.agents import atari
 # gymnasium's Env is generic over observation and action; `spaces_of` checks both at run time.
 Environment = gym.Env[Any, Any]
 
-# Extra → strings that identify it in the error of a missing package
-EXTRAS = {"box2d": ["box2d"], "atari": ["ale_py", "opencv"], "minatar": ["minatar"]}
+GAMES = ("ale_py", "box2d", "minatar", "opencv")  # in the errors about a missing package of the extra `games`
 MIN_SIDE = 36  # pixels; a smaller image vanishes in the torso's three convolutions
 # Networks compute in float32. As float64, because NumPy would convert a Python float to float16 to compare.
 LARGEST = np.float64(np.finfo(np.float32).max)
@@ -233,10 +232,9 @@ def failure_reason(error: Exception) -> str:
     """Return the reason why an environment could not be created and, for a missing package, the remedy."""
     text = f"{error} {getattr(error, 'name', '')}".lower()
     missing = isinstance(error, ModuleNotFoundError | gym.error.DependencyNotInstalled)
-    for extra, packages in EXTRAS.items():
-        if missing and any(package in text for package in packages):
-            limit = ", with Python 3.13 or older" if extra == "box2d" else ""  # no wheel for Python 3.14
-            return f'it needs the extra `{extra}`: pip install "replay_tutorial[{extra}]"{limit}'
+    if missing and any(package in text for package in GAMES):
+        limit = ", with Python 3.13 or older" if "box2d" in text else ""  # no wheel for Python 3.14
+        return f'it needs the extra `games`: pip install "replay_tutorial[games]"{limit}'
     return str(error)
 
 

@@ -11,8 +11,8 @@ from replay_tutorial.apex.config import preset
 from replay_tutorial.apex.parts import make_agent, make_policy
 from replay_tutorial.apex.storage import make_replay, n_step_windows
 
-pytest.importorskip("ale_py", reason="needs the extra `atari`")
-pytest.importorskip("cv2", reason="needs the extra `atari`")
+pytest.importorskip("ale_py", reason="needs the extra `games`")
+pytest.importorskip("cv2", reason="needs the extra `games`")
 
 
 def played(environment, steps, seed=0):

@@ -99,7 +99,7 @@ def test_channels_of_minatar_are_the_first_axis_even_if_there_are_as_many_as_row
 
 @pytest.mark.parametrize(("game", "channels"), [("Breakout", 4), ("Freeway", 7), ("Seaquest", 10)])
 def test_games_of_minatar_can_be_made(game, channels):
-    pytest.importorskip("minatar", reason="needs the extra `minatar`")
+    pytest.importorskip("minatar", reason="needs the extra `games`")
     assert spaces_of(f"MinAtar/{game}-v1").observation_shape == (channels, 10, 10)
 
 
@@ -131,14 +131,10 @@ def test_actions_decide_the_agent_and_another_is_refused(environment, name, othe
 
 
 @pytest.mark.parametrize(
-    ("blocked", "environment", "extra"),
-    [
-        ("ale_py", "ALE/Pong-v5", "atari"),
-        ("Box2D", "LunarLander-v3", "box2d"),
-        ("minatar", "MinAtar/Breakout-v1", "minatar"),
-    ],
+    ("blocked", "environment"),
+    [("ale_py", "ALE/Pong-v5"), ("Box2D", "LunarLander-v3"), ("minatar", "MinAtar/Breakout-v1")],
 )
-def test_missing_package_is_told_with_the_command_that_brings_it(blocked, environment, extra):
+def test_missing_package_is_told_with_the_command_that_brings_it(blocked, environment):
     code = f"""
 import sys
 sys.modules[{blocked!r}] = None
@@ -149,11 +145,11 @@ spaces_of({environment!r})
         [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=300, check=False
     )
     last = done.stderr.strip().splitlines()[-1]
-    assert f'pip install "replay_tutorial[{extra}]"' in last
+    assert 'pip install "replay_tutorial[games]"' in last
 
 
 def test_lunar_lander_can_be_made():
-    pytest.importorskip("Box2D", reason="needs the extra `box2d`")
+    pytest.importorskip("Box2D", reason="needs the extra `games`")
     spaces = spaces_of("LunarLander-v3")
     assert (spaces.observation_shape, spaces.action_count) == ((8,), 4)
 

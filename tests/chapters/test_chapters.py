@@ -37,13 +37,15 @@ def test_markdown_and_notebook_agree(path: Path) -> None:
         [(cell.cell_type, cell.source, cell.metadata.get("tags")) for cell in jupytext.read(file).cells]
         for file in (path, path.with_suffix(".ipynb"))
     )
-    assert text == notebook, f"run: jupytext --sync chapters/{path.name}, then make chapters"
+    assert text == notebook, (
+        f"run: jupytext --sync chapters/{path.name}, then docs/render_chapters.py --notebooks"
+    )
 
 
 @each_chapter
 def test_the_notebook_was_executed_and_is_small_enough_to_be_shown(path: Path) -> None:
     cells = [cell for cell in jupytext.read(path.with_suffix(".ipynb")).cells if cell.cell_type == "code"]
-    assert all(cell.execution_count for cell in cells), "run: make chapters"
+    assert all(cell.execution_count for cell in cells), "run: docs/render_chapters.py --notebooks"
     largest = max(len(json.dumps(output)) for cell in cells for output in cell.outputs)
     assert largest <= 80_000, "base64 makes 80 kB of a chart of 60 kB"
     assert path.with_suffix(".ipynb").stat().st_size <= 700_000

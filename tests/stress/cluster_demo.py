@@ -1,4 +1,4 @@
-"""`make cluster-demo`: a run on three hosts, all of them on this machine.
+"""A run on three hosts, all of them on this machine.
 
 Host 0 is the learner's and Ray's head, and has no room for actors; they are on hosts 1 and 2. On the way the
 first of these can be killed, and the cable of the second one cut: the actors begin anew on the other one, and

@@ -39,7 +39,7 @@ def test_spaces_of_cart_pole_and_gymnasiums_threshold():
         ("Buttons-v0", "supports Discrete"),
         ("Boundless-v0", "is unbounded"),
         ("Exiting-v0", r"creating 'Exiting-v0' called sys.exit\(0\)"),
-        ("NeedsBox2D-v0", r'pip install "replay_tutorial\[box2d\]", with Python 3.13 or older'),
+        ("NeedsBox2D-v0", r'pip install "replay_tutorial\[games\]", with Python 3.13 or older'),
     ],
 )
 def test_environment_that_cannot_be_learned_is_refused_with_the_reason(environment, reason):

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.conformance import check
 from benchmarks.conformance.check import NO, NOT_CHECKED, NOT_OFFERED, YES
 from benchmarks.conformance.properties import PROPERTIES
 from benchmarks.measuring.fresh import QUIET_ON_CPU, SOURCE, python_of, run_fresh, run_python
@@ -42,7 +43,7 @@ def checked(adapter: str) -> dict[str, Any]:
     """Return the result of a library, in which a program has confirmed each "no", except ours."""
     options: Any = {"python": python_of(adapter), "environment": QUIET_ON_CPU}
     try:
-        result = run_fresh("-m", CHECK, adapter, **options)
+        result = run_fresh("-m", CHECK, "--json", adapter, **options)
     except RuntimeError as error:
         return {"skipped": str(error)}
     if "skipped" in result:
@@ -69,7 +70,7 @@ def lines_of(results: Sequence[dict[str, Any]]) -> list[str]:
     """Return the lines of the table and of the lists below it."""
     rows: list[list[str]] = []
     groups: set[str] = set()
-    for name, (group, sentence, _) in PROPERTIES.items():
+    for name, (group, sentence, *_) in PROPERTIES.items():
         if group not in groups:
             groups.add(group)
             rows.append([f"**{group}**", *("" for _ in results)])
@@ -132,8 +133,12 @@ def main(argv: Sequence[str]) -> int:
     )
     which = f"libraries, of {', '.join(ADAPTERS)} (default: all); a record keeps the results of the others"
     parser.add_argument("--only", nargs="+", choices=ADAPTERS, metavar="NAME", help=which)
+    one = "check only this adapter, a Python file or a module, in this process; see the page on conformance"
+    parser.add_argument("--adapter", metavar="FILE", help=one)
     add_outputs(parser, "conformance")
     arguments = parser.parse_args(argv)
+    if arguments.adapter:
+        return check.main([arguments.adapter])
     provenance = Provenance.of_command(["python", "-m", "benchmarks", "conformance", *argv])
     found: dict[str, dict[str, Any]] = {}
     if arguments.only:

@@ -1,7 +1,8 @@
 """Properties of correct replay. Each is a short function that returns the first fault it finds, or None.
 
-All faults are read off sampled rows, which `world` makes recognizable. Shares of draws are compared by
-chi-square with a chance of about 1e-9 to reject a correct buffer.
+The cases, the right rows and the reasons are data, in `cases.json`. All faults are read off sampled rows,
+which `world` makes recognizable. Shares of draws are compared by chi-square with a chance of about 1e-9 to
+reject a correct buffer.
 """
 
 import multiprocessing
@@ -15,35 +16,40 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.conformance.library import Buffer, Library, NotChecked, NotOffered, Row
-from benchmarks.conformance.world import MODES, Id, Step, target, vector_steps, world
+from benchmarks.conformance.world import CASES, Id, Step, target, vector_steps, world
 
-N, GAMMA, FRAMES = 3, 0.5, 3
+N: int = CASES["n"]
+GAMMA: float = CASES["gamma"]
 DRAWS = 4000
 SIGMAS = 6.0
 PATIENCE_SECONDS = 30.0
 Fault = str | None
-Check = Callable[[Library], Fault]
+Case = dict[str, Any]
+Check = Callable[[Library, list[Case]], Fault]
 
 
 class Property(NamedTuple):
-    """A property: its group and sentence in the table, and the function that checks it."""
+    """A property: its group and sentence in the table, its cases, and the function that checks it."""
 
     group: str
     sentence: str
-    check: Check
+    cases: list[Case]
+    checked: Check
+
+    def check(self, library: Library) -> Fault:
+        """Return the first fault of a library."""
+        return self.checked(library, self.cases)
 
 
 PROPERTIES: dict[str, Property] = {}
 
 
-def holds(group: str, sentence: str) -> Callable[[Check], Check]:
+def holds(check: Check) -> Check:
     """Register a property under its function's name, without `check_`."""
-
-    def register(check: Check) -> Check:
-        PROPERTIES[check.__name__.removeprefix("check_")] = Property(group, sentence, check)
-        return check
-
-    return register
+    name = check.__name__.removeprefix("check_")
+    found = CASES["properties"][name]
+    PROPERTIES[name] = Property(found["group"], found["property"], found["cases"], check)
+    return check
 
 
 def filled(buffer: Buffer, count: int, environments: int = 1, truncation: bool = True) -> list[list[Step]]:
@@ -67,17 +73,19 @@ def first(faults: Iterable[Fault]) -> Fault:
 # Rows
 
 
-@holds("Rows", "At every capacity, a sample contains exactly the newest rows")
-def check_newest_rows(library: Library) -> Fault:
+@holds
+def check_newest_rows(library: Library, cases: list[Case]) -> Fault:
     """Check capacities that are no powers of two and no multiples of an episode, at several fill levels."""
-    for capacity in (1, 2, 7, 16, 21):
+    for case in cases:
+        capacity: int = case["capacity"]
+        ranges: dict[int, list[int]] = {int(count): stored for count, stored in case["stored"].items()}
         buffer, added = library.uniform(capacity), list[Step]()
-        for (step,) in world(2 * capacity + 3):
+        for (step,) in world(max(ranges)):
             buffer.add([step])
             added.append(step)
-            if len(added) not in {1, capacity - 1, capacity, capacity + 1, 2 * capacity + 3}:
+            if len(added) not in ranges:
                 continue
-            stored = {(old.obs, old.reward) for old in added[-capacity:]}
+            stored = {(old.obs, old.reward) for old in added[slice(*ranges[len(added)])]}
             seen = {(row.obs, row.reward) for row in buffer.sample(40 * capacity)}
             if seen != stored:
                 wrong, missing = len(seen - stored), len(stored - seen)
@@ -87,22 +95,23 @@ def check_newest_rows(library: Library) -> Fault:
     return None
 
 
-@holds("Rows", "All rows are drawn equally often")
-def check_uniform(library: Library) -> Fault:
+@holds
+def check_uniform(library: Library, cases: list[Case]) -> Fault:
     """Check a buffer that is partly full, and one that has wrapped around."""
-    for count in (5, 11):
-        buffer = library.uniform(8)
-        (stream,) = filled(buffer, count)
-        if fault := not_in_proportion(buffer, {step.obs: 1.0 for step in stream[-8:]}):
-            return f"{count} rows added: {fault}"
+    for case in cases:
+        buffer = library.uniform(case["capacity"])
+        (stream,) = filled(buffer, case["steps"])
+        if fault := not_in_proportion(buffer, {step.obs: 1.0 for step in stream[slice(*case["stored"])]}):
+            return f"{case['steps']} rows added: {fault}"
     return None
 
 
-@holds("Rows", "A truncated episode bootstraps, a terminated one does not")
-def check_truncation(library: Library) -> Fault:
+@holds
+def check_truncation(library: Library, cases: list[Case]) -> Fault:
     """Check the flags of sampled rows."""
-    buffer = library.uniform(32)
-    steps = by_obs(filled(buffer, 60))
+    (case,) = cases
+    buffer = library.uniform(case["capacity"])
+    steps = by_obs(filled(buffer, case["steps"]))
     for row in buffer.sample(DRAWS // 4):
         if row.obs not in steps:
             return f"{row.obs} was never added"
@@ -111,20 +120,23 @@ def check_truncation(library: Library) -> Fault:
     return None
 
 
-@holds("Rows", "The final observation is kept, not replaced by the next reset")
-def check_final_observation(library: Library) -> Fault:
+@holds
+def check_final_observation(library: Library, cases: list[Case]) -> Fault:
     """Check the next observations of sampled rows."""
-    buffer = library.uniform(32)
-    steps = by_obs(filled(buffer, 60))
+    (case,) = cases
+    buffer = library.uniform(case["capacity"])
+    steps = by_obs(filled(buffer, case["steps"]))
     return wrong_next(buffer.sample(DRAWS // 4), steps)
 
 
 def stored_once_fault(
-    library: Library, truncation: bool, checked: Callable[[Step, bool], bool], may_be_left_out: bool = False
+    library: Library, cases: list[Case], checked: Callable[[Step, bool], bool], may_be_left_out: bool = False
 ) -> Fault:
     """Return the fault of a next observation that is stored once; `checked` selects by step and newest."""
-    buffer, added, drawn = library.stored_once(13, truncation), list[Step](), list[bool]()
-    for (step,) in world(40, truncation=truncation):
+    (case,) = cases
+    truncation = not case["terminating"]
+    buffer, added, drawn = library.stored_once(case["capacity"], truncation), list[Step](), list[bool]()
+    for (step,) in world(case["steps"], truncation=truncation):
         buffer.add([step])
         added.append(step)
         steps = by_obs([added])
@@ -137,33 +149,33 @@ def stored_once_fault(
     return None if any(drawn) or (drawn and may_be_left_out) else "no such row is ever drawn"
 
 
-@holds(
-    "Rows", "With each observation stored once: next observations inside an episode and at its termination"
-)
-def check_stored_once_inside(library: Library) -> Fault:
+@holds
+def check_stored_once_inside(library: Library, cases: list[Case]) -> Fault:
     """Check all rows but the newest, while the buffer fills and wraps around."""
-    return stored_once_fault(library, False, lambda step, newest: not newest)
+    return stored_once_fault(library, cases, lambda step, newest: not newest)
 
 
-@holds("Rows", "With each observation stored once: the next observation of the newest row")
-def check_stored_once_newest(library: Library) -> Fault:
+@holds
+def check_stored_once_newest(library: Library, cases: list[Case]) -> Fault:
     """Check the newest row, which may be left out as long as its next observation isn't stored."""
-    return stored_once_fault(library, False, lambda step, newest: newest, may_be_left_out=True)
+    return stored_once_fault(library, cases, lambda step, newest: newest, may_be_left_out=True)
 
 
-@holds("Rows", "With each observation stored once: the next observation at a truncation")
-def check_stored_once_truncated(library: Library) -> Fault:
+@holds
+def check_stored_once_truncated(library: Library, cases: list[Case]) -> Fault:
     """Check the last rows of truncated episodes."""
-    return stored_once_fault(library, True, lambda step, newest: step.truncated)
+    return stored_once_fault(library, cases, lambda step, newest: step.truncated)
 
 
-@holds("Rows", "Steps of several environments are not mixed")
-def check_environments(library: Library) -> Fault:
+@holds
+def check_environments(library: Library, cases: list[Case]) -> Fault:
     """Check whole rows of three environments, whose episodes differ in length."""
-    buffer = library.uniform(33, environments=3)
-    steps = by_obs(filled(buffer, 25, environments=3))
+    (case,) = cases
+    environments: int = case["environments"]
+    buffer = library.uniform(case["capacity"], environments)
+    steps = by_obs(filled(buffer, case["steps"], environments))
     drawn = buffer.sample(DRAWS // 4)
-    if {row.obs[0] for row in drawn} != {0, 1, 2}:
+    if {row.obs[0] for row in drawn} != {*range(environments)}:
         return f"only the environments { ({row.obs[0] for row in drawn}) } were drawn"
     wrong = (row for row in drawn if row.reward != steps[row.obs].reward)
     return wrong_next(drawn, steps) or first(f"{row} has another step's reward" for row in wrong)
@@ -182,32 +194,33 @@ def wrong_next(drawn: list[Row], steps: dict[Id, Step]) -> Fault:
 # n-step rows
 
 
-def n_step_fault(library: Library, end: str, environments: int = 1) -> Fault:
+def n_step_fault(library: Library, cases: list[Case], end: str) -> Fault:
     """Return the fault of a row whose window ends in this way; see `world.target`.
 
     A window that is cut by the newest step may be left out, or end earlier.
     """
     checked = end == "newest"
-    for capacity in (16, 21):
-        for count in (9, 30, 61):
-            buffer = library.n_step(capacity * environments, N, GAMMA, environments)
-            streams = filled(buffer, count, environments)
-            places = {step.obs: (stream, i) for stream in streams for i, step in enumerate(stream)}
-            for row in buffer.sample(DRAWS // 4):
-                if row.obs not in places:
-                    return f"capacity {capacity}, {count} steps: {row.obs} was never added"
-                right = target(*places[row.obs], N, GAMMA)
-                checked = checked or right.end == end
-                if right.end == end and (fault := wrong_target(row, *places[row.obs])):
-                    return f"capacity {capacity}, {count} steps: {fault}"
+    for case in cases:
+        environments: int = case.get("environments", 1)
+        buffer = library.n_step(case["capacity"], N, GAMMA, environments)
+        streams = filled(buffer, case["steps"], environments)
+        where = f"capacity {case['capacity'] // environments}, {case['steps']} steps"
+        places = {step.obs: (stream, i) for stream in streams for i, step in enumerate(stream)}
+        for row in buffer.sample(DRAWS // 4):
+            if row.obs not in places:
+                return f"{where}: {row.obs} was never added"
+            right = target(*places[row.obs], N)
+            checked = checked or right.end == end
+            if right.end == end and (fault := wrong_target(row, *places[row.obs])):
+                return f"{where}: {fault}"
     return None if checked else "no such row is ever drawn"
 
 
 def wrong_target(row: Row, stream: list[Step], start: int) -> Fault:
     """Return the fault of an n-step row that begins with the step `stream[start]`."""
-    right = target(stream, start, N, GAMMA)
+    right = target(stream, start, N)
     lengths = range(1, N + 1) if right.end == "newest" else [N]
-    if any(is_target(row, *target(stream, start, n, GAMMA)[:3]) for n in lengths):
+    if any(is_target(row, *target(stream, start, n)[:3]) for n in lengths):
         return None
     return (
         f"for {row.obs}, {row.reward:g} + {row.discount:g} Q{row.next_obs} instead of "
@@ -221,55 +234,57 @@ def is_target(row: Row, reward: float, next_obs: Id, discount: float) -> bool:
     return exact and (discount == 0 or row.next_obs == next_obs)
 
 
-@holds("n steps", "Inside an episode: n rewards, γⁿ, and the observation n steps later")
-def check_n_step_inside(library: Library) -> Fault:
+@holds
+def check_n_step_inside(library: Library, cases: list[Case]) -> Fault:
     """Check complete windows."""
-    return n_step_fault(library, "inside")
+    return n_step_fault(library, cases, "inside")
 
 
-@holds("n steps", "Windows stop at a terminal state and do not bootstrap from it")
-def check_n_step_terminated(library: Library) -> Fault:
+@holds
+def check_n_step_terminated(library: Library, cases: list[Case]) -> Fault:
     """Check windows in which the episode terminates."""
-    return n_step_fault(library, "terminated")
+    return n_step_fault(library, cases, "terminated")
 
 
-@holds("n steps", "Windows stop at a truncation and bootstrap from its observation, with γᵏ for k rewards")
-def check_n_step_truncated(library: Library) -> Fault:
+@holds
+def check_n_step_truncated(library: Library, cases: list[Case]) -> Fault:
     """Check windows in which the episode is truncated."""
-    return n_step_fault(library, "truncated")
+    return n_step_fault(library, cases, "truncated")
 
 
-@holds("n steps", "The last n − 1 steps of an episode are rows, too")
-def check_n_step_tails(library: Library) -> Fault:
+@holds
+def check_n_step_tails(library: Library, cases: list[Case]) -> Fault:
     """Check that every step is sampled, except the newest N + 1, whose windows may be incomplete."""
-    buffer = library.n_step(64, N, GAMMA)
-    (stream,) = filled(buffer, 25)
+    (case,) = cases
+    buffer = library.n_step(case["capacity"], N, GAMMA)
+    (stream,) = filled(buffer, case["steps"])
     seen = {row.obs for row in buffer.sample(DRAWS)}
     return first(f"{step.obs} is never drawn" for step in stream[: -N - 1] if step.obs not in seen)
 
 
-@holds("n steps", "The newest steps are not joined with the oldest after a wrap-around")
-def check_n_step_newest(library: Library) -> Fault:
+@holds
+def check_n_step_newest(library: Library, cases: list[Case]) -> Fault:
     """Check windows that are cut by the newest step: left out, or bootstrapped from its next observation."""
-    return n_step_fault(library, "newest")
+    return n_step_fault(library, cases, "newest")
 
 
-@holds("n steps", "Several environments have a window each")
-def check_n_step_environments(library: Library) -> Fault:
+@holds
+def check_n_step_environments(library: Library, cases: list[Case]) -> Fault:
     """Check complete windows of three environments."""
-    return n_step_fault(library, "inside", environments=3)
+    return n_step_fault(library, cases, "inside")
 
 
-@holds("n steps", "In each autoreset mode of gymnasium's vector environments, no row contains a reset")
-def check_autoreset(library: Library) -> Fault:
+@holds
+def check_autoreset(library: Library, cases: list[Case]) -> Fault:
     """Check that the rows of three environments are their transitions, with final observations."""
-    for mode in MODES:
-        buffer = library.vectorized(3 * 64, N, GAMMA, 3, mode)
-        streams = [list(stream) for stream in zip(*world(40, 3), strict=True)]
+    for case in cases:
+        mode, environments = case["mode"], case["environments"]
+        buffer = library.vectorized(case["capacity"], N, GAMMA, environments, mode)
+        streams = [list(stream) for stream in zip(*world(case["steps"], environments), strict=True)]
         steps = vector_steps(streams, mode)
         for step in steps:
             buffer.add_vector_step(step)
-        added = [len(steps) - sum(step.only_reset[i] for step in steps) for i in range(3)]
+        added = [len(steps) - sum(step.only_reset[i] for step in steps) for i in range(environments)]
         streams = [stream[:count] for stream, count in zip(streams, added, strict=True)]
         places = {step.obs: (stream, i) for stream in streams for i, step in enumerate(stream)}
         drawn = buffer.sample(DRAWS)
@@ -287,12 +302,15 @@ def check_autoreset(library: Library) -> Fault:
 # Frame stacks
 
 
-def stack_fault(library: Library, name: str, selected: Callable[[Step, bool], bool]) -> Fault:
+def stack_fault(
+    library: Library, cases: list[Case], name: str, selected: Callable[[Step, bool], bool]
+) -> Fault:
     """Return the fault of a stack of frames (environment, episode, step); `selected`: by step and newest."""
     checked = False
-    for capacity in (8, 21):
-        buffer, steps = library.stacked(capacity, FRAMES), dict[Id, Step]()
-        for (step,) in world(3 * capacity):
+    for case in cases:
+        capacity: int = case["capacity"]
+        buffer, steps = library.stacked(capacity, case["frames"]), dict[Id, Step]()
+        for (step,) in world(case["steps"]):
             buffer.add([step])
             steps[step.obs] = step
             stored = {*list(steps)[-capacity:]}
@@ -327,22 +345,22 @@ def is_stack(frames: list[Id], last: Id, stored: set[Id]) -> bool:
     return True
 
 
-@holds("Frame stacks", "A stack contains no frame of another episode")
-def check_stack(library: Library) -> Fault:
+@holds
+def check_stack(library: Library, cases: list[Case]) -> Fault:
     """Check the stacks of observations."""
-    return stack_fault(library, "obs", lambda step, newest: True)
+    return stack_fault(library, cases, "obs", lambda step, newest: True)
 
 
-@holds("Frame stacks", "Inside an episode, the next stack is the stack moved by one frame")
-def check_next_stack(library: Library) -> Fault:
+@holds
+def check_next_stack(library: Library, cases: list[Case]) -> Fault:
     """Check the stacks of next observations inside episodes, except that of the newest row."""
-    return stack_fault(library, "next_obs", lambda step, newest: not (step.ended or newest))
+    return stack_fault(library, cases, "next_obs", lambda step, newest: not (step.ended or newest))
 
 
-@holds("Frame stacks", "At a truncation, the next stack ends with the final frame of its episode")
-def check_next_stack_truncated(library: Library) -> Fault:
+@holds
+def check_next_stack_truncated(library: Library, cases: list[Case]) -> Fault:
     """Check the stacks of next observations at truncations; targets don't use those at terminations."""
-    return stack_fault(library, "next_obs", lambda step, newest: step.truncated)
+    return stack_fault(library, cases, "next_obs", lambda step, newest: step.truncated)
 
 
 # Priorities
@@ -364,106 +382,121 @@ def not_in_proportion(buffer: Buffer, masses: dict[Id, float], ignored: Collecti
     return f"{worst} was drawn {counts[worst]} times of {draws} instead of about {expected[worst]:.0f} times"
 
 
-def with_priorities(buffer: Buffer, count: int, priorities: Sequence[float]) -> list[Step]:
+def with_priorities(buffer: Buffer, case: Case) -> list[Step]:
     """Add rows, set the priorities of the stored ones, and return these, from the oldest to the newest."""
-    (stream,) = filled(buffer, count)
-    stored = stream[-len(priorities) :]
+    (stream,) = filled(buffer, case["steps"])
+    stored = stream[-len(case["priorities"]) :]
     handles = {row.obs: row.handle for row in buffer.sample(DRAWS)}
-    buffer.update([handles[step.obs] for step in stored], priorities)
+    buffer.update([handles[step.obs] for step in stored], case["priorities"])
     return stored
 
 
-@holds("Priorities", "Rows are drawn in proportion to priority^α")
-def check_proportional(library: Library) -> Fault:
+def with_next(buffer: Buffer, case: Case, stored: list[Step]) -> list[Step]:
+    """Add the row that follows, which replaces the oldest one; return the stored rows."""
+    (added,) = world(case["steps"] + case["then_add"])[-1]
+    buffer.add([added])
+    return [*stored[1:], added]
+
+
+def masses_of(stored: list[Step], masses: Sequence[float]) -> dict[Id, float]:
+    """Return the masses of the stored rows by their observations."""
+    return {step.obs: mass for step, mass in zip(stored, masses, strict=True)}
+
+
+def handle_of(buffer: Buffer, step: Step) -> int:
+    """Return the handle of a stored row."""
+    return {row.obs: row.handle for row in buffer.sample(DRAWS)}[step.obs]
+
+
+@holds
+def check_proportional(library: Library, cases: list[Case]) -> Fault:
     """Check α = 1/2 after a wrap-around."""
-    buffer, priorities = library.prioritized(7, 0.5), [1.0, 4.0, 9.0, 1.0, 16.0, 4.0, 25.0]
-    stored = with_priorities(buffer, 11, priorities)
-    masses = [priority**0.5 for priority in priorities]
-    return not_in_proportion(buffer, {step.obs: mass for step, mass in zip(stored, masses, strict=True)})
+    (case,) = cases
+    buffer = library.prioritized(case["capacity"], case["alpha"])
+    stored = with_priorities(buffer, case)
+    return not_in_proportion(buffer, masses_of(stored, case["masses"]))
 
 
-@holds("Priorities", "With β = 1, the weights correct the shares exactly")
-def check_weights(library: Library) -> Fault:
+@holds
+def check_weights(library: Library, cases: list[Case]) -> Fault:
     """Check that weight · priority^α is the same for all rows of a sample, so that weighted means agree."""
-    buffer, priorities = library.prioritized(7, 0.5), [1.0, 4.0, 9.0, 1.0, 16.0, 4.0, 25.0]
-    stored = with_priorities(buffer, 11, priorities)
-    mass = {step.obs: priority**0.5 for step, priority in zip(stored, priorities, strict=True)}
+    (case,) = cases
+    buffer = library.prioritized(case["capacity"], case["alpha"])
+    mass = masses_of(with_priorities(buffer, case), case["masses"])
     products = [row.weight * mass[row.obs] for row in buffer.sample(200)]
     if min(products) > 0 and max(products) <= 1.001 * min(products):
         return None
     return f"weight · mass is between {min(products):g} and {max(products):g}"
 
 
-@holds("Priorities", "A new row has the largest priority so far")
-def check_new_row(library: Library) -> Fault:
+@holds
+def check_new_row(library: Library, cases: list[Case]) -> Fault:
     """Check the share of a row added after a priority of 1.9, no whole number, was set."""
-    buffer = library.initialized(8)
-    stored = with_priorities(buffer, 8, [1, 1, 1, 1.9, 1, 1, 1, 1])
-    (added,) = world(9)[-1]
-    buffer.add([added])
-    masses = {step.obs: 1.0 for step in stored[1:]} | {stored[3].obs: 1.9, added.obs: 1.9}
-    return not_in_proportion(buffer, masses)
+    (case,) = cases
+    buffer = library.initialized(case["capacity"])
+    stored = with_next(buffer, case, with_priorities(buffer, case))
+    return not_in_proportion(buffer, masses_of(stored, case["masses"]))
 
 
-@holds("Priorities", "A new row does not inherit the priority of the row it replaces")
-def check_replaced_row(library: Library) -> Fault:
+@holds
+def check_replaced_row(library: Library, cases: list[Case]) -> Fault:
     """Check the share of a row that replaces one of priority 1/100."""
-    buffer = library.prioritized(8, 1.0)
-    stored = with_priorities(buffer, 8, [0.01, 1, 1, 1, 1, 1, 1, 1])
-    (added,) = world(9)[-1]
-    buffer.add([added])
-    return not_in_proportion(buffer, {step.obs: 1.0 for step in [*stored[1:], added]})
+    (case,) = cases
+    buffer = library.prioritized(case["capacity"], case["alpha"])
+    stored = with_next(buffer, case, with_priorities(buffer, case))
+    return not_in_proportion(buffer, masses_of(stored, case["masses"]))
 
 
-@holds("Priorities", "Priorities of 0 are accepted, and the other rows keep their shares")
-def check_zero(library: Library) -> Fault:
+@holds
+def check_zero(library: Library, cases: list[Case]) -> Fault:
     """Check draws and weights in a buffer that is not full, with two rows of priority 0."""
-    buffer = library.prioritized(8, 1.0)
-    stored = with_priorities(buffer, 5, [1, 0, 2, 1, 0])
+    (case,) = cases
+    buffer = library.prioritized(case["capacity"], case["alpha"])
+    masses = masses_of(with_priorities(buffer, case), case["masses"])
     drawn = buffer.sample(200)
     if not all(0 < row.weight < float("inf") for row in drawn):
         return f"weights are {sorted({row.weight for row in drawn})}"
-    zeros = {stored[1].obs, stored[4].obs}
+    zeros = {obs for obs, mass in masses.items() if mass == 0}
     if sum(row.obs in zeros for row in drawn) > len(drawn) // 20:
         return "rows of priority 0 are drawn too often"
-    positive = {stored[0].obs: 1.0, stored[2].obs: 2.0, stored[3].obs: 1.0}
+    positive = {obs: mass for obs, mass in masses.items() if obs not in zeros}
     return not_in_proportion(buffer, positive, ignored=zeros)
 
 
-@holds("Priorities", "A repeated index in one update leaves one of its priorities")
-def check_repeated_index(library: Library) -> Fault:
+@holds
+def check_repeated_index(library: Library, cases: list[Case]) -> Fault:
     """Check that all shares agree with one of the priorities that were passed."""
-    buffer = library.prioritized(8, 1.0)
-    stored = with_priorities(buffer, 8, [1.0] * 8)
-    handle = {row.obs: row.handle for row in buffer.sample(DRAWS)}[stored[2].obs]
-    given = [9.0, 1.0, 4.0]
-    buffer.update([handle] * 3, given)
-    masses = [{step.obs: 1.0 for step in stored} | {stored[2].obs: priority} for priority in given]
-    faults = [not_in_proportion(buffer, mass) for mass in masses]
+    (case,) = cases
+    buffer = library.prioritized(case["capacity"], case["alpha"])
+    stored = with_priorities(buffer, case)
+    handle = handle_of(buffer, stored[case["row"]])
+    buffer.update([handle] * len(case["update"]), case["update"])
+    faults = [not_in_proportion(buffer, masses_of(stored, masses)) for masses in case["one_of"]]
     return faults[-1] if all(faults) else None
 
 
-@holds("Priorities", "A priority of 10⁸ leaves no error in the sums once it is replaced")
-def check_large_priority(library: Library) -> Fault:
+@holds
+def check_large_priority(library: Library, cases: list[Case]) -> Fault:
     """Check uniform shares after a priority of 1e8 was set and then replaced by 1."""
-    buffer = library.prioritized(8, 1.0)
-    stored = with_priorities(buffer, 8, [1.0] * 8)
-    handle = {row.obs: row.handle for row in buffer.sample(DRAWS)}[stored[2].obs]
-    buffer.update([handle], [1e8])
-    buffer.update([handle], [1.0])
-    return not_in_proportion(buffer, {step.obs: 1.0 for step in stored})
+    (case,) = cases
+    buffer = library.prioritized(case["capacity"], case["alpha"])
+    stored = with_priorities(buffer, case)
+    handle = handle_of(buffer, stored[case["row"]])
+    for priority in case["update"]:
+        buffer.update([handle], [priority])
+    return not_in_proportion(buffer, masses_of(stored, case["masses"]))
 
 
-@holds("Priorities", "The late priority of a replaced row does not reach its successor")
-def check_late_priority(library: Library) -> Fault:
+@holds
+def check_late_priority(library: Library, cases: list[Case]) -> Fault:
     """Check an update for a row that was sampled and then replaced."""
-    buffer = library.protected(8)
-    stored = with_priorities(buffer, 8, [1.0] * 8)
-    handle = {row.obs: row.handle for row in buffer.sample(DRAWS)}[stored[0].obs]
-    (added,) = world(9)[-1]
-    buffer.add([added])
-    buffer.update([handle], [50.0])
-    return not_in_proportion(buffer, {step.obs: 1.0 for step in [*stored[1:], added]})
+    (case,) = cases
+    buffer = library.protected(case["capacity"])
+    stored = with_priorities(buffer, case)
+    handle = handle_of(buffer, stored[case["row"]])
+    stored = with_next(buffer, case, stored)
+    buffer.update([handle], case["update"])
+    return not_in_proportion(buffer, masses_of(stored, case["masses"]))
 
 
 # Several processes
@@ -499,16 +532,14 @@ def in_a_process(call: Callable[[], Any]) -> tuple[int | None, Any]:
     return status, None if results.empty() else results.get()
 
 
-@holds(
-    "Several processes",
-    "A writer killed while `add` converts a value blocks no other process and leaves no incomplete row",
-)
-def check_killed_writer(library: Library) -> Fault:
+@holds
+def check_killed_writer(library: Library, cases: list[Case]) -> Fault:
     """Kill a writer at each conversion of an observation in turn; another one adds, a third one samples."""
     if not hasattr(os, "fork"):
         raise NotChecked("processes can't be forked on this system")
-    buffer = library.across_processes(16)
-    ticks = world(12, truncation=False)
+    (case,) = cases
+    buffer = library.across_processes(case["capacity"])
+    ticks = world(case["steps"], truncation=not case["terminating"])
     right = {(step.obs, step.next_obs, step.reward) for (step,) in ticks}
     for conversions, (step,) in enumerate(ticks):
         fatal = _Fatal(*step)
@@ -532,106 +563,99 @@ def check_killed_writer(library: Library) -> Fault:
 # Sequences
 
 
-def window_fault(library: Library, padded: bool) -> Fault:
+def window_fault(library: Library, cases: list[Case], padded: bool) -> Fault:
     """Return the fault of a window that is no run of steps of one episode."""
-    length = 3
-    for environments in (1, 2):
-        for count in (20, 47, 95):
-            buffer = library.sequences(41, length, environments, padded)
-            filled(buffer, count, environments)
-            drawn = buffer.windows(300)
-            for window in drawn:
-                run = [(*window[0][:2], window[0][2] + i) for i in range(len(window))] if window else []
-                if not window or window != run or (len(window) < length and not padded):
-                    return f"{environments} environments, {count} steps: {window}"
-            if not drawn:
-                return f"{environments} environments, {count} steps: there is no window"
-            if padded and all(len(window) == length for window in drawn):
-                return "episodes shorter than a window are left out"
+    for case in cases:
+        length, environments, count = case["length"], case["environments"], case["steps"]
+        buffer = library.sequences(case["capacity"], length, environments, padded)
+        filled(buffer, count, environments)
+        drawn = buffer.windows(300)
+        for window in drawn:
+            run = [(*window[0][:2], window[0][2] + i) for i in range(len(window))] if window else []
+            if not window or window != run or (len(window) < length and not padded):
+                return f"{environments} environments, {count} steps: {window}"
+        if not drawn:
+            return f"{environments} environments, {count} steps: there is no window"
+        if padded and all(len(window) == length for window in drawn):
+            return "episodes shorter than a window are left out"
     return None
 
 
-@holds("Sequences", "A window contains consecutive steps of one episode")
-def check_window(library: Library) -> Fault:
+@holds
+def check_window(library: Library, cases: list[Case]) -> Fault:
     """Check complete windows, before and after a wrap-around."""
-    return window_fault(library, padded=False)
+    return window_fault(library, cases, padded=False)
 
 
-@holds("Sequences", "Padding is masked")
-def check_padding(library: Library) -> Fault:
+@holds
+def check_padding(library: Library, cases: list[Case]) -> Fault:
     """Check windows at the ends of episodes, without the steps that the mask excludes."""
-    return window_fault(library, padded=True)
+    return window_fault(library, cases, padded=True)
 
 
 # Hindsight
 
 
-def goal_fault(library: Library, strategies: Sequence[str], fault: Callable[[Row], bool]) -> Fault:
+def goal_fault(library: Library, cases: list[Case], fault: Callable[[Row], bool]) -> Fault:
     """Return a fault among the rows with a new goal."""
-    for strategy in strategies:
-        for capacity in (21, 37):
-            buffer, ended, seen = library.hindsight(capacity, strategy), False, False
-            for count, (step,) in enumerate(world(90), 1):
-                buffer.add([step])
-                ended = ended or step.ended
-                relabelled = [row for row in buffer.sample(60) if row.goal[0] >= 0] if ended else []
-                seen = seen or bool(relabelled)
-                if wrong := next((row for row in relabelled if fault(row)), None):
-                    return (
-                        f"{strategy!r}, capacity {capacity}, {count} steps: {wrong.obs} has the goal "
-                        f"{wrong.goal} and the reward {wrong.reward:g}"
-                    )
-            if not seen:
-                return f"{strategy!r}, capacity {capacity}: no goal is ever replaced"
+    for case in cases:
+        strategy, capacity = case["strategy"], case["capacity"]
+        buffer, ended, seen = library.hindsight(capacity, strategy), False, False
+        for count, (step,) in enumerate(world(case["steps"]), 1):
+            buffer.add([step])
+            ended = ended or step.ended
+            relabelled = [row for row in buffer.sample(60) if row.goal[0] >= 0] if ended else []
+            seen = seen or bool(relabelled)
+            if wrong := next((row for row in relabelled if fault(row)), None):
+                return (
+                    f"{strategy!r}, capacity {capacity}, {count} steps: {wrong.obs} has the goal "
+                    f"{wrong.goal} and the reward {wrong.reward:g}"
+                )
+        if not seen:
+            return f"{strategy!r}, capacity {capacity}: no goal is ever replaced"
     return None
 
 
-@holds("Hindsight", "A new goal was achieved in the row's own episode, with the strategy future")
-def check_goal_future(library: Library) -> Fault:
+@holds
+def check_goal_future(library: Library, cases: list[Case]) -> Fault:
     """Check the environments and episodes of goals."""
-    return goal_fault(library, ["future"], lambda row: row.goal[:2] != row.obs[:2])
+    return goal_fault(library, cases, lambda row: row.goal[:2] != row.obs[:2])
 
 
-@holds("Hindsight", "A new goal was achieved in the row's own episode, with the strategies final and episode")
-def check_goal_others(library: Library) -> Fault:
+@holds
+def check_goal_others(library: Library, cases: list[Case]) -> Fault:
     """Check the environments and episodes of goals."""
-    return goal_fault(library, ["final", "episode"], lambda row: row.goal[:2] != row.obs[:2])
+    return goal_fault(library, cases, lambda row: row.goal[:2] != row.obs[:2])
 
 
-@holds("Hindsight", "A future goal was achieved after the row's action")
-def check_goal_after(library: Library) -> Fault:
+@holds
+def check_goal_after(library: Library, cases: list[Case]) -> Fault:
     """Check the steps of goals within their episode."""
-    return goal_fault(
-        library, ["future"], lambda row: row.goal[:2] == row.obs[:2] and row.goal[2] <= row.obs[2]
-    )
+    return goal_fault(library, cases, lambda row: row.goal[:2] == row.obs[:2] and row.goal[2] <= row.obs[2])
 
 
-@holds("Hindsight", "The reward is recomputed for the new goal")
-def check_goal_reward(library: Library) -> Fault:
+@holds
+def check_goal_reward(library: Library, cases: list[Case]) -> Fault:
     """Check that the reward is 0 if the action achieved the goal, otherwise -1."""
-    return goal_fault(
-        library, ["future"], lambda row: row.reward != (0.0 if row.next_obs == row.goal else -1.0)
-    )
+    return goal_fault(library, cases, lambda row: row.reward != (0.0 if row.next_obs == row.goal else -1.0))
 
 
 # Saving
 
 
-@holds(
-    "Saving",
-    "With the same random state, a restored buffer continues exactly: rows, order and any priorities",
-)
-def check_restored(library: Library) -> Fault:
+@holds
+def check_restored(library: Library, cases: list[Case]) -> Fault:
     """Compare samples of the original and the restored buffer, before and after further rows."""
+    (case,) = cases
     try:
-        buffer = library.prioritized(7, 1.0)
-        with_priorities(buffer, 11, [1, 2, 3, 4, 5, 6, 7])
+        buffer = library.prioritized(case["capacity"], case["alpha"])
+        with_priorities(buffer, case)
     except NotOffered:
-        buffer = library.uniform(7)
-        filled(buffer, 11)
+        buffer = library.uniform(case["capacity"])
+        filled(buffer, case["steps"])
     with tempfile.TemporaryDirectory() as folder:
         other = library.restored(buffer, folder)
-        for tick in world(16)[11:]:
+        for tick in world(case["steps"] + case["then_add"])[case["steps"] :]:
             drawn: list[list[Row]] = []
             for one in (buffer, other):
                 library.seed(1)

@@ -1,14 +1,17 @@
-"""The id world: steps whose observations say where they belong, in plain lists.
+"""The id world: the steps of `cases.json`, whose observations say where they belong.
 
 An observation is (environment, episode, step), and every step has another reward. So a sampled row shows by
-itself whether it is right, and the oracle shares no code with any buffer.
+itself whether it is right.
 """
 
+import json
+from collections import Counter
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, NamedTuple
 
 Id = tuple[int, ...]
-LENGTHS = (5, 1, 3, 7, 2, 4)  # of consecutive episodes, in steps
+CASES: dict[str, Any] = json.loads((Path(__file__).parent / "cases.json").read_text(encoding="utf-8"))
 
 
 class Step(NamedTuple):
@@ -41,25 +44,50 @@ class Step(NamedTuple):
         return self.terminated or self.truncated
 
 
+class Target(NamedTuple):
+    """An n-step target: reward + discount · Q(next_obs)."""
+
+    reward: float
+    next_obs: Id
+    discount: float
+    end: str  # "terminated", "truncated", "inside" an episode, or "newest": the rest is not known yet
+
+
+def step_of(place: tuple[int, int, int], terminated: bool, truncated: bool) -> Step:
+    """Return the step with this observation."""
+    environment, episode, step = place
+    return Step(environment, episode, step, terminated, truncated)
+
+
+STREAMS = [  # by environment
+    [step_of(step["obs"], step["terminated"], step["truncated"]) for step in stream]
+    for stream in CASES["steps"]
+]
+TARGETS = {tuple(step["obs"]): step["targets"] for stream in CASES["steps"] for step in stream}
+# (environment, episode) → number of steps
+LENGTHS = Counter((step.environment, step.episode) for stream in STREAMS for step in stream)
+LONGEST = max(LENGTHS.values())
+
+
 def world(count: int, environments: int = 1, truncation: bool = True) -> list[list[Step]]:
     """Return `count` steps of a vector environment, each a list of one `Step` per environment.
 
-    A new episode follows an ended one in the next step. Episodes terminate and are truncated in turn, or
-    always terminate without `truncation`.
+    Without `truncation`, truncated episodes terminate instead.
     """
-    streams: list[list[Step]] = []
-    for environment in range(environments):
-        stream: list[Step] = []
-        episode = 0
-        while len(stream) < count:
-            length = LENGTHS[(episode + environment) % len(LENGTHS)]
-            cut_off = truncation and episode % 2 == 1
-            for step in range(length):
-                last = step == length - 1
-                stream.append(Step(environment, episode, step, last and not cut_off, last and cut_off))
-            episode += 1
-        streams.append(stream[:count])
-    return [list(tick) for tick in zip(*streams, strict=True)]
+    ticks = [list(tick) for tick in zip(*STREAMS[:environments], strict=True)][:count]
+    if truncation:
+        return ticks
+    return [[step._replace(terminated=step.ended, truncated=False) for step in tick] for tick in ticks]
+
+
+def target(stream: list[Step], start: int, n: int) -> Target:
+    """Return the target of the step `stream[start]`, where `stream` is all that one environment has done."""
+    window = stream[start : start + n]
+    reward, discount, next_obs = TARGETS[stream[start].obs][len(window) - 1]
+    last = next((step for step in window if step.ended), window[-1])
+    ends = {"terminated": last.terminated, "truncated": last.truncated, "inside": len(window) == n}
+    end = next((end for end, reached in ends.items() if reached), "newest")
+    return Target(reward, tuple(next_obs), discount, end)
 
 
 MODES = ("NEXT_STEP", "SAME_STEP", "DISABLED")  # gymnasium.vector.AutoresetMode
@@ -93,26 +121,3 @@ def vector_steps(streams: list[list[Step]], mode: str) -> list[VectorStep]:
                 column.append((step.next_obs, following.obs, 0.0, False, False, None, True))
         columns.append(column)
     return [VectorStep(*map(list, zip(*entries, strict=True))) for entries in zip(*columns, strict=False)]
-
-
-class Target(NamedTuple):
-    """An n-step target: reward + discount · Q(next_obs)."""
-
-    reward: float
-    next_obs: Id
-    discount: float
-    end: str  # "terminated", "truncated", "inside" an episode, or "newest": the rest is not known yet
-
-
-def target(stream: list[Step], start: int, n: int, gamma: float) -> Target:
-    """Return the target of the step `stream[start]`, where `stream` is all that one environment has done."""
-    reward = 0.0
-    for k, step in enumerate(stream[start : start + n]):
-        reward += gamma**k * step.reward
-        if step.terminated:
-            return Target(reward, step.next_obs, 0.0, "terminated")
-        if step.truncated:
-            return Target(reward, step.next_obs, gamma ** (k + 1), "truncated")
-    taken = min(n, len(stream) - start)
-    last = stream[start + taken - 1]
-    return Target(reward, last.next_obs, gamma**taken, "inside" if taken == n else "newest")

@@ -1,8 +1,10 @@
 """Our buffers have every property, and every property detects a buffer without it."""
 
 import ast
+import itertools
 import json
 import os
+import re
 from dataclasses import dataclass
 
 import gymnasium
@@ -11,13 +13,15 @@ import pytest
 from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from places import ROOT
+from programs import run_python
 
 from benchmarks.conformance import check, command
 from benchmarks.conformance.adapters import ours
 from benchmarks.conformance.library import Buffer, Library, NotOffered
 from benchmarks.conformance.properties import GAMMA, PROPERTIES, N, filled
-from benchmarks.conformance.world import LENGTHS, MODES, vector_steps, world
+from benchmarks.conformance.world import CASES, MODES, vector_steps, world
 
+LENGTHS = (5, 1, 3, 7, 2, 4)  # of consecutive episodes, in steps
 RECORD = ROOT / "docs" / "measurements" / "conformance.json"
 
 
@@ -240,6 +244,48 @@ def test_vector_steps_are_those_of_gymnasium(mode):
             obs = environments.reset(options={"reset_mask": ended})[0].copy()
 
 
+def episodes_of(environment):
+    """Yield (observation, terminated, truncated) by the rule: these lengths, two kinds of ends in turn."""
+    for episode in itertools.count():
+        length = LENGTHS[(episode + environment) % len(LENGTHS)]
+        for step in range(length):
+            last = step == length - 1
+            yield (environment, episode, step), last and episode % 2 == 0, last and episode % 2 == 1
+
+
+def test_the_steps_and_their_targets_in_the_file_are_those_of_the_rule():
+    """An oracle: sums of rewards, in a loop."""
+    for environment, steps in enumerate(CASES["steps"]):
+        ruled = list(itertools.islice(episodes_of(environment), len(steps) + N))
+        for start, step in enumerate(steps):
+            (place, terminated, truncated), reward, targets = ruled[start], 0.0, []
+            for k, ((_, episode, at), *ends) in enumerate(ruled[start : start + N]):
+                reward += GAMMA**k * (10_000 * environment + 100 * episode + at + 1)
+                discount = 0.0 if ends[0] else GAMMA ** (k + 1)
+                targets.append([reward, discount, [environment, episode, at + 1]])
+                if any(ends):
+                    break
+            assert step == {
+                "obs": list(place),
+                "reward": 10_000 * environment + 100 * place[1] + place[2] + 1,
+                "next_obs": [*place[:2], place[2] + 1],
+                "terminated": terminated,
+                "truncated": truncated,
+                "targets": targets + targets[-1:] * (N - len(targets)),
+            }
+        for added, step in zip(world(len(steps), len(CASES["steps"])), steps, strict=True):
+            assert (list(added[environment].next_obs), added[environment].reward) == (
+                step["next_obs"],
+                step["reward"],
+            )
+
+
+def test_every_property_has_cases_a_reason_and_a_reference():
+    assert list(CASES["properties"]) == list(PROPERTIES)
+    for name, found in CASES["properties"].items():
+        assert all(found[key] for key in ("group", "property", "right", "why", "reference", "cases")), name
+
+
 def test_what_is_not_offered_or_raises_is_no_fault():
     class Nothing(Library):
         def uniform(self, capacity, environments=1):
@@ -325,3 +371,34 @@ def test_results_of_other_libraries_are_not_thrown_away(tmp_path, available, mon
         command.main(["--only", "ours", *given])
     assert reason in capsys.readouterr().err
     assert (record.read_text(), page.read_text()) == before
+
+
+LIST_BUFFER = ROOT / "benchmarks" / "conformance" / "adapters" / "your_buffer.py"
+
+
+def test_an_adapter_is_checked_by_name_by_file_and_as_a_module(capsys):
+    for adapter in ("your_buffer", str(LIST_BUFFER), "benchmarks.conformance.adapters.your_buffer"):
+        assert command.main(["--adapter", adapter]) == 0
+        assert capsys.readouterr().out.endswith("\n5 yes, 0 no, 29 not offered, 0 not checked\n")
+    with pytest.raises(SystemExit):
+        command.main(["--adapter", "nothing.py"])
+    assert "there is no file nothing.py" in capsys.readouterr().err
+
+
+def test_a_fault_of_an_adapter_is_printed_with_its_reason_and_gives_status_1(tmp_path, capsys):
+    right = LIST_BUFFER.read_text(encoding="utf-8")
+    wrong = tmp_path / "wrong.py"
+    wrong.write_text(right.replace("[-self.capacity :]", "[-self.capacity - 1 :]"), encoding="utf-8")
+    assert check.main([str(wrong)]) == 1
+    printed = capsys.readouterr().out
+    assert "\n  NO           At every capacity, a sample contains exactly the newest rows\n" in printed
+    assert "capacity 1, 2 rows added: 1 wrong rows, 0 never drawn\n" in printed
+    assert "\n3 yes, 2 no, 29 not offered" in printed
+
+
+def test_the_page_shows_the_adapter_and_its_program_needs_no_code_of_ours():
+    page = (ROOT / "docs" / "measurements" / "your_buffer.md").read_text(encoding="utf-8")
+    adapter, program = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert LIST_BUFFER.read_text(encoding="utf-8").endswith(f'"""\n\n{adapter}')
+    done = run_python("-I", "-W", "ignore", "-c", program)
+    assert done.stdout.startswith("A truncated episode bootstraps, a terminated one does not\n"), done.stderr

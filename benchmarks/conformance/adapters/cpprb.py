@@ -6,7 +6,7 @@ from typing import Any
 
 from benchmarks.conformance.adapters.cpprb_api import Rows, Stacks
 from benchmarks.conformance.library import Buffer, Library, NotOffered
-from benchmarks.conformance.world import LENGTHS, Step
+from benchmarks.conformance.world import LONGEST, Step
 
 cpprb: Any = import_module("cpprb")
 FIELDS: dict[str, Any] = {"obs": {"shape": 3}, "rew": {}, "done": {}}
@@ -71,7 +71,7 @@ class _Cpprb(Library):
 
         stored = {"obs": {"shape": 3}, "act": {}, "next_obs": {"shape": 3}}
         options: Any = {"strategy": strategy, "prioritized": False}
-        buffer = cpprb.HindsightReplayBuffer(capacity, stored, max(LENGTHS), reward, **options)
+        buffer = cpprb.HindsightReplayBuffer(capacity, stored, LONGEST, reward, **options)
         # A discount of 0 means a reached goal, whose reward is 0; other values are not checked.
         return _Goals(buffer, fields, lambda batch: batch["rew"])
 

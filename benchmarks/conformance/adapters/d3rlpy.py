@@ -36,7 +36,7 @@ class _Rows(Buffer):
 
     def add(self, tick: Sequence[Step]) -> None:
         (step,) = tick
-        if self.short or LENGTHS[(step.environment + step.episode) % len(LENGTHS)] > 1:
+        if self.short or LENGTHS[step.environment, step.episode] > 1:
             obs = np.array([step.obs] if self.framed else step.obs, np.float32)
             self.buffer.append(obs, np.zeros(1, np.float32), step.reward)
             if step.ended:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.conformance.library import Buffer, Library, Row, rows
-from benchmarks.conformance.world import LENGTHS, Step, VectorStep
+from benchmarks.conformance.world import LONGEST, Step, VectorStep
 
 data: Any = import_module("tianshou.data")
 base: Any = import_module("tianshou.algorithm.algorithm_base")
@@ -129,7 +129,7 @@ class _Tianshou(Library):
         def reward(after: Any, goals: Any) -> Any:
             return (after == goals).all(axis=-1) - 1.0
 
-        return _Rows(data.HERReplayBuffer(capacity, reward, horizon=max(LENGTHS)), goals=True)
+        return _Rows(data.HERReplayBuffer(capacity, reward, horizon=LONGEST), goals=True)
 
     def restored(self, buffer: Any, folder: str) -> Buffer:
         return _Rows(pickle.loads(pickle.dumps(buffer.buffer)))

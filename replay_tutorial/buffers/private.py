@@ -6,13 +6,13 @@ of the copy that hides its method `add` until the first call, so that `add` need
 """
 
 import os
-import warnings
 import weakref
 from functools import partial
 from multiprocessing import parent_process
 from typing import Any, Self
 
 from replay_tutorial.buffers.base import BaseBuffer
+from replay_tutorial.buffers.runtime.user_warning import warn_user
 
 ADDING = ("add", "add_step")  # the methods that add rows
 
@@ -57,11 +57,10 @@ def add_with_warning(
     if parent_process() is None and os.getppid() != origin:
         return getattr(buffer, method)(*args, **fields)
     kind = type(buffer).__name__
-    warnings.warn(
+    warn_user(
         f"Rows are added to a copy of a {kind}; the original, in process {origin}, doesn't receive them. "
         "To add to one buffer from several processes, use MPReplayBuffer or MPPrioritizedReplayBuffer. If "
-        "only this process uses the buffer, construct it here.",
-        stacklevel=2,
+        "only this process uses the buffer, construct it here."
     )
     return getattr(buffer, method)(*args, **fields)
 

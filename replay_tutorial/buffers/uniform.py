@@ -130,7 +130,7 @@ class ReplayBuffer(PrivateBuffer):
             self._frames = FrameStore(stored, next_of, stack_compress, capacity)
             stored = self._frames.fields
         else:
-            check_memory(capacity * stored.dtype.itemsize, stacklevel=3)
+            check_memory(capacity * stored.dtype.itemsize)
         if Nstep is not None and Nstep is not False:  # cpprb accepts both
             self._window = Windows(
                 stored, Nstep, argument_fields=self._fields, extra_fields=self._window_fields

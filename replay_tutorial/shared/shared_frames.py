@@ -11,7 +11,6 @@ ring decide whether the frame is the same. Writers do not share frames with each
 """
 
 import math
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
@@ -30,6 +29,7 @@ from replay_tutorial.buffers.images.frame_search import (
     same_bytes,
 )
 from replay_tutorial.buffers.runtime.jit import Flags, Floats, Integers, Words, jitable, kernel, types
+from replay_tutorial.buffers.runtime.user_warning import warn_user
 from replay_tutorial.shared import snapshot
 from replay_tutorial.shared.atomics import fence_acquire, fetch_add, load_acquire
 from replay_tutorial.shared.memory import SharedArrays, Specs
@@ -272,12 +272,11 @@ class SharedFrames:
                 frames.layout.warn_if_hardly_shared(rows, added)
             if is_first_lap and added > room:
                 needed = 1.0 + 4.0 / 3.0 * (added / rows - 1.0)
-                warnings.warn(
+                warn_user(
                     f"The frames of {frames.layout.names[0]!r} do not fit: {rows:,} transitions added "
                     f"{added:,} frames, but there is room for {room:,}, so about "
                     f"{rows * (1.0 - room / added):,.0f} of the transitions have lost frames and cannot be "
-                    f"sampled. To keep them, pass frames_per_transition={math.ceil(100 * needed) / 100}.",
-                    stacklevel=4,  # the caller of `add`
+                    f"sampled. To keep them, pass frames_per_transition={math.ceil(100 * needed) / 100}."
                 )
 
     def restore(self, rows: Rows, draw_again: DrawAgain) -> Batch:

@@ -1,6 +1,7 @@
 """Buffers that are larger than the memory of this machine, or than its free memory."""
 
 import sys
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -64,12 +65,19 @@ def test_buffer_larger_than_the_free_memory_is_constructed_with_a_warning_of_bot
     (kind, fields, options), total, free = KINDS[name], total_memory(), free_memory()
     assert total is not None and free is not None and free < total, "the system itself needs some"
     told = r"takes [\d,.]+ GB when it is full, but [\d,.]+ GB of memory are free.*path="
-    with pytest.warns(UserWarning, match=told):
-        buffer = kind((total + free) // 2 >> 20, fields, **options)
-    assert buffer.get_stored_size() == 0
+
+    class Derived(kind):
+        def __init__(self, *arguments):
+            super().__init__(*arguments, **options)
+
+    for make in (partial(kind, **options), Derived):
+        with pytest.warns(UserWarning, match=told) as warned:
+            buffer = make((total + free) // 2 >> 20, fields)
+        assert buffer.get_stored_size() == 0
+        assert [warning.filename for warning in warned] == [__file__], "the line of the user's program"
 
 
 def test_buffer_that_fits_is_constructed_without_a_word():
     for kind, fields, options in KINDS.values():
         kind(100, fields, **options)  # a warning would be an error
-    check_memory(CHECKED_FROM, stacklevel=1)
+    check_memory(CHECKED_FROM)

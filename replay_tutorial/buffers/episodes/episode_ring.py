@@ -303,7 +303,7 @@ class EpisodeRing:
         self.room, self.environments, self.fields = room, environments, fields
         self.resets: ResetChange = np.zeros((2, environments if autoreset else 0), np.uint8)
         slots, table = environments * room, environments * (room // 2 + 2)  # 2 slots per episode
-        check_memory((slots + 1) * fields.dtype.itemsize, stacklevel=4)
+        check_memory((slots + 1) * fields.dtype.itemsize)
         self.tree = SumTree(slots)
         each = np.zeros((4, environments), np.int64)
         self.arrays = RingArrays(

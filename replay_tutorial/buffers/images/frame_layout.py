@@ -13,7 +13,6 @@ processes, by `shared.shared_frames`.
 """
 
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
@@ -22,6 +21,7 @@ import numpy.typing as npt
 
 from replay_tutorial.buffers.fields import Field, Fields, field_names
 from replay_tutorial.buffers.runtime.jit import Bytes, Integers, jitable, kernel, types
+from replay_tutorial.buffers.runtime.user_warning import warn_user
 
 Stacks = Annotated[npt.NDArray[np.uint8], types.uint8[:, :, ::1]]  # [rows, frames of a stack, bytes]
 # [rows, bytes]
@@ -130,13 +130,12 @@ class FrameLayout:
             return
         name, shape = self.names[0], self.field.shape
         axis = f", and check the stack axis: it is axis {self.axis} of the shape {shape}" * (self.stack > 1)
-        warnings.warn(
+        warn_user(
             f"The frames of {name!r} are hardly shared: {rows:,} transitions added {frames:,} frames, so "
             f"they take {frames * self.frame_bytes / rows:,.0f} bytes per transition instead of about "
             f"{self.frame_bytes:,} ({self.frames_per_row * self.frame_bytes:,} without next_of and "
             "stack_compress). Add consecutive steps in their order, with the observations exactly as the "
-            f"environment returns them{axis}.",
-            stacklevel=5,  # the caller of `add`
+            f"environment returns them{axis}."
         )
 
     def observations(self, count: int, columns: Mapping[str, Any]) -> list[npt.NDArray[Any]]:

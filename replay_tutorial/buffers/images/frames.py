@@ -165,7 +165,7 @@ class FrameStore:
         layouts = frame_layouts(fields, next_of, stack_compress)
         self.fields = with_numbers(fields, layouts)
         frame_bytes = sum(usual_length(layout, capacity) * layout.frame_bytes for layout in layouts)
-        check_memory(capacity * self.fields.dtype.itemsize + frame_bytes, stacklevel=4)
+        check_memory(capacity * self.fields.dtype.itemsize + frame_bytes)
         self.logs: list[FrameLog] = [FrameLog(layout, capacity) for layout in layouts]
         self._specs: dict[str, ArraySpec] = {
             name: (layout.field.dtype, layout.field.shape) for layout in layouts for name in layout.names

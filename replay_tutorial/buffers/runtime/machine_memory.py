@@ -8,8 +8,9 @@ What is not known is not checked.
 
 import os
 import sys
-import warnings
 from pathlib import Path
+
+from replay_tutorial.buffers.runtime.user_warning import warn_user
 
 GROUP, MEMINFO = Path("/sys/fs/cgroup"), Path("/proc/meminfo")
 CHECKED_FROM = 1 << 26  # bytes; smaller buffers aren't compared with the memory, which takes 0.5 ms
@@ -19,7 +20,7 @@ REMEDY = (
 )
 
 
-def check_memory(size: int, *, stacklevel: int) -> None:
+def check_memory(size: int) -> None:
     """Warn if `size` bytes exceed the free memory; raise MemoryError if they exceed that of the machine."""
     if size < CHECKED_FROM:
         return
@@ -30,10 +31,9 @@ def check_memory(size: int, *, stacklevel: int) -> None:
             f"{total / 1e9:,.1f} GB of memory. {REMEDY}"
         )
     if free is not None and size > free:
-        warnings.warn(
+        warn_user(
             f"The buffer takes {size / 1e9:,.1f} GB when it is full, but {free / 1e9:,.1f} GB of memory are "
-            f"free; the system may then kill the process. {REMEDY}",
-            stacklevel=stacklevel,
+            f"free; the system may then kill the process. {REMEDY}"
         )
 
 

@@ -19,7 +19,7 @@ import os
 import threading
 import weakref
 from collections.abc import Hashable, Sequence
-from multiprocessing.util import Finalize
+from multiprocessing.util import Finalize, is_exiting
 
 import numpy as np
 
@@ -158,7 +158,10 @@ class WriterRegistry:
             registration = registration_at(self._block)
             if registration.number == NOBODY:
                 registration.table = self._table  # before the number, because Ctrl-C may come between
-                registration.number = self._register(own_identity(), registration)
+                me = own_identity()
+                registration.number = self._register(me, registration)
+                if is_exiting():  # `mark_exit` may have been called before
+                    swap(self._table, registration.number, me, -me)
             self._registration = registration
         return registration.number
 

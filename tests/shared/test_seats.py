@@ -7,6 +7,7 @@ import os
 import pickle
 import sys
 import threading
+from multiprocessing.util import Finalize
 
 import numpy as np
 import pytest
@@ -154,6 +155,26 @@ ENDS = {
 def add_and_end(buffer, end):
     buffer.add(**rows_of(1, 0, 1))
     ENDS[end]()
+
+
+def add_while_exiting(buffer):
+    Finalize(None, buffer.add, kwargs=rows_of(1, 0, 1), exitpriority=-1)
+
+
+def add_and_add_while_exiting(buffer):
+    add_while_exiting(buffer)
+    buffer.add(**rows_of(1, 1, 1))
+
+
+@pytest.mark.parametrize("target", [add_while_exiting, add_and_add_while_exiting])
+def test_a_writer_that_adds_while_it_exits_is_not_lost(target):
+    buffer = MPReplayBuffer(8, row_fields())
+    child = multiprocessing.get_context(START_METHODS[0]).Process(target=target, args=(buffer,))
+    child.start()
+    child.join()
+    assert (len(buffer), *buffer.statistics()[5:7]) == (1 + (target is not add_while_exiting), 0, 0)
+    buffer.add(**rows_of(1, 2, 1))
+    assert buffer.statistics()[5:7] == (1, 0)
 
 
 @every_start_method

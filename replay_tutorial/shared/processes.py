@@ -44,9 +44,10 @@ def start_time(process: int) -> int | None:
 
 
 def start_time_on_linux(process: int) -> int | None:
-    """Read state and start time from /proc/PID/stat (see proc(5), fields 3 and 22)."""
+    """Read state and start time of the main thread from /proc (see proc(5), fields 3 and 22 of stat)."""
     try:
-        text = Path(f"/proc/{process}/stat").read_bytes()
+        # Not /proc/PID/stat: under qemu, it shows a process another start time of itself than of others.
+        text = Path(f"/proc/{process}/task/{process}/stat").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
         return None
     # The command name before it can contain spaces, and bytes that are not UTF-8.

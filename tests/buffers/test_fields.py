@@ -53,7 +53,7 @@ def extremes(dtype: Any) -> np.ndarray:
 def bits(array: np.ndarray) -> Any:
     """An array's bytes; for the longest floats, whose unused bytes hold anything, their text."""
     longest = array.dtype in (np.longdouble, np.clongdouble)
-    return [repr(value) for value in array.ravel()] if longest else array.tobytes()
+    return [str(value) for value in array.ravel()] if longest else array.tobytes()
 
 
 class TestEnvDict:

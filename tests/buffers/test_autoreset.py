@@ -11,7 +11,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from oracles import PlainBuffer, columns
+from oracles import PlainBuffer, assert_same_columns, columns
 
 from replay_tutorial import (
     EpisodeReplayBuffer,
@@ -288,14 +288,37 @@ def test_a_batch_leaves_out_the_steps_that_reset():
         assert buffer.episodes()["length"].tolist() == [5] * 6 + [4]
 
 
+NUMBER: dict[str, Any] = {"shape": ()}
+STEP = {name: NUMBER for name in ("obs", "act", "rew", "next_obs")}
+STEP |= {"terminated": {**NUMBER, "dtype": bool}}
+EPISODE = SimpleNamespace(
+    observations=np.array([7, 8, 9, 7]), actions=np.zeros(3), rewards=np.ones(3), infos={}
+)
+EPISODE.terminations = EPISODE.truncations = np.array([False, False, True])
+
+
 def test_an_imported_episode_begins_with_a_transition_even_where_the_last_one_ended():
-    fields = {"obs": {"shape": ()}, "act": {"shape": ()}, "rew": {"shape": ()}, "next_obs": {"shape": ()}}
-    fields |= {"terminated": {"shape": (), "dtype": bool}}
-    buffer = EpisodeReplayBuffer(90, fields, autoreset="next_step")
-    ends = np.array([False, False, True])
-    episode = SimpleNamespace(
-        observations=np.array([7, 8, 9, 7]), actions=np.zeros(3), rewards=np.ones(3), infos={}
-    )
-    episode.terminations = episode.truncations = ends
-    assert import_minari(buffer, [episode, episode]) == 2
-    assert buffer.episodes()["length"].tolist() == [3, 3]
+    buffer = EpisodeReplayBuffer(90, STEP, autoreset="next_step")
+    for _ in range(2):
+        assert import_minari(buffer, [EPISODE, EPISODE]) == 2
+    assert buffer.add(obs=7, act=0, rew=0, next_obs=8, terminated=False) is not None
+    assert buffer.episodes()["length"].tolist() == [3, 3, 3, 3, 1]
+
+
+@pytest.mark.parametrize("ended_by", ["flag", "flag and call"])
+def test_episodes_are_not_imported_between_an_end_and_the_step_that_resets(ended_by):
+    buffer = EpisodeReplayBuffer(90, STEP, environments=2, autoreset="next_step")
+    step = {"act": np.zeros(2), "rew": np.ones(2)}
+    buffer.add_step(obs=[1, 5], next_obs=[2, 6], terminated=[False, True], **step)
+    if ended_by == "flag and call":
+        buffer.on_episode_end(1)
+    before = buffer.episodes()
+    with pytest.raises(ValueError, match=r"environment 1 has ended.*Add that step first"):
+        import_minari(buffer, [EPISODE])
+    assert_same_columns(buffer.episodes(), before)
+    buffer.add_step(obs=[2, 6], next_obs=[3, 4], terminated=[False, False], **step)
+    assert import_minari(buffer, [EPISODE]) == 1
+    buffer.add_step(obs=[3, 4], next_obs=[4, 5], terminated=[False, False], **step)
+    assert sorted(
+        zip(*(buffer.get_all_transitions()[name] for name in ("obs", "next_obs")), strict=True)
+    ) == [(1, 2), (2, 3), (3, 4), (4, 5), (5, 6), (7, 8), (8, 9), (9, 7)]

@@ -79,7 +79,8 @@ def import_minari(buffer: BaseBuffer, dataset: Iterable[Any]) -> int:
     Raises:
         KeyError: If a field of the buffer is not in the dataset.
         TypeError: If a value is not numeric, or `buffer` is not a buffer; a `Mixture` has no rows of its own.
-        ValueError: If a shape or value doesn't match its field. The episodes before it have then been added.
+        ValueError: If a shape or value doesn't match its field; the episodes before it have then been added.
+            Or if, with autoreset="next_step", an environment has yet to be reset; nothing has then changed.
     """
     if not isinstance(buffer, BaseBuffer):
         raise TypeError(
@@ -88,15 +89,21 @@ def import_minari(buffer: BaseBuffer, dataset: Iterable[Any]) -> int:
         )
     target: Any = buffer
     environments = list(range(target._ring.environments)) if isinstance(buffer, EpisodeReplayBuffer) else []
+    if environments and (waiting := np.flatnonzero(target._ring.resets[0] != TRANSITION)).size:
+        raise ValueError(
+            f"The episode of environment {waiting[0]} has ended, and its next step only resets it "
+            '(autoreset="next_step"), which could not be recognized after an import. Add that step first, '
+            "or import the episodes before the first step or into another buffer."
+        )
     for arguments in [[number] for number in environments] or [[]]:
         target.on_episode_end(*arguments)
     count = 0
     for episode in dataset:
         arguments = [count % len(environments)] if environments else []
-        if environments:
-            target._ring.resets[0] = TRANSITION  # whatever the first observation of the episode is
         target.add(*arguments, **from_minari(buffer, episode))
         target.on_episode_end(*arguments)
+        if environments:
+            target._ring.resets[0] = TRANSITION  # whatever the observation of the next step is
         count += 1
     return count
 

@@ -230,6 +230,26 @@ def test_the_one_file_agent_copies_its_target_anneals_beta_and_returns_the_error
     assert buffer.sampled[-1][1]["weights"].std() > 0
 
 
+def test_the_one_file_agent_explores_less_and_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without an update, and with action 1 as the greedy one: its share is 1 - ε / 2."""
+    actions = list[int]()
+
+    class Actions(PrioritizedReplayBuffer):
+        def add(self, /, **fields: Any) -> Any:
+            actions.append(fields["act"])
+            return super().add(**fields)
+
+    changes: dict[str, Any] = {"EXPLORE_STEPS": 2_000, "WARM_UP": 10_000, "EVALUATE_EVERY": 10_000}
+    changes |= {"greedy": lambda *_: 1, "PrioritizedReplayBuffer": Actions}
+    for name, value in changes.items():
+        monkeypatch.setattr(one_file_dqn, name, value)
+    one_file_dqn.train(0, total_steps=4_000)
+    expected = 1 - np.array([0.7625, 0.2875, 0.05, 0.05]) / 2  # means of 1,000 steps: ε falls in 2,000
+    shares = np.reshape(actions, (4, 1_000)).mean(axis=1)
+    # Six standard deviations: 8 seeds in 10⁹ fail, and the numbers of this one depend on NumPy only.
+    assert (abs(shares - expected) < 6 * np.sqrt(expected * (1 - expected) / 1_000)).all()
+
+
 def forward(network: Any, obs: Any) -> Any:
     """Q-values of one observation, float64[2], from the parameters alone."""
     for layer in network[::2]:

@@ -68,7 +68,7 @@ lab:
 format: .venv/dev.stamp
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
-	$(BIN)/python docs/recipe_code.py
+	$(BIN)/python docs/copy_sections.py
 
 clean:
 	rm -rf .venv benchmarks/.venv build dist site .pytest_cache .ruff_cache .hypothesis

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FunctionType
 
+import copy_sections
 import numpy as np
 import pytest
 from hypothesis import settings
@@ -177,6 +178,12 @@ def test_the_programs_in_a_page_run(page: str, tmp_path: Path) -> None:
         script.write_text(program, encoding="utf-8")
         result = run_python("-W", "error", script)
         assert result.returncode == 0, f"program {number} of {page}:\n{result.stderr}"
+
+
+@pytest.mark.parametrize("page", copy_sections.PAGES, ids=lambda page: page.name)
+def test_copied_sections_of_a_page_are_those_of_their_files(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert copy_sections.with_sections(text) == text, "run: python docs/copy_sections.py"
 
 
 def test_the_readme_is_short_and_has_its_marks() -> None:

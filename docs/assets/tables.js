@@ -3,7 +3,7 @@
 document.querySelectorAll(".md-typeset table:not([class])").forEach((table) => {
   const spreads = [];
   table.querySelectorAll("td").forEach((cell) => {
-    const parts = cell.childElementCount ? null : cell.textContent.match(/^([-\d.,]+%?) (\(.*\))$/);
+    const parts = cell.childElementCount ? null : cell.textContent.match(/^([-\d.,]+%?) (\([-\d.,]+%?(?:,| to) [-\d.,]+%?\))$/);
     if (!parts) return;
     const spread = document.createElement("span");
     spread.textContent = " " + parts[2];

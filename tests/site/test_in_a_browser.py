@@ -178,6 +178,11 @@ def test_a_table_of_measurements_shows_its_spread_on_demand(open_page: OpenPage)
     assert not spread.is_visible()
 
 
+def test_a_version_with_a_remark_is_no_measurement(open_page: OpenPage) -> None:
+    page = open_page("start.html")
+    assert page.get_by_text("(Debian forky)").is_visible()
+
+
 def test_a_wide_table_scrolls_in_itself_on_a_phone(open_page: OpenPage) -> None:
     page = open_page("measurements/buffers.html", viewport=PHONE)
     frame = page.locator(".md-typeset__scrollwrap").first

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from replay_tutorial import buffers
 from replay_tutorial.agents.td_error import priorities_of
+from replay_tutorial.buffers.cast import as_array
 from replay_tutorial.buffers.fields import Batch
 from replay_tutorial.buffers.rows import checked_at_least, checked_share
 
@@ -192,7 +193,9 @@ class ReplayBuffer:
                 next observation of the step before it in the same episode, or if an episode ended in another
                 way than in the mode `autoreset`. The buffer is then unchanged.
         """
-        ended = np.asarray(done, np.bool_)
+        ended = self._one_of_each("done", done).astype(np.bool_)
+        if truncations is not None:
+            truncations = self._one_of_each("truncations", truncations).astype(np.bool_)
         truncated = self._truncated(ended, infos, truncations)
         flags = {"terminated": ended & ~truncated, "truncated": truncated}
         self._add_step(reward, {"obs": obs, "act": action, "next_obs": next_obs, **flags})
@@ -227,15 +230,20 @@ class ReplayBuffer:
 
     def _add_step(self, reward: npt.NDArray[Any], step: Mapping[str, Any]) -> None:
         """Pass a step of every environment to the n-step windows."""
-        given = np.asarray(reward)
-        if given.shape != (self.n_envs,):
-            raise ValueError(f"reward must have the shape ({self.n_envs},), not {given.shape}.")
+        given = self._one_of_each("reward", reward)
         rewards = np.zeros((self.n_envs, self.n_steps), given.dtype)
         rewards[:, self._position] = given
         position = np.full(self.n_envs, self._position, np.int32)
         rows = self._n_step.add_step(rew=rewards, first=position, last=position, **step)
         self._position = (self._position + 1) % self.n_steps
         self._store(rows)
+
+    def _one_of_each(self, name: str, values: Any) -> npt.NDArray[Any]:
+        """Convert an argument to an array; raise ValueError unless it has one number per environment."""
+        given = as_array(name, values)
+        if given.shape != (self.n_envs,):
+            raise ValueError(f"{name} must have the shape ({self.n_envs},), not {given.shape}.")
+        return given
 
     def _store(self, rows: Batch | None) -> None:
         """Add completed rows, with the reward of their first step first."""
@@ -251,6 +259,8 @@ class ReplayBuffer:
     def _truncated(self, ended: npt.NDArray[np.bool_], infos: Any, truncations: Any) -> npt.NDArray[np.bool_]:
         if isinstance(infos, Mapping):
             return self._truncated_in_gymnasium(ended, infos, truncations)
+        if len(infos) != self.n_envs:
+            raise ValueError(f"infos must have {self.n_envs} dicts, one per environment, not {len(infos)}.")
         timeouts = [info.get("TimeLimit.truncated", False) for info in infos]
         return np.array(timeouts, np.bool_) & self.handle_timeout_termination
 
@@ -264,7 +274,7 @@ class ReplayBuffer:
                 f"With autoreset={self.autoreset!r}, infos doesn't contain the truncated episodes. Pass "
                 "truncations, as returned by step, to add."
             )
-        truncated = final if truncations is None else np.asarray(truncations, np.bool_)
+        truncated = final if truncations is None else truncations
         missing = (ended | truncated) & ~final
         if self._same_step and missing.any():
             raise ValueError(

@@ -102,11 +102,27 @@ def test_discounts_are_those_of_the_present_gamma_and_missing_without_one() -> N
         torch.testing.assert_close(data.rewards, (1 - gamma**count) / (1 - gamma))
 
 
-def test_rewards_of_another_shape_are_refused() -> None:
+OF_TWO = {"reward": np.zeros(2), "done": np.zeros(2, bool), "truncations": np.zeros(2, bool)}
+
+
+@pytest.mark.parametrize("wrong", [np.zeros(1), np.zeros(3), np.zeros((2, 1)), 0.0])
+@pytest.mark.parametrize("name", OF_TWO)
+@pytest.mark.parametrize("infos", [{}, [{}, {}]])
+def test_arguments_of_another_shape_are_refused_by_name(name, wrong, infos) -> None:
     rb = ReplayBuffer(60, *COUNTING, n_envs=2)
     zeros = np.zeros((2, 2), np.float32)
-    with pytest.raises(ValueError, match=r"reward must have the shape \(2,\), not \(1,\)"):
-        rb.add(zeros, zeros, np.zeros(2, int), np.zeros(1), np.zeros(2, bool), {})
+    given = {**OF_TWO, name: wrong}
+    message = f"{name} must have the shape (2,), not {np.shape(wrong)}"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        rb.add(zeros, zeros, np.zeros(2, int), infos=infos, **given)
+    assert rb.size() == 0
+
+
+def test_a_list_of_infos_for_other_environments_is_refused() -> None:
+    rb = ReplayBuffer(60, *COUNTING, n_envs=2)
+    zeros = np.zeros((2, 2), np.float32)
+    with pytest.raises(ValueError, match="infos must have 2 dicts, one per environment, not 3"):
+        rb.add(zeros, zeros, np.zeros(2, int), infos=[{}] * 3, **OF_TWO)
 
 
 def steps_in_mode(mode, count):

@@ -40,6 +40,12 @@ def test_memory_finds_the_bytes_of_a_transition(tmp_path, monkeypatch):
         assert taken[layout]["peak"] > 1000 * taken[layout]["bytes_per_row"], "of the whole process"
 
 
+def test_memory_refuses_fewer_rows_than_the_memory_that_a_first_buffer_has_freed(capsys):
+    with pytest.raises(SystemExit):
+        command.main(["memory", "--rows", "999"])
+    assert "--rows: must be at least 1000, not 999" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("layout", memory.LAYOUTS, ids=lambda layout: f"{layout.library}, {layout.name}")
 def test_every_layout_keeps_the_pictures(layout):
     for distribution in PEERS[layout.library].distributions[:1]:

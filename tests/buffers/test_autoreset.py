@@ -248,7 +248,7 @@ def test_a_mode_that_is_not_that_of_the_environments_is_reported(make):
         thing.add_step(**loop.step())
 
 
-@pytest.mark.parametrize("mode", ["NextStep ", "next", None, 1, True])
+@pytest.mark.parametrize("mode", ["NextStep ", "next", 1, True])
 def test_unknown_mode_is_refused(mode):
     for make in (lambda: NStep(FIELDS, {**N_STEP, "size": 1}, autoreset=mode),
                  lambda: EpisodeReplayBuffer(90, FIELDS, autoreset=mode)):  # fmt: skip
@@ -286,6 +286,72 @@ def test_a_batch_leaves_out_the_steps_that_reset():
         rows = {name: np.concatenate([each[name] for each in returned if each]) for name in n_step.env_dict}
         assert_same_rows(rows, rows_of(loop, 3))
         assert buffer.episodes()["length"].tolist() == [5] * 6 + [4]
+
+
+class Unrewarded(gym.Env):
+    """A walk without rewards from 0 to 3; the next episode begins at `begin`, or where the last one ended."""
+
+    observation_space, action_space = gym.spaces.Box(0, 9, (1,), np.float32), gym.spaces.Discrete(2)
+    position = 0
+
+    def __init__(self, begin: int | None, way: list[int]) -> None:
+        self.begin, self.way = begin, way
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        self.t, self.position = 0, self.position if self.begin is None else self.begin
+        return np.full(1, self.position, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.position, self.t = self.way[self.t], self.t + 1
+        return np.full(1, self.position, np.float32), 0.0, self.t == len(self.way), False, {}
+
+
+def tell(made: Any, env: Any, mode: AutoresetMode, count: int) -> None:
+    """Add steps of vector environments to something that isn't told their mode."""
+    envs = SyncVectorEnv([lambda: copy.copy(env)] * ENVIRONMENTS, autoreset_mode=mode)
+    obs, _ = envs.reset()
+    for _ in range(count):
+        actions = np.ones(ENVIRONMENTS, int)
+        following, rewards, terminated, truncated, infos = envs.step(actions)
+        ended, shown = terminated | truncated, following.copy()
+        if mode is AutoresetMode.SAME_STEP and ended.any():
+            shown[ended] = np.stack(infos["final_obs"][ended])
+        step = {"obs": obs, "act": actions, "rew": rewards, "next_obs": shown}
+        made.add_step(**step, terminated=terminated, truncated=truncated)
+        obs = following
+        if mode is AutoresetMode.DISABLED and ended.any():
+            obs, _ = envs.reset(options={"reset_mask": ended})
+
+
+ONE = fields_from_spaces(Unrewarded.observation_space, Unrewarded.action_space)
+LIKE_ONE: dict[str, Any] = {
+    "NStep": lambda **options: NStep(ONE, {"size": 3, **N_STEP}, environments=ENVIRONMENTS, **options),
+    "episodes": lambda **options: EpisodeReplayBuffer(900, ONE, environments=ENVIRONMENTS, **options),
+}
+
+
+@pytest.mark.parametrize("kind", LIKE_ONE)
+def test_resets_at_the_next_step_are_reported_once_if_the_mode_is_not_passed(kind):
+    env, mode = Unrewarded(0, [1, 2, 3]), AutoresetMode.NEXT_STEP
+    made = LIKE_ONE[kind]()
+    with pytest.warns(UserWarning, match=r"After 10 ends.*autoreset=envs.metadata") as told:
+        tell(made, env, mode, 90)
+    assert [warning.filename for warning in told] == [__file__]
+    tell(LIKE_ONE[kind](autoreset=mode), env, mode, 90)  # a warning would be an error
+    tell(LIKE_ONE[kind](autoreset="disabled"), env, mode, 90)
+
+
+@pytest.mark.parametrize("kind", LIKE_ONE)
+@pytest.mark.parametrize("begin", [0, 3])
+@pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.DISABLED])
+def test_other_modes_are_not_taken_for_resets_at_the_next_step(kind, begin, mode):
+    """Also if each episode ends where it began."""
+    tell(LIKE_ONE[kind](), Unrewarded(begin, [1, 2, 3]), mode, 150)
+
+
+@pytest.mark.parametrize("kind", LIKE_ONE)
+def test_an_environment_that_shows_nothing_is_not_taken_for_one_that_resets(kind):
+    tell(LIKE_ONE[kind](), Unrewarded(0, [0, 0]), AutoresetMode.NEXT_STEP, 150)
 
 
 NUMBER: dict[str, Any] = {"shape": ()}

@@ -41,6 +41,7 @@ from replay_tutorial.buffers.gather import Gather, pair_dtype
 from replay_tutorial.buffers.n_step.autoreset import (
     TRANSITION,
     NotConsecutive,
+    ResetWatch,
     ends_of,
     episode_ended,
     find_resets,
@@ -172,7 +173,7 @@ class EpisodeReplayBuffer(PrivateBuffer):
         env_dict: EnvDict,
         *,
         environments: int = 1,
-        autoreset: str | Enum = "disabled",
+        autoreset: str | Enum | None = None,
         rew: str = "rew",
         default_dtype: npt.DTypeLike = np.float32,
         seed: int | np.random.SeedSequence | None = None,
@@ -266,6 +267,7 @@ class EpisodeReplayBuffer(PrivateBuffer):
         }
         if self._next_step:
             self._layout["autoreset"] = "next_step"
+        self._watch = ResetWatch(environments) if autoreset is None and self._rewards else None
 
     def _reserved_names(self) -> Sequence[str]:
         """Return the names of further arrays in a sample."""
@@ -385,7 +387,24 @@ class EpisodeReplayBuffer(PrivateBuffer):
             self._check_consecutive(staged)
             # The bytes differ, but not the values: one is NaN, or 0.0 and the other -0.0.
             index = append_steps(self._ring.plain, *staged.arrays, self._compared[:0], *changes)
+        if self._watch is not None:
+            self._watch_resets(self._watch, staged)
         return index
+
+    def _watch_resets(self, watch: ResetWatch, staged: StagedSteps) -> None:
+        """Let `watch` see the steps that have been appended."""
+        count = len(staged.ends)
+
+        def step(i: int) -> tuple[bytes, bytes, bool]:
+            obs, next_obs = (
+                b"".join(row[first:last].tobytes() for first, last in self._compared.tolist())
+                for row in (staged.bytes[i], staged.bytes[count + i])
+            )
+            return obs, next_obs, bool(staged.rewards[i])
+
+        watch.see(staged.environments, staged.ends, step)
+        if watch.is_over:
+            self._watch = None
 
     def _staging(self, count: int) -> StagedSteps:
         """Reserve memory for `count` steps."""
@@ -429,6 +448,8 @@ class EpisodeReplayBuffer(PrivateBuffer):
         checked_environment(environment, self._ring.environments)
         mass = self._prioritization.initial_masses(None, 1)[0]
         end_running_episode(self._ring.plain, environment, self._windows, float(mass))
+        if self._watch is not None:
+            self._watch.episode_ended(environment)
         if self._next_step:
             self._ring.resets[0] = episode_ended(self._ring.resets[0], environment)
 

@@ -151,7 +151,7 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
         achieved_goal: str = "obs/achieved_goal",
         Nstep: Mapping[str, Any] | None = None,
         environments: int = 1,
-        autoreset: str | Enum = "disabled",
+        autoreset: str | Enum | None = None,
         rew: str = "rew",
         default_dtype: npt.DTypeLike = np.float32,
         seed: int | np.random.SeedSequence | None = None,

@@ -178,7 +178,7 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
         Nstep: Mapping[str, Any] | None = None,
         online: bool = False,
         environments: int = 1,
-        autoreset: str | Enum = "disabled",
+        autoreset: str | Enum | None = None,
         rew: str = "rew",
         default_dtype: npt.DTypeLike = np.float32,
         seed: int | np.random.SeedSequence | None = None,

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.runtime.jit import Flags, Integers, types
+from replay_tutorial.buffers.runtime.user_warning import warn_user
 
 Resets = npt.NDArray[np.uint8]  # [environments]
 ResetChange = Annotated[npt.NDArray[np.uint8], types.uint8[:, ::1]]  # [2, environments]: old, new
@@ -32,12 +33,20 @@ TRANSITION, RESET, EITHER = 0, 1, 2
 MODES = {"next_step": "NextStep", "same_step": "SameStep", "disabled": "Disabled"}
 
 
+ENDS_BEFORE_WARNING = 10
+
+
 class NotConsecutive(ValueError):
     """A step does not continue the pending steps of its environment."""
 
 
-def resets_at_next_step(autoreset: str | Enum) -> bool:
-    """Return whether the argument `autoreset` is "next_step"; raise ValueError if it is not a mode."""
+def resets_at_next_step(autoreset: str | Enum | None) -> bool:
+    """Return whether the argument `autoreset` is "next_step"; raise ValueError if it is not a mode.
+
+    None, the default, means "disabled".
+    """
+    if autoreset is None:
+        return False
     mode = autoreset.value if isinstance(autoreset, Enum) else autoreset
     for name, value in MODES.items():
         if mode in (name, value):
@@ -46,6 +55,60 @@ def resets_at_next_step(autoreset: str | Enum) -> bool:
         f"autoreset must be one of {list(MODES)}, or gymnasium's AutoresetMode, not {autoreset!r}. The mode "
         'of a vector environment is envs.metadata["autoreset_mode"].'
     )
+
+
+class ResetWatch:
+    """Warns once if environments reset themselves in the step after an end, although no mode was passed.
+
+    Such a step begins with the final observation, leads elsewhere and has no reward. In the other modes, the
+    first step after an end usually begins with another observation, which ends the watch. A task that ends
+    where it began is no evidence, so the final observation must differ from the first one of all.
+
+    With 8 environments, `add_step` takes 1 to 2 µs longer (of 14 and 23 µs) until the first end.
+
+    Attributes:
+        is_over: Whether the warning was issued, or a step after an end was not one that only resets.
+    """
+
+    def __init__(self, environments: int) -> None:
+        self._environments = environments
+        self._firsts: dict[int, bytes] = {}  # the first observation of each environment
+        self._finals: dict[int, bytes] = {}  # the final observation, until the next step
+        self._count = 0
+        self.is_over = False
+
+    def episode_ended(self, environment: int) -> None:
+        """Note that the caller has ended an episode, and may have reset the environment."""
+        self._finals.pop(environment, None)
+
+    def see(
+        self, environments: Integers, ends: Flags, step: Callable[[int], tuple[bytes, bytes, bool]]
+    ) -> None:
+        """Look at new steps; `step(i)` returns obs and next_obs as bytes, and whether there is a reward."""
+        if not self._finals and len(self._firsts) == self._environments and not np.count_nonzero(ends):
+            return
+        for i, environment in enumerate(environments.tolist()):
+            final = self._finals.pop(environment, None)
+            if final is None and environment in self._firsts and not ends[i]:
+                continue
+            obs, next_obs, is_rewarded = step(i)
+            first = self._firsts.setdefault(environment, obs)
+            if final is not None and (obs != final or is_rewarded):
+                self.is_over = True
+                return
+            self._count += final not in (None, first, next_obs)
+            if self._count == ENDS_BEFORE_WARNING:
+                self.is_over = True
+                warn_user(
+                    f"After {self._count} ends of episodes, the next step began with the final observation, "
+                    "and had no reward. In the autoreset mode of gymnasium's vector environments, "
+                    '"next_step", such a step only resets its environment; it is stored as a transition. '
+                    'Pass autoreset=envs.metadata["autoreset_mode"], or autoreset="disabled" if the '
+                    "episodes do begin where the last one ended."
+                )
+                return
+            if ends[i]:
+                self._finals[environment] = next_obs
 
 
 def nothing_ends(resets: Resets, end_columns: Iterable[Any]) -> bool:

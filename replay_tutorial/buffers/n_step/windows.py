@@ -24,6 +24,7 @@ from replay_tutorial.buffers.n_step.autoreset import (
     TRANSITION,
     NotConsecutive,
     Resets,
+    ResetWatch,
     ends_of,
     episode_ended,
     find_resets,
@@ -238,17 +239,41 @@ class Windows:
         # as bytes, because NumPy doesn't copy the padding between fields
         return as_bytes(rows)[kept].view(rows.dtype).reshape(-1), environments[kept], resets
 
+    @property
+    def shows_resets(self) -> bool:
+        """Whether a step shows by its observations and reward that it only resets an environment."""
+        return bool(self._links and self.settings.rewards)
+
+    def _watch_resets(self, watch: ResetWatch, rows: Rows, environments: Integers, ends: Flags) -> None:
+        """Let `watch` see steps."""
+        steps, starts = as_bytes(rows), self._link_starts
+
+        def step(i: int) -> tuple[bytes, bytes, bool]:
+            spans = self._link_spans.tolist()
+            obs = b"".join(steps[i, first:last].tobytes() for first, last in spans)
+            lasts = starts + self._link_spans[:, 1] - self._link_spans[:, 0]
+            parts = zip(starts, lasts, strict=True)
+            next_obs = b"".join(steps[i, first:last].tobytes() for first, last in parts)
+            return obs, next_obs, any(np.any(rows[name][i]) for name in self.settings.rewards)
+
+        watch.see(environments, ends, step)
+
     def ends_of(self, rows: Rows) -> Flags:
         """Return whether each step ends its episode."""
         return ends_of([rows[name] for name in self._ends], len(rows))
 
     def push(
-        self, rows: Rows, environments: Integers, resets: Resets | None = None
+        self,
+        rows: Rows,
+        environments: Integers,
+        resets: Resets | None = None,
+        watch: ResetWatch | None = None,
     ) -> tuple[Batch | None, Assignment]:
         """Compute the rows that new steps complete; their environments are all the same, or all different.
 
         Return the completed rows, or None, and an assignment that adds the steps to the pending ones. The
-        windows are unchanged until the assignment is made. `resets` are the new ones, if `next_step`.
+        windows are unchanged until the assignment is made. `resets` are the new ones, if `next_step`;
+        `watch` sees the steps.
         """
         size = self.settings.size
         terminates, *others = (rows[name].reshape(len(rows)).astype(np.bool_) for name in self._ends)
@@ -273,6 +298,8 @@ class Windows:
         )
         if overflow >= 0:
             raise self._overflow_error(completed, overflow)
+        if watch is not None:
+            self._watch_resets(watch, rows, environments, ends)
         if resets is None:
             return self._batch(completed), (self._pending, 0, pending)
         lasts = self._pending[2]
@@ -393,7 +420,7 @@ class NStep:
         Nstep: Mapping[str, Any],
         *,
         environments: int = 1,
-        autoreset: str | Enum = "disabled",
+        autoreset: str | Enum | None = None,
         default_dtype: npt.DTypeLike = np.float32,
         check_finite: bool = False,
     ) -> None:
@@ -421,6 +448,8 @@ class NStep:
                   Pass the final observation, `infos["final_obs"]`, as its next observation.
                 - "disabled": environments don't reset themselves. Every step is a transition, as with
                   "same_step".
+
+                None means "disabled", and warns if the steps look like those of "next_step".
             default_dtype: dtype of the fields that don't declare one.
             check_finite: Whether `add` and `add_step` raise ValueError for NaN and infinity in float fields.
 
@@ -432,6 +461,8 @@ class NStep:
         compile_now(count_completed, flush_steps, push_steps)
         self._fields = (FiniteFields if check_finite else Fields)(env_dict, default_dtype)
         self._windows = Windows(self._fields, Nstep, environments, next_step=resets_at_next_step(autoreset))
+        can_watch = autoreset is None and self._windows.shows_resets
+        self._watch = ResetWatch(environments) if can_watch else None
 
     @property
     def env_dict(self) -> dict[str, dict[str, Any]]:
@@ -467,7 +498,7 @@ class NStep:
             columns = [rows[name] if count > 1 else rows[name][0] for name in self._fields.fields if count]
         if count:
             self._windows.check_consecutive(count, columns, environment)
-        return self._apply(*self._windows.push(rows, environments, resets))
+        return self._push(rows, environments, resets)
 
     def add_step(self, /, **fields: Any) -> Batch | None:
         """Add one step of every environment, as returned by a vector environment.
@@ -490,7 +521,7 @@ class NStep:
         if self._windows.next_step:
             rows, environments, resets = self._windows.without_resets(rows, environments)
         self._windows.check_consecutive_step(rows, environments)
-        return self._apply(*self._windows.push(rows, environments, resets))
+        return self._push(rows, environments, resets)
 
     def on_episode_end(self, environment: int = 0, /) -> Batch | None:
         """End the episode of an environment.
@@ -511,6 +542,8 @@ class NStep:
                 environment are then discarded.
         """
         checked_environment(environment, self._windows.environments)
+        if self._watch is not None:
+            self._watch.episode_ended(environment)
         return self._apply(*self._windows.flush(environment))
 
     def state(self) -> list[Rows]:
@@ -561,6 +594,12 @@ class NStep:
     def _packed(self) -> np.dtype[Any]:
         """The dtype of the records in `state`."""
         return np.dtype([(field.name, field.dtype, field.shape) for field in self._fields.fields.values()])
+
+    def _push(self, rows: Rows, environments: Integers, resets: Resets | None) -> Batch | None:
+        pushed = self._windows.push(rows, environments, resets, self._watch)
+        if self._watch is not None and self._watch.is_over:
+            self._watch = None
+        return self._apply(*pushed)
 
     def _apply(self, batch: Batch | None, change: Assignment) -> Batch | None:
         setitem(*change)

@@ -461,11 +461,14 @@ def interrupt_at(point: tuple[str, int, int] | None, call: Callable[[], object])
         code = frame.f_code
         if not code.co_filename.startswith(PACKAGE) or is_finalizing(frame):
             return None
-        frame.f_trace_opcodes = True
+        name = f"{code.co_filename}:{code.co_qualname}"
+        if point and point[0] != name:
+            return None
+        frame.f_trace_opcodes = point is None or point[1] >= 0
         if event == "opcode" and points_of(code).get(frame.f_lasti, False):
-            here = (f"{code.co_filename}:{code.co_qualname}", frame.f_lasti)
+            here = (name, frame.f_lasti)
         elif event == "line":
-            here = (f"{code.co_filename}:{code.co_qualname}", -frame.f_lineno)
+            here = (name, -frame.f_lineno)
         else:
             return trace
         passed[here] += 1

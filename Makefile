@@ -26,6 +26,9 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PI
 # Silences mkdocs-material's long warning about mkdocs 2; pyproject.toml keeps mkdocs below 2.
 export NO_MKDOCS_2_WARNING := 1
 
+# The tests start hundreds of interpreters: if none may write compiled files, each compiles the package.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: train test quick stress processors notebooks docs lab format clean
 
 train: .venv/train.stamp

@@ -1,4 +1,4 @@
-"""What all tests with Ray share: its processes start in a third of the time, and one Ray serves them all."""
+"""What all tests with Ray share: one Ray serves them all."""
 
 import os
 import secrets
@@ -11,10 +11,6 @@ from typing import Any
 import pytest
 
 from replay_tutorial.cluster.connection import PRIVATE_ENVIRONMENT
-
-QUICK = str(Path(__file__).parent / "quick")
-sys.path.insert(0, QUICK)
-os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [QUICK, os.environ.get("PYTHONPATH")]))
 
 # Ray reads them when it is imported: a secret of these tests' own, and nobody beyond this machine.
 FOLDER = tempfile.TemporaryDirectory(prefix="token")

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from replay_tutorial.buffers.archive import Damaged
 from replay_tutorial.buffers.cast import as_array, widened
-from replay_tutorial.buffers.rows import as_integers, unknown_index_error
+from replay_tutorial.buffers.rows import as_integers, checked_number, checked_share, unknown_index_error
 from replay_tutorial.buffers.runtime.jit import Floats, Integers, kernel, types, writable
 from replay_tutorial.buffers.streams import state_before
 from replay_tutorial.buffers.sum_tree import SumTree
@@ -145,6 +145,8 @@ def check_weights(weights: Weights, rng: np.random.Generator | None = None, coun
 
 def check_weight_options(beta: float, normalize: str) -> float:
     """Check the arguments of `sample`; return beta, clipped to [0, 1] if it is off by a rounding error."""
+    if type(beta) is not float:
+        beta = checked_number("beta", beta)
     if not 0.0 <= beta <= 1.0:
         if not -ROUNDING <= beta <= 1.0 + ROUNDING:
             raise ValueError(f"beta must be in [0, 1], not {beta}.")
@@ -215,12 +217,10 @@ class Prioritization:
 
     def __init__(self, capacity: int, max_given: Floats, alpha: float, eps: float) -> None:
         """Check alpha and eps; `max_given` may be in shared memory."""
-        if not 0.0 <= alpha <= 1.0:
-            raise ValueError(f"alpha must be in [0, 1], not {alpha}.")
+        self.alpha = checked_share("alpha", alpha)
         self.priority_limit = limit_of_priorities(capacity)
-        if not 0.0 <= eps <= self.priority_limit:
+        if not 0.0 <= checked_number("eps", eps) <= self.priority_limit:
             raise ValueError(f"eps must be between 0 and {self.priority_limit:.3g}, not {eps}.")
-        self.alpha = float(alpha)
         self.eps = float(eps)
         self.formula: Formula = (self.alpha, self.eps, self.priority_limit)
         self.max_given = max_given

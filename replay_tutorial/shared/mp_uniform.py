@@ -22,7 +22,7 @@ from replay_tutorial.buffers.cast import round_floats
 from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, Rows, expand_groups, field_names
 from replay_tutorial.buffers.images.frame_layout import frame_layouts, with_next
 from replay_tutorial.buffers.priorities import NO_PRIORITY
-from replay_tutorial.buffers.rows import check_batch_size, checked_size
+from replay_tutorial.buffers.rows import check_batch_size, checked_number, checked_size
 from replay_tutorial.buffers.runtime.interrupts import run_in_thread
 from replay_tutorial.buffers.runtime.jit import Flags, Floats, Integers, compile_now
 from replay_tutorial.buffers.schemes.sample_counts import check_times
@@ -121,7 +121,7 @@ class MPReplayBuffer(Handle):
                 "stream of steps and many processes add to this buffer. Compute n-step rows in each actor "
                 "with NStep, then add them, including next_obs."
             )
-        if not 1.0 <= frames_per_transition < math.inf:
+        if not 1.0 <= checked_number("frames_per_transition", frames_per_transition) < math.inf:
             raise ValueError(
                 f"frames_per_transition must be finite and at least 1, not {frames_per_transition}."
             )

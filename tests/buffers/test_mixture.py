@@ -291,6 +291,25 @@ def test_wrong_components_are_refused(components, error, message):
         Mixture(components(three_buffers()))
 
 
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"source": np.full(8, 3)}, IndexError, r"no component 3; the mixture has 3"),
+        ({"source": np.full(8, -1)}, IndexError, r"no component -1"),
+        ({"source": np.zeros(7, int)}, ValueError, "7 entries of `source` and 8 of `indexes`"),
+        ({"source": np.zeros(8)}, TypeError, "source must be integers"),
+    ],
+)
+def test_the_batch_of_another_mixture_is_refused_and_changes_nothing(changes, error, message):
+    buffers = three_buffers()
+    mixture = mixture_of(buffers)
+    batch = mixture.sample(8)
+    masses = [buffer.total_mass for buffer in buffers.values() if hasattr(buffer, "total_mass")]
+    with pytest.raises(error, match=message):
+        mixture.update_priorities({**batch, **changes}, np.full(8, 5.0))
+    assert masses == [buffer.total_mass for buffer in buffers.values() if hasattr(buffer, "total_mass")]
+
+
 def test_wrong_arguments_of_sample_are_refused():
     mixture = mixture_of(three_buffers())
     with pytest.raises(ValueError, match="batch_size must be at least 1"):

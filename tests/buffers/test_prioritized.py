@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracles import CAPACITIES, PlainPriorities
 
-from replay_tutorial import MPPrioritizedReplayBuffer, PrioritizedReplayBuffer
+from replay_tutorial import Mixture, MPPrioritizedReplayBuffer, MPReplayBuffer, PrioritizedReplayBuffer
 from replay_tutorial.buffers.priorities import write_weights
 from replay_tutorial.buffers.prioritized import draw
 from replay_tutorial.buffers.runtime.jit import compile_now
@@ -227,6 +227,20 @@ class TestRefused:
         with pytest.raises(error):
             buffer.update_priorities(indexes, priorities)
         assert snapshot(buffer) == before
+
+    @pytest.mark.parametrize("wrong", [None, "1", [0.4], np.array(0.4), 1j])
+    def test_numbers_that_are_none_are_refused_by_name(self, wrong):
+        for kind in (PrioritizedReplayBuffer, MPPrioritizedReplayBuffer):
+            for name in ("alpha", "eps"):
+                with pytest.raises(TypeError, match=f"{name} must be a number, not"):
+                    kind(4, {"obs": {}}, **{name: wrong})
+            buffer = kind(4, {"obs": {}})
+            buffer.add(obs=1)
+            for sampled in (buffer, Mixture({"one": (buffer, 1.0)})):
+                with pytest.raises(TypeError, match="beta must be a number, not"):
+                    sampled.sample(2, wrong)
+        with pytest.raises(TypeError, match="frames_per_transition must be a number, not"):
+            MPReplayBuffer(4, {"obs": {}}, frames_per_transition=wrong)
 
     @pytest.mark.parametrize("name", PRIORITIZED)
     def test_good_priorities_of_bad_rows_and_bad_priorities_of_good_ones(self, name):

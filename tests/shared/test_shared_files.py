@@ -97,7 +97,7 @@ UNEQUAL = {"obs": {"shape": 4}, "next_obs": {"shape": 3}}
 LONG_NAMES = {f"{'a long name ' * 4}{i}": {} for i in range(1_400)}
 REFUSED = [
     (ValueError, "alpha must be in", {"alpha": 1.5}),
-    (TypeError, "str", {"alpha": "high"}),
+    (TypeError, "alpha must be a number", {"alpha": "high"}),
     (ValueError, "eps must be between", {"eps": -1.0}),
     (ValueError, "weights.*reserved", {"env_dict": {"weights": {}}}),
     (ValueError, "Nstep.*actor", {"Nstep": {"size": 3, "rew": "checksum", "next": "obs"}}),

@@ -20,7 +20,7 @@ from replay_tutorial.buffers.cast import as_array, widened
 from replay_tutorial.buffers.fields import Batch
 from replay_tutorial.buffers.gather import DRAW_SPECS, ArraySpec, new_arrays
 from replay_tutorial.buffers.priorities import LEAST_WEIGHT, check_weight_options, limit_of_priorities
-from replay_tutorial.buffers.rows import check_batch_size, checked_share
+from replay_tutorial.buffers.rows import as_integers, check_batch_size, checked_share
 from replay_tutorial.buffers.runtime.jit import Floats, Integers
 from replay_tutorial.buffers.schemes.scheme import SCHEME_SPECS, Distribution, Proportional, Scheme, Uniform
 from replay_tutorial.buffers.streams import Stream
@@ -211,13 +211,23 @@ class Mixture:
             priorities: |TD error|, float[n] or one number for all rows, finite and at least 0.
 
         Raises:
-            IndexError: If an index has not been assigned to any row of its buffer. All buffers are then
-                unchanged.
+            IndexError: If a component doesn't exist, or an index has not been assigned to any row of its
+                buffer. All buffers are then unchanged.
             TypeError: As for `PrioritizedReplayBuffer.update_priorities`.
             ValueError: If the lengths differ, or a priority is negative, infinite or NaN. All buffers are
                 then unchanged.
         """
-        source, indexes = np.asarray(batch["source"]), np.asarray(batch["indexes"])
+        source, indexes = as_integers("source", batch["source"]), as_integers("indexes", batch["indexes"])
+        if len(source) != len(indexes):
+            raise ValueError(
+                f"The batch has {len(source)} entries of `source` and {len(indexes)} of `indexes`; pass the "
+                "batch that `sample` returned."
+            )
+        if len(wrong := source[(source < 0) | (source >= len(self._components))]):
+            raise IndexError(
+                f"There is no component {wrong[0]}; the mixture has {len(self._components)}, {self.names}. "
+                "Pass the batch that `sample` of this mixture returned."
+            )
         given = widened(as_array("priorities", priorities)).reshape(-1)
         if given.size not in (1, len(source)):
             raise ValueError(

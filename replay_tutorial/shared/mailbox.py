@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from replay_tutorial.buffers.rows import checked_at_least
 from replay_tutorial.buffers.runtime.jit import Integers, compile_now, kernel
 from replay_tutorial.shared.atomics import fence_acquire, fence_release, load_acquire, store_release
 from replay_tutorial.shared.memory import SharedArrays
@@ -74,10 +75,10 @@ class Mailbox:
             dtype: Dtype of a vector.
 
         Raises:
+            TypeError: If `length` is not an integer.
             ValueError: If `length` is below 1.
         """
-        if length < 1:
-            raise ValueError(f"length must be at least 1, not {length}.")
+        length = checked_at_least("length", length, 1)
         # Compiled once here, instead of in each process that pulls.
         compile_now(begin_version, publish_version, newest_version, is_intact)
         self._arrays = SharedArrays(
@@ -100,7 +101,7 @@ class Mailbox:
 
         Raises:
             TypeError: If `vector` is not a NumPy array.
-            ValueError: If its shape or dtype does not match.
+            ValueError: If its shape or dtype does not match, or it has masked elements.
         """
         counters, vectors = self._arrays["counters"], self._arrays["vectors"]
         if not isinstance(vector, np.ndarray):
@@ -109,6 +110,8 @@ class Mailbox:
             raise ValueError(
                 f"vector must be {vectors.dtype}{vectors.shape[1:]}, not {vector.dtype}{vector.shape}."
             )
+        if np.ma.is_masked(vector):
+            raise ValueError("vector has masked elements. Pass vector.filled(value).")
         version = int(begin_version(counters))
         vectors[version % NUM_VECTORS] = vector
         publish_version(counters, version)
@@ -121,9 +124,14 @@ class Mailbox:
             known_version: Version that the caller has; 0 if it has none.
 
         Returns:
-            The version and the vector, or None if `known_version` is the newest.
+            The version and the vector, or None if `known_version` is the newest, or none has been published.
+
+        Raises:
+            TypeError: If `known_version` is not an integer.
+            ValueError: If `known_version` is negative.
         """
-        while self.version != known_version:
+        known_version = checked_at_least("known_version", known_version, 0)
+        while self.version not in (0, known_version):
             version = int(newest_version(self._arrays["counters"]))
             vector = self._arrays["vectors"][version % NUM_VECTORS].copy()
             if is_intact(self._arrays["counters"], version):

@@ -22,7 +22,7 @@ from replay_tutorial.buffers.cast import round_floats
 from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, Rows, expand_groups, field_names
 from replay_tutorial.buffers.images.frame_layout import frame_layouts, with_next
 from replay_tutorial.buffers.priorities import NO_PRIORITY
-from replay_tutorial.buffers.rows import check_batch_size, checked_number, checked_size
+from replay_tutorial.buffers.rows import check_batch_size, checked_at_least, checked_number, checked_size
 from replay_tutorial.buffers.runtime.interrupts import run_in_thread
 from replay_tutorial.buffers.runtime.jit import Flags, Floats, Integers, compile_now
 from replay_tutorial.buffers.schemes.sample_counts import check_times
@@ -207,9 +207,10 @@ class MPReplayBuffer(Handle):
             True if the rows are stored, False if the timeout expired.
 
         Raises:
-            ValueError: If `rows` exceeds the buffer's size, or the timeout is NaN.
+            TypeError: If `rows` is not an integer.
+            ValueError: If `rows` is negative or exceeds the buffer's size, or the timeout is NaN.
         """
-        ring = self._ring
+        ring, rows = self._ring, checked_at_least("rows", rows, 0)
         if rows > ring.capacity:
             raise ValueError(f"wait_for({rows}): rows must be at most the buffer's size, {ring.capacity}.")
         return wait_until(lambda: ring.stored >= rows, timeout)

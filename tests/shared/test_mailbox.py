@@ -47,6 +47,27 @@ def test_weights_that_do_not_fit_are_refused_and_change_nothing():
             Mailbox(length)
 
 
+def test_masked_elements_are_not_published():
+    mailbox = Mailbox(2)
+    with pytest.raises(ValueError, match=r"masked elements.*filled\(value\)"):
+        mailbox.publish(np.ma.masked_array([1, 2], [False, True], dtype=np.float32))
+    assert mailbox.version == 0
+
+
+def test_numbers_that_are_no_length_or_version_are_refused():
+    for length, error in ((0, ValueError), (2.5, TypeError), (True, TypeError), (None, TypeError)):
+        with pytest.raises(error, match="length must be"):
+            Mailbox(length)
+    mailbox = Mailbox(2)
+    for version, error in ((-1, ValueError), (None, TypeError), (0.0, TypeError)):
+        with pytest.raises(error, match="known_version must be"):
+            mailbox.pull(version)
+
+
+def test_nothing_is_pulled_before_the_first_version():
+    assert Mailbox(2).pull(5) is None, "the version of an earlier run"
+
+
 def test_a_version_is_whole_until_its_place_is_written_to_again():
     counters = np.zeros(16, np.int64)
     for version in (1, 2):

@@ -1,6 +1,7 @@
 """`len` of a shared buffer counts the rows that can be read; `test_writer_crash` checks it after kills."""
 
 import numpy as np
+import pytest
 from shared_rows import every_buffer, row_fields, rows_of
 
 from replay_tutorial import MPReplayBuffer
@@ -39,3 +40,10 @@ def test_len_looks_at_many_new_rows_in_pieces(monkeypatch):
         if count % 3 == 0:
             add_to_counter(buffer._ring.counters, NEXT_INDEX, 2)  # of a writer that was killed
         assert_exact(buffer)
+
+
+def test_rows_to_wait_for_that_are_no_count_are_refused():
+    buffer = MPReplayBuffer(4, row_fields())
+    for rows, error in ((-1, ValueError), (5, ValueError), (None, TypeError), (1.5, TypeError)):
+        with pytest.raises(error, match="rows must be"):
+            buffer.wait_for(rows, timeout=0.0)

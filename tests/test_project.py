@@ -158,9 +158,8 @@ def test_first_sample_of_a_fresh_process_comes_soon(program: str, bound: float, 
         if cold < bound:
             break
     compiled = sorted(cache.rglob("*.nbc"))
-    warm = min(float(printed(program, NUMBA_CACHE_DIR=str(cache))) for _ in range(3))
     assert cold < bound
-    assert warm < 3
+    assert any(float(printed(program, NUMBA_CACHE_DIR=str(cache))) < 3 for _ in range(3))
     assert compiled, "the kernels are kept on disk"
     assert sorted(cache.rglob("*.nbc")) == compiled, "a second process compiles nothing"
 

@@ -64,7 +64,9 @@ def seconds_of(cache: str) -> dict[str, float]:
         "import to first uniform sample, cold": uniform,
         "import to first prioritized sample, cold": run_fresh("-c", FIRST_SAMPLE, environment=environment),
         WARM: run_fresh("-c", FIRST_SAMPLE, environment=environment),
-        "import replay_tutorial.buffers": run_fresh("-c", IMPORT, "replay_tutorial.buffers"),
+        "import replay_tutorial.buffers.prioritized": run_fresh(
+            "-c", IMPORT, "replay_tutorial.buffers.prioritized"
+        ),
         "import numpy and numba": run_fresh("-c", IMPORT, "numpy", "numba"),
         "spawned worker to its first row": run_fresh("-c", FIRST_ROW, environment=environment),
     }

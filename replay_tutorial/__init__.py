@@ -18,19 +18,19 @@ TYPE_CHECKING = False  # type checkers recognize the name; importing `typing` wo
 if TYPE_CHECKING:
     from typing import Any
 
-    from replay_tutorial.buffers import (
-        EpisodeReplayBuffer,
-        HindsightReplayBuffer,
-        Mixture,
-        NStep,
-        PrioritizedReplayBuffer,
-        ReplayBuffer,
-        SequenceReplayBuffer,
-        fields_from_spaces,
-        laber,
-        sequence_priorities,
-    )
-    from replay_tutorial.shared import Mailbox, MPPrioritizedReplayBuffer, MPReplayBuffer, SamplesPerInsert
+    from replay_tutorial.buffers.episodes.episode_replay import EpisodeReplayBuffer
+    from replay_tutorial.buffers.episodes.hindsight import HindsightReplayBuffer
+    from replay_tutorial.buffers.episodes.sequences import SequenceReplayBuffer, sequence_priorities
+    from replay_tutorial.buffers.n_step.windows import NStep
+    from replay_tutorial.buffers.prioritized import PrioritizedReplayBuffer
+    from replay_tutorial.buffers.schemes.laber import laber
+    from replay_tutorial.buffers.schemes.mixture import Mixture
+    from replay_tutorial.buffers.spaces import fields_from_spaces
+    from replay_tutorial.buffers.uniform import ReplayBuffer
+    from replay_tutorial.shared.limiter import SamplesPerInsert
+    from replay_tutorial.shared.mailbox import Mailbox
+    from replay_tutorial.shared.mp_prioritized import MPPrioritizedReplayBuffer
+    from replay_tutorial.shared.mp_uniform import MPReplayBuffer
 
 __version__ = "1.0.0"
 __all__ = [
@@ -49,15 +49,29 @@ __all__ = [
     "laber",
     "sequence_priorities",
 ]
+MODULES = {
+    "EpisodeReplayBuffer": "buffers.episodes.episode_replay",
+    "HindsightReplayBuffer": "buffers.episodes.hindsight",
+    "MPPrioritizedReplayBuffer": "shared.mp_prioritized",
+    "MPReplayBuffer": "shared.mp_uniform",
+    "Mailbox": "shared.mailbox",
+    "Mixture": "buffers.schemes.mixture",
+    "NStep": "buffers.n_step.windows",
+    "PrioritizedReplayBuffer": "buffers.prioritized",
+    "ReplayBuffer": "buffers.uniform",
+    "SamplesPerInsert": "shared.limiter",
+    "SequenceReplayBuffer": "buffers.episodes.sequences",
+    "fields_from_spaces": "buffers.spaces",
+    "laber": "buffers.schemes.laber",
+    "sequence_priorities": "buffers.episodes.sequences",
+}
 
 
 def __getattr__(name: str) -> "Any":
-    """Import a public name on first access, so that `--help` doesn't load Numba."""
-    if name not in __all__:
+    """Import a public name on first access, so that a program loads only the modules that it uses."""
+    if name not in MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    buffers = import_module(f"{__name__}.buffers")
-    home = buffers if name in buffers.__all__ else import_module(f"{__name__}.shared")
-    return getattr(home, name)
+    return getattr(import_module(f"{__name__}.{MODULES[name]}"), name)
 
 
 def __dir__() -> list[str]:

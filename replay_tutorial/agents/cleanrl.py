@@ -20,7 +20,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from replay_tutorial import buffers
+import replay_tutorial
 from replay_tutorial.agents.td_error import priorities_of
 from replay_tutorial.buffers.cast import as_array
 from replay_tutorial.buffers.fields import Batch
@@ -62,7 +62,7 @@ class ReplayBuffer:
         gamma: The discount factor per step, or None; you can change it between batches.
     """
 
-    _kind: type[buffers.ReplayBuffer] = buffers.ReplayBuffer
+    _kind: type[replay_tutorial.ReplayBuffer] = replay_tutorial.ReplayBuffer
 
     # With optimize_memory_usage, SB3's `learn` writes to its own arrays unless these say that they are empty.
     pos, full = 0, False
@@ -138,7 +138,7 @@ class ReplayBuffer:
         fields |= {"rew": {"shape": (self.n_steps,)}, "first": POSITION, "last": POSITION}
         nexts = [name for name in fields if name.startswith("next_obs")]
         window = {"size": self.n_steps, "gamma": 1.0, "rew": "rew", "next": [*nexts, "last"]}
-        self._n_step = buffers.NStep(
+        self._n_step = replay_tutorial.NStep(
             *(fields, window), environments=n_envs, autoreset=self.autoreset, check_finite=self._check_finite
         )
         self.n_envs = n_envs
@@ -333,7 +333,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         beta: Exponent of the importance-sampling weights; you can change it between batches.
     """
 
-    _kind = buffers.PrioritizedReplayBuffer
+    _kind = replay_tutorial.PrioritizedReplayBuffer
 
     def __init__(self, *arguments: Any, beta: float = 0.4, **options: Any) -> None:
         """Create an empty buffer.
@@ -385,7 +385,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
 
 def fields_of(observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> dict[str, Any]:
     """Return the fields of a step: observations keep their dtype, and float64 actions become float32."""
-    fields = buffers.fields_from_spaces(observation_space, action_space, float_dtype=None)
+    fields = replay_tutorial.fields_from_spaces(observation_space, action_space, float_dtype=None)
     for name, spec in fields.items():
         if name.split("/")[0] == "act" and spec["dtype"] == np.float64:
             fields[name] = {**spec, "dtype": np.dtype(np.float32)}

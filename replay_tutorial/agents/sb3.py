@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.optim import Optimizer
 
-from replay_tutorial import buffers
+import replay_tutorial
 from replay_tutorial.agents import cleanrl
 from replay_tutorial.buffers.n_step.windows import NotConsecutive
 
@@ -177,7 +177,7 @@ class HindsightReplayBuffer(PrioritizedReplayBuffer):
         fields = cleanrl.fields_of(self.observation_space, self.action_space)
         returns = {"size": self.n_steps, "gamma": self.gamma} if self.n_steps > 1 else None
         options = {"alpha": 0.6, "environments": self.n_envs, "Nstep": returns, **options}
-        return buffers.HindsightReplayBuffer(size, fields, **options)
+        return replay_tutorial.HindsightReplayBuffer(size, fields, **options)
 
     def _add_step(self, reward: npt.NDArray[Any], step: Mapping[str, Any]) -> None:
         self.rows.add_step(rew=reward, **step)

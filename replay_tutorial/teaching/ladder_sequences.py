@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from replay_tutorial.buffers import SequenceReplayBuffer
+from replay_tutorial import SequenceReplayBuffer
 from replay_tutorial.steps.sequences import WindowsOfEpisodes, WindowsOfRows, WindowsWithState
 from replay_tutorial.teaching.ladder import ROUNDS, Ladder, Rung, measure_ladder
 from replay_tutorial.teaching.timing import Workload

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from replay_tutorial.buffers import ReplayBuffer
-from replay_tutorial.shared import MPReplayBuffer
+from replay_tutorial import MPReplayBuffer, ReplayBuffer
 from replay_tutorial.steps.shared import FineLocks, ManagerReplay, NoLock, OneLock, QueueReplay, StampedRows
 from replay_tutorial.teaching.ladder import Ladder, Rung, microseconds
 from replay_tutorial.teaching.timing import Spread

@@ -9,10 +9,10 @@ import pytest
 import shared_rows
 from shared_rows import START_METHODS, every_buffer, in_child, row_fields, rows_of
 
-from replay_tutorial import MPPrioritizedReplayBuffer
+from replay_tutorial import MPPrioritizedReplayBuffer, SamplesPerInsert
 from replay_tutorial.buffers.schemes import Combined, Proportional, Uniform
 from replay_tutorial.local.shared_context import SharedReplay
-from replay_tutorial.shared import SamplesPerInsert, sampler, shared_ring
+from replay_tutorial.shared import sampler, shared_ring
 from replay_tutorial.shared.protocol import NEXT_INDEX, add_to_counter, held_stamp
 
 impatience = shared_rows.impatience

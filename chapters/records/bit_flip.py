@@ -17,7 +17,7 @@ from benchmarks.measuring.provenance import Provenance
 from replay_tutorial.teaching.number_tables import table
 
 SCRIPT = "chapters/records/bit_flip.py"
-RECIPE = Path(__file__).parents[2] / "tests" / "recipes" / "hindsight.py"
+RECIPE = Path(__file__).parents[2] / "examples" / "hindsight.py"
 SHARES = {"with hindsight": 0.8, "DQN alone": 0.0}  # agent → relabel
 HEADS = ("agent", "success rate: median (min to max)")
 

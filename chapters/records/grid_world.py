@@ -18,7 +18,7 @@ from replay_tutorial.buffers.schemes import Combined, Geometric, Scheme, Uniform
 from replay_tutorial.teaching.number_tables import table
 
 SCRIPT = "chapters/records/grid_world.py"
-RECIPE = Path(__file__).parents[2] / "tests" / "recipes" / "large_buffer.py"
+RECIPE = Path(__file__).parents[2] / "examples" / "large_buffer.py"
 CASES: list[tuple[str, Scheme, int]] = [  # scheme as text, scheme, size of the buffer
     *(("Uniform()", Uniform(), size) for size in (1_000_000, 1_000, 10, 1)),
     ("Geometric(half_life=1_000)", Geometric(half_life=1_000), 1_000_000),

@@ -21,7 +21,7 @@ from benchmarks.measuring.provenance import Provenance
 from replay_tutorial.teaching.number_tables import table
 
 SCRIPT = "chapters/records/half_offline.py"
-RECIPES = Path(__file__).parents[2] / "tests" / "recipes"
+RECIPES = Path(__file__).parents[2] / "examples"
 SHARES = {"half offline": 0.5, "online alone": 0.0}  # agent → share of the offline data
 HEADS = ("steps", *(f"{agent}: median (min to max)" for agent in SHARES))
 EPISODES = 20  # of the offline data

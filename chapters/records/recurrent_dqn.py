@@ -17,7 +17,7 @@ from benchmarks.measuring.provenance import Provenance
 from replay_tutorial.teaching.number_tables import table
 
 SCRIPT = "chapters/records/recurrent_dqn.py"
-RECIPE = Path(__file__).parents[2] / "tests" / "recipes" / "sequences.py"
+RECIPE = Path(__file__).parents[2] / "examples" / "sequences.py"
 AGENTS = {"with memory": True, "without memory": False}  # agent → `memory`
 HEADS = ("network", "mean return: median (min to max)")
 

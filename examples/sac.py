@@ -138,6 +138,7 @@ def main(steps=1_000, environment="Pendulum-v1", seed=0, alpha=0.6):
 
 
 if __name__ == "__main__":
+    torch.set_num_threads(1)  # more threads don't speed up networks this small
     steps = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000
     print(f"mean return after {steps:,} steps: {main(steps)[2]:.0f}")
 # --8<-- [end:main]

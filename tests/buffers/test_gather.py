@@ -89,7 +89,7 @@ def test_pictures_are_contiguous_and_a_kept_reward_does_not_hold_them(kind, shap
 
 def test_every_kernel_releases_the_gil_so_that_a_thread_can_sample_ahead():
     modules = [
-        importlib.import_module(f"replay_tutorial.{layer}.{path.stem}")
+        importlib.import_module(".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts))
         for layer in ("buffers", "shared")
         for path in modules_in(PACKAGE / layer)
     ]

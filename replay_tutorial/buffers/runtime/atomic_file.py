@@ -57,7 +57,8 @@ def atomic_write(place: Path) -> Generator[IO[bytes]]:
         if sys.platform == "win32":
             rename(part, place)  # Windows can't rename an open file
     except BaseException:
-        part.unlink(missing_ok=True)
+        with suppress(PermissionError):  # Windows can't remove the file of an interrupted `open` yet
+            part.unlink(missing_ok=True)
         raise
 
 

@@ -258,6 +258,15 @@ def test_the_console_script_is_the_command_line() -> None:
     assert printed(called) == f"replay_tutorial {__version__}\n"
 
 
+def test_a_program_loads_only_the_modules_of_its_buffer() -> None:
+    loaded = printed(
+        "import sys; from replay_tutorial import PrioritizedReplayBuffer; print(*sys.modules)"
+    ).split()
+    ours = {name.removeprefix("replay_tutorial.") for name in loaded if name.startswith("replay_tutorial.")}
+    assert "buffers.prioritized" in ours
+    assert not [name for name in ours if name.startswith(("buffers.episodes", "shared", "tables"))]
+
+
 def test_windows_installs_and_runs_what_make_test_does() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     extras = re.search(r"^EXTRAS_test := (.*)", makefile, re.MULTILINE)[1]

@@ -326,9 +326,17 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         sampler.update([], [])  # an empty update adds new rows to the tree
         return sampler.tree
 
+    def clear(self) -> None:
+        """Remove all transitions. Indexes continue to count up.
+
+        Raises:
+            RuntimeError: If another living process is the sampler.
+        """
+        self._mapped.lease.hold(self._clear)
+
     def _clear(self) -> None:
         self._mapped.sampler.discard_tree()
-        self._ring.clear([(self._mapped.priorities.max_given, 0, NO_PRIORITY)])
+        self._ring.clear()
 
     def _masses(self, slots: Integers) -> Floats:
         """Return the masses of the rows in `slots`, whichever process is the sampler."""

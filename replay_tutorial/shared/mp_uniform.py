@@ -1,4 +1,4 @@
-"""The shared uniform replay buffer: any number of processes add, one samples.
+"""The shared uniform replay buffer: any number of processes add and sample.
 
 `MPReplayBuffer` has the methods of `buffers.uniform.ReplayBuffer`. Its rows lie in a lock-free ring in shared
 memory (`shared_ring`), so a killed process never blocks another one. It loses at most the rows that it was
@@ -32,18 +32,24 @@ from replay_tutorial.buffers.sum_tree import SumTree
 from replay_tutorial.shared import snapshot
 from replay_tutorial.shared.handle import Handle, make_block
 from replay_tutorial.shared.limiter import wait_until
-from replay_tutorial.shared.protocol import add_to_counter, append_rows, load_indexes, read_slots, swap
+from replay_tutorial.shared.protocol import (
+    add_to_counter,
+    append_rows,
+    clear_rows,
+    load_indexes,
+    read_slots,
+    swap,
+)
 from replay_tutorial.shared.scheme_draw import SchemeDraw
 from replay_tutorial.shared.shared_frames import number_in_ring, read_frames
 from replay_tutorial.shared.shared_ring import Statistics
 
 
 class MPReplayBuffer(Handle):
-    """A replay buffer in shared memory: any number of processes add, one process samples uniformly.
+    """A replay buffer in shared memory: any number of processes add and sample uniformly.
 
-    Pass the buffer to other processes as an argument; it works with fork, spawn and forkserver. Any process
-    may add. The first process that samples becomes the sampler and stays the sampler until it exits or closes
-    its handle.
+    Pass the buffer to other processes as an argument; it works with fork, spawn and forkserver. Any process,
+    and any of its threads, may add and sample at any time.
 
     Adding large rows is slower until every slot has been written once, because the operating system allocates
     each page at its first write. There is no `touch_pages` as in `ReplayBuffer`, because other processes may
@@ -62,6 +68,7 @@ class MPReplayBuffer(Handle):
     _reserved_names: frozenset[str] = frozenset()
     _kernels: ClassVar[tuple[Any, ...]] = (
         append_rows,
+        clear_rows,
         load_indexes,
         read_slots,
         add_to_counter,
@@ -101,7 +108,8 @@ class MPReplayBuffer(Handle):
             Nstep: Not supported: must be None or False. Use `NStep` in each actor instead.
             seed: Seed for sampling; None draws fresh entropy from the operating system.
             check_finite: See `ReplayBuffer`; applies in every process that adds.
-            count_samples: See `ReplayBuffer`. The counts are in shared memory and survive the sampler.
+            count_samples: See `ReplayBuffer`. The counts are in shared memory. Only one process at a time can
+                sample and count: the first one, until it exits or closes its handle.
             path: File on disk that holds the buffer, so that its contents outlive the processes. An existing
                 file is opened with all its published rows and their priorities. None keeps the buffer in
                 memory.
@@ -235,7 +243,8 @@ class MPReplayBuffer(Handle):
             `ReplayBuffer.sample`.
 
         Raises:
-            RuntimeError: If another living process is the sampler, or no row has all its frames.
+            RuntimeError: If no row has all its frames, or, with `count_samples`, another living process
+                samples.
             TypeError: If `batch_size` is not an integer, or the scheme is not a scheme.
             ValueError: If `batch_size` is below 1, the buffer is empty, or the scheme cannot draw from this
                 buffer.
@@ -244,9 +253,9 @@ class MPReplayBuffer(Handle):
         check_batch_size(batch_size)
         if scheme is not None:
             check_scheme(scheme, mapped.fields.fields)
-        elif mapped.counts is None:
-            return mapped.lease.hold(self._draw, batch_size)
-        return mapped.lease.hold(self._draw_counted, scheme, batch_size)
+        if mapped.counts is not None:
+            return mapped.lease.hold(self._draw_counted, scheme, batch_size)
+        return self._draw(batch_size) if scheme is None else self._draw_counted(scheme, batch_size)
 
     def _draw(self, batch_size: int) -> Batch:
         mapped = self._mapped
@@ -303,20 +312,13 @@ class MPReplayBuffer(Handle):
         return self._ring.published_indexes()
 
     def clear(self) -> None:
-        """Remove all transitions. Indexes continue to count up.
-
-        Raises:
-            RuntimeError: If another living process is the sampler.
-        """
-        self._mapped.lease.hold(self._clear)
-
-    def _clear(self) -> None:
+        """Remove all transitions. Indexes continue to count up. Any process may call this."""
         self._ring.clear()
 
     def load(self, path: str | PathLike[str]) -> None:
         """Restore a file written by `save` into a new, empty buffer.
 
-        The calling process becomes the sampler and continues the saved random sequence.
+        This handle continues the saved random sequence.
 
         Args:
             path: A file saved from a buffer with the same arguments (except the seed), and with its fields in
@@ -324,13 +326,12 @@ class MPReplayBuffer(Handle):
 
         Raises:
             OSError: If the file cannot be read.
-            RuntimeError: If another living process is the sampler.
             ValueError: If rows have already been added to this buffer, or the file is damaged or has another
                 layout or version. The buffer is left unchanged.
         """
         with archive.open_archive(path, self._layout) as (counters, reader):
             fill = self._read(counters, reader)
-        self._mapped.lease.hold(run_in_thread, fill)
+        run_in_thread(fill)
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         ring, frames, counts = self._ring, self._mapped.frames, self._mapped.counts
@@ -373,11 +374,11 @@ class MPReplayBuffer(Handle):
 
         def fill() -> None:
             snapshot.reserve_indexes([(mapped.ring, rows), *frames])
+            if mapped.counts is not None:  # before another process can sample and count the rows
+                mapped.counts.restore(rows.indexes, times[rows.slots])
             for ring, read in frames:
                 snapshot.restore(ring, read)
             snapshot.restore(mapped.ring, rows, masses)
-            if mapped.counts is not None:
-                mapped.counts.restore(rows.indexes, times[rows.slots])
             self._rng, mapped.ring.handle_counts[1] = generator, mapped.ring.handle_counts[0] - episode_len
 
         return fill

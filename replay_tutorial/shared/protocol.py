@@ -22,6 +22,7 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
+from replay_tutorial.buffers.priorities import NO_PRIORITY
 from replay_tutorial.buffers.rows import copy_row
 from replay_tutorial.buffers.runtime.jit import Floats, Integers, Words, jitable, kernel
 from replay_tutorial.shared.atomics import (
@@ -125,6 +126,14 @@ def raise_max(bits: Integers, value: float) -> None:
     new = np.float64(value + 0.0).view(np.int64)  # turns -0.0, whose bits are the smallest integer, into 0.0
     if new > load_acquire(bits, 0):
         fetch_max(bits, 0, new)
+
+
+@kernel
+def clear_rows(counters: Integers, handle_counts: Integers, max_given: Integers) -> None:
+    """Clear all rows reserved so far, start a new episode of this handle, and reset the maximum priority."""
+    fetch_max(counters, CLEARED, load_acquire(counters, NEXT_INDEX))  # another process may clear at once
+    handle_counts[1] = handle_counts[0]
+    max_given[0] = np.float64(NO_PRIORITY).view(np.int64)
 
 
 @kernel

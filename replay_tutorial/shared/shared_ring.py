@@ -12,16 +12,13 @@ Indexes that a killed writer reserved but did not write stay empty until the nex
 """
 
 import time
-from collections.abc import Iterable, Sequence
-from itertools import starmap
-from operator import setitem
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from replay_tutorial.buffers.fields import Rows
 from replay_tutorial.buffers.priorities import NO_PRIORITY
-from replay_tutorial.buffers.ring import Assignment
 from replay_tutorial.buffers.rows import random_below
 from replay_tutorial.buffers.runtime.jit import Flags, Floats, Integers, Words
 from replay_tutorial.buffers.streams import state_before
@@ -40,6 +37,7 @@ from replay_tutorial.shared.protocol import (
     RingArrays,
     add_to_counter,
     append_rows,
+    clear_rows,
     index_of,
     is_held,
     load_indexes,
@@ -357,7 +355,6 @@ class SharedRing:
         """View copied words as records."""
         return copies.view(self.dtype).reshape(-1)
 
-    def clear(self, also: Iterable[Assignment] = ()) -> None:
-        """Clear all rows reserved so far, end the episode, and perform `also`, without interruption."""
-        counters, own, others = self.counters, self.handle_counts, starmap(setitem, also)
-        counters[CLEARED], own[1], _ = counters[NEXT_INDEX], own[0], [*others]
+    def clear(self) -> None:
+        """Clear all rows reserved so far, start a new episode, and reset the maximum priority."""
+        clear_rows(self.counters, self.handle_counts, self.max_given)

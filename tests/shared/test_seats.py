@@ -17,7 +17,6 @@ from shared_rows import (
     add_rows,
     answer,
     assert_whole,
-    every_buffer,
     every_start_method,
     in_child,
     row_fields,
@@ -79,9 +78,8 @@ def test_number_is_given_back_with_the_last_handle_closed_or_dropped():
         assert [owners_of(ring) for ring in rings] == [0, 0]
 
 
-@every_buffer
-def test_sampler_whose_handle_is_dropped_makes_room_for_another_process(buffer_class):
-    keeper = buffer_class(8, row_fields())
+def test_sampler_whose_handle_is_dropped_makes_room_for_another_process():
+    keeper = MPPrioritizedReplayBuffer(8, row_fields())
     handle = copy.copy(keeper)
     handle.add(**rows_of(1, 0, 8))
     handle.sample(2)
@@ -92,7 +90,7 @@ def test_sampler_whose_handle_is_dropped_makes_room_for_another_process(buffer_c
 
 
 def test_closing_a_handle_leaves_the_lease_to_one_that_has_sampled_since():
-    first = MPReplayBuffer(8, row_fields())
+    first = MPPrioritizedReplayBuffer(8, row_fields())
     first.add(**rows_of(1, 0, 8))
     second, third = copy.copy(first), copy.copy(first)
     assert second.get_current_episode_len() == 8
@@ -192,9 +190,8 @@ def test_only_killed_writers_are_lost(start_method):
     assert buffer.statistics()[5:7] == (0, len(killed))
 
 
-@every_buffer
-def test_threads_that_draw_through_two_handles_take_turns(buffer_class):
-    first = buffer_class(8, row_fields())
+def test_threads_that_draw_through_two_handles_take_turns():
+    first = MPPrioritizedReplayBuffer(8, row_fields())
     first.add(**rows_of(1, 0, 8))
     first.sample(1)  # takes the seat, which has the lock
     second, drawn = copy.copy(first), []

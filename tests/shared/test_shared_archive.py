@@ -1,13 +1,12 @@
 """Save and load of the multi-process buffers: all of it comes back, or a refused file changes nothing."""
 
-import multiprocessing
 import zipfile
 
 import numpy as np
 import pytest
 import shared_rows
 from histories import as_bytes
-from shared_rows import every_buffer, in_child, row_fields, rows_of
+from shared_rows import every_buffer, row_fields, rows_of
 
 from replay_tutorial import MPPrioritizedReplayBuffer
 
@@ -57,17 +56,3 @@ def test_an_index_that_does_not_fit_its_slot_is_refused(buffer_class, tmp_path):
     with pytest.raises(ValueError, match="does not fit its slot"):
         fresh.load(forged)
     assert fresh.get_next_index() == 0
-
-
-def load_refused(buffer, path, answers):
-    with pytest.raises(RuntimeError, match="is this buffer's sampler"):
-        buffer.load(path)
-    answers.put("refused")
-
-
-@every_buffer
-def test_load_beside_another_sampler_says_so_and_does_not_blame_the_file(buffer_class, tmp_path):
-    path, buffer = tmp_path / "buffer", filled(buffer_class, 30)
-    buffer.save(path)
-    buffer.sample(1)
-    assert in_child(multiprocessing.get_context("spawn"), load_refused, buffer, path) == "refused"

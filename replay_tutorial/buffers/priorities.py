@@ -10,6 +10,8 @@ vectorize `x ** y`, which calls the C library. Prioritization is proportional; f
 
 Source: Schaul et al. 2016, "Prioritized Experience Replay", eq. 1 and section 3.4; for powers Abramowitz and
 Stegun 1964, 4.1.27 and 4.2.1.
+
+Built in chapter 03, *Priorities*.
 """
 
 import copy

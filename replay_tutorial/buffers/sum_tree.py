@@ -17,6 +17,8 @@ To delete a slot, set its mass to 0; the tree can't grow. A second tree stores m
 nonzero mass in O(1).
 
 Source: Schaul et al. 2016, "Prioritized Experience Replay", appendix B.2.1.
+
+Built in chapter 04, *The sum tree*.
 """
 
 from typing import Annotated, Any

@@ -11,6 +11,8 @@ Numba provides atomics for GPUs only, so each operation here is an intrinsic tha
 They work between threads, and between processes that map the same memory.
 
 Left out: memory orders that the package does not need, and types other than int64.
+
+Built in chapter 06, *Shared memory*.
 """
 
 from typing import Any

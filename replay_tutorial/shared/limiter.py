@@ -12,6 +12,8 @@ exceed the band by up to (k - 1) · n · samples_per_insert. Further inserts the
 inside the band.
 
 Source: Reverb (Cassirer et al. 2021, section 3.4), `SampleToInsertRatio`.
+
+Built in chapter 07, *Ape-X*.
 """
 
 import math
@@ -55,6 +57,8 @@ class SamplesPerInsert:
 
     Pass the limiter to other processes as an argument. Writers call `await_can_insert` before they add rows
     and `inserted` afterwards; the sampler calls `await_can_sample` and `sampled`.
+
+    Built in chapter 07, *Ape-X*.
 
     Example:
         >>> limiter = SamplesPerInsert(8.0, min_size=100, error_buffer=800.0)

@@ -7,6 +7,8 @@ was, a newer version exists, and the reader copies that one.
 
 If the learner is killed while it publishes, the last complete version remains, and a new learner can continue
 from it. Only one process may publish at a time.
+
+Built in chapter 07, *Ape-X*.
 """
 
 from typing import Any
@@ -56,6 +58,8 @@ class Mailbox:
     """The newest version of a parameter vector, shared between processes.
 
     Pass the mailbox to other processes as an argument. One process publishes; any number of processes pull.
+
+    Built in chapter 07, *Ape-X*.
 
     Example:
         >>> mailbox = Mailbox(3)

@@ -12,6 +12,8 @@ process opens it by address; on Linux a pickle contains the address.
 The system allocates pages when they are first written. If none are left at that moment, it kills a process or
 raises a bus error. A block larger than the free memory is therefore rejected at construction, with an
 ordinary error. The check cannot foresee the memory that other processes allocate later.
+
+Built in chapter 06, *Shared memory*.
 """
 
 import errno

@@ -8,6 +8,8 @@ The sum tree is private to the sampler, so writers never touch it. If the sample
 rebuilds the tree from the masses beside the rows and the copies in shared memory.
 
 Source: Horgan et al. 2018, "Distributed Prioritized Experience Replay", section 3.
+
+Built in chapter 07, *Ape-X*.
 """
 
 import time
@@ -53,6 +55,8 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
     Pass the buffer to other processes as an argument; it works with fork, spawn and forkserver. Any process
     may add. The first process that samples or updates priorities becomes the sampler and stays the sampler
     until it exits or closes its handle.
+
+    Built in chapter 07, *Ape-X*.
 
     Example:
         >>> buffer = MPPrioritizedReplayBuffer(1000, {"obs": {"shape": 4}, "rew": {"shape": ()}}, seed=0)

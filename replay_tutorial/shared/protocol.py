@@ -16,6 +16,8 @@ after it copies a row: if both loads return the same published stamp, the row is
     held by NOBODY      no: incomplete row   by the writer of a later row: the holder is dead
 
 The page "The shared ring" of the documentation explains why this is sufficient.
+
+Built in chapter 06, *Shared memory*.
 """
 
 from typing import Annotated, Any, NamedTuple

@@ -13,6 +13,8 @@ A process that ends by itself negates its word as it exits, so a dead process wi
 killed.
 
 At most OWNER_COUNT - 1 living processes can register.
+
+Built in chapter 06, *Shared memory*.
 """
 
 import os

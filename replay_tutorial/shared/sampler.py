@@ -10,6 +10,8 @@ which could already belong to the next row in the slot. From both masses, anothe
 tree. The maximum priority is shared with the writers, which assign it to rows added without a priority.
 
 Source: Horgan et al. 2018, "Distributed Prioritized Experience Replay", section 3.
+
+Built in chapter 07, *Ape-X*.
 """
 
 import time

@@ -9,6 +9,8 @@ slot stays held, because the holder may resume writing. A thread holds one slot 
 copies one row.
 
 Indexes that a killed writer reserved but did not write stay empty until the next lap overwrites their slots.
+
+Built in chapter 06, *Shared memory*.
 """
 
 import time

@@ -5,6 +5,8 @@
 
 The rings, the table of episodes and the masses are in `episode_ring`. There are two subclasses:
 `SequenceReplayBuffer` samples windows of consecutive steps, and `HindsightReplayBuffer` relabels goals.
+
+Built in chapter 09, *Sequences*.
 """
 
 import copy
@@ -151,6 +153,8 @@ class EpisodeReplayBuffer(PrivateBuffer):
     observation of every episode is kept. When the ring of an environment is full, new steps overwrite the
     oldest steps one by one; the remaining steps of a partly overwritten episode can still be sampled. The
     buffer is not thread-safe.
+
+    Built in chapter 09, *Sequences*.
 
     Example:
         >>> number, flag = {"shape": ()}, {"shape": (), "dtype": bool}

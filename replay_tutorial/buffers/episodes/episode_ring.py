@@ -14,6 +14,8 @@ position p in slot `e * P + p % P`. The index of a step is `p * environments + e
 A sum tree has one leaf per slot. Only steps that can be sampled have a mass above 0: not final observations,
 and not steps that have been overwritten or evicted. In a sequence buffer, only steps where a window starts
 have one.
+
+Built in chapter 09, *Sequences*.
 """
 
 import copy

@@ -11,6 +11,8 @@ take no memory. The achieved goal of a step is the goal achieved after its actio
 observation.
 
 Source: Andrychowicz et al. 2017, "Hindsight Experience Replay", algorithm 1 and section 4.5.
+
+Built in chapter 10, *Goals*.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -120,6 +122,8 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
 
     A saved file can only be loaded into a buffer with the same `strategy`, `relabel` and `Nstep`, so that a
     run can't resume with other goals by mistake. The two functions are not compared: pass the same ones.
+
+    Built in chapter 10, *Goals*.
 
     Example:
         >>> def reached(achieved, goals, rows):

@@ -13,6 +13,8 @@ windows are drawn, prioritized and overwritten like single steps.
 
 Sources: Kapturowski et al. 2019, "Recurrent Experience Replay in Distributed Reinforcement Learning" (R2D2),
 sections 2.3 and 3; for `online` Hafner et al. 2023, "Mastering Diverse Domains through World Models".
+
+Built in chapter 09, *Sequences*.
 """
 
 from collections.abc import Mapping, Sequence
@@ -151,6 +153,8 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
     Each priority belongs to a window: `add(priorities=…)` sets the priority of the window that the step
     completes, and `update_priorities` takes the `indexes` of a sample and the result of
     `sequence_priorities`.
+
+    Built in chapter 09, *Sequences*.
 
     Example:
         >>> number, flag = {"shape": ()}, {"shape": (), "dtype": bool}

@@ -10,6 +10,8 @@ transition:
                          └── only resets: its row would lead from one episode to the next
 
 Source: the documentation of `gymnasium.vector.AutoresetMode`.
+
+Built in chapter 02, *Episodes and n-step returns*.
 """
 
 from collections.abc import Callable, Iterable

@@ -10,6 +10,8 @@ episode doesn't bootstrap. If each step has its own discount γ_t, the products 
 powers of γ. As in Ape-X, there is no off-policy correction.
 
 Source: Sutton and Barto 2018, section 7.1; Horgan et al. 2018, section 3.1.
+
+Built in chapter 02, *Episodes and n-step returns*.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,8 @@
 """Hooks for mkdocs and properdocs, which call the `on_...` functions during a build.
 
 They execute chapters that have changed, add a page with the source of every module, turn file names into
-links to these pages, write the table of settings, and link images to their files.
+links to these pages, link the modules and the chapters that build them, write the table of settings, and link
+images to their files.
 """
 
 import ast
@@ -20,6 +21,7 @@ from pygments.lexers import PythonLexer
 
 PACKAGE = Path(__file__).resolve().parents[1] / "replay_tutorial"
 LAB, LAB_FOLDERS = PACKAGE.parent / "benchmarks", ("measuring", "peers", "conformance")
+CHAPTERS = PACKAGE.parent / "chapters"
 PAGES = Path(__file__).resolve().parent / "chapters"
 SETTINGS = "<!-- settings -->"
 
@@ -34,6 +36,8 @@ COPY = re.compile(
     r'.*?__codelineno-\d+-(?P<line>\d+)".*?</details>',
     re.DOTALL,
 )
+# The line in the docstrings of modules and of public classes.
+BUILT = re.compile(r"^ *Built in chapter (\d\d), \*[^*]+\*\.$", re.MULTILINE)
 IMAGE = re.compile(r'<img\b[^>]*\bsrc="(?P<address>[^"]+\.(?:svg|png))"[^>]*>')
 
 
@@ -100,6 +104,19 @@ def index_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+def built_in(number: str) -> str:
+    """Return the end of a chapter's page: a list of the modules and public classes that it builds."""
+    lines = []
+    for name, path in modules().items():
+        text = path.read_text(encoding="utf-8")
+        if number in BUILT.findall(text):
+            classes = [node for node in ast.parse(text).body if isinstance(node, ast.ClassDef)]
+            public = [each.name for each in classes if BUILT.search(ast.get_docstring(each) or "")]
+            links = "".join(f" API: [`{each}`][replay_tutorial.{each}]." for each in public)
+            lines.append(f"- `{name}`: {first_sentence(path)}{links}\n")
+    return "\n## In the package\n\n" + "".join(lines) if lines else ""
+
+
 def settings_table() -> str:
     """Return a table of the fields of `Config`: name, type, default and docstring."""
     tree = ast.parse((PACKAGE / "apex" / "config.py").read_text(encoding="utf-8"))
@@ -122,7 +139,7 @@ def on_pre_build(config: Any) -> None:
     """Execute the chapters whose pages are missing, as in a fresh clone, or out of date."""
     modules.cache_clear()  # the site may be served while files are added
     stale = []
-    for chapter in sorted((PACKAGE.parent / "chapters").glob("[0-9]*.md")):
+    for chapter in sorted(CHAPTERS.glob("[0-9]*.md")):
         page = PAGES / chapter.name
         if not page.exists() or page.stat().st_mtime < chapter.stat().st_mtime:
             stale.append(chapter.name)
@@ -145,13 +162,15 @@ def on_files(files: Any, config: Any) -> Any:
     return files
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Replace the placeholder for the table of settings."""
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Replace the placeholder for the table of settings, and list what a chapter builds."""
+    if chapter := re.match(r"chapters/(\d\d)_", page.file.src_uri):
+        markdown += built_in(chapter[1])
     return markdown.replace(SETTINGS, settings_table()) if SETTINGS in markdown else markdown
 
 
 def on_page_content(content: str, page: Any, **_: Any) -> str:
-    """Link file names to their source pages, and images to their files, which can be enlarged."""
+    """Link file names to their source pages, modules to their chapters, and images to their files."""
     known = modules()
     package = [name for name in known if not name.startswith("benchmarks/")]
     by_name = {Path(name).name: name for name in package if not name.endswith("__init__.py")}
@@ -172,6 +191,11 @@ def on_page_content(content: str, page: Any, **_: Any) -> str:
             f'<p class="source-link"><a href="{place}">Source: {match["name"]}, line {match["line"]}</a></p>'
         )
 
+    def to_chapter(match: re.Match[str]) -> str:
+        (chapter,) = CHAPTERS.glob(f"{match['number']}_*.md")
+        place = relpath(f"chapters/{chapter.stem}.html", dirname(page.url))
+        return f'Built in <a href="{place}">chapter {match["number"]}</a>'
+
     def enlarge(match: re.Match[str]) -> str:
         # With #on-page, the drawing's colours follow the page; alone, they follow the system's theme.
         address = match["address"]
@@ -183,8 +207,9 @@ def on_page_content(content: str, page: Any, **_: Any) -> str:
     content = IMAGE.sub(enlarge, FILE.sub(link, COPY.sub(to_line, content)))
     # A module's source is added here, because Markdown would take as long to parse it as all other pages.
     sources = {page_of(name) + ".md": path for name, path in known.items()}
-    path = sources.get(page.file.src_uri)
-    return content + source_code(path) if path else content
+    if path := sources.get(page.file.src_uri):
+        content += source_code(path)
+    return re.sub(r"Built in chapter (?P<number>\d\d)", to_chapter, content)
 
 
 def on_post_page(output: str, **_: Any) -> str:

@@ -12,6 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 import numpy as np
 import pytest
+import reader_bars
 from built_site import ADDRESSES, Site, css_loads
 from places import ROOT, modules_in
 
@@ -115,6 +116,23 @@ def test_the_reading_order_links_every_file_to_its_source(site: Site) -> None:
     assert len(named) > 50
     for name in named:
         assert f'<a href="source/{name.removesuffix(".py")}.html"><code>{name}</code></a>' in page
+
+
+def test_a_module_and_the_chapter_that_builds_it_link_each_other(site: Site) -> None:
+    for path in modules_in():
+        for number in reader_bars.BUILT.findall(path.read_text(encoding="utf-8"))[:1]:
+            name = path.relative_to(ROOT / "replay_tutorial").with_suffix("").as_posix()
+            (chapter,) = (site.folder / "chapters").glob(f"{number[0]}_*.html")
+            to_module = f'<li><a href="../source/{name}.html"><code>{name}.py</code></a>:'
+            assert to_module in chapter.read_text(encoding="utf-8")
+            source = (site.folder / "source" / f"{name}.html").read_text(encoding="utf-8")
+            to_chapter = f'Built in <a href="{"../" * (1 + name.count("/"))}chapters/{chapter.name}">chapter'
+            assert to_chapter in source
+    api = (site.folder / "api" / "shared.html").read_text(encoding="utf-8")
+    assert '<p>Built in <a href="../chapters/07_apex.html">chapter 07</a>, <em>Ape-X</em>.</p>' in api
+    assert (
+        '../api/shared.html#replay_tutorial.Mailbox"' in (site.folder / "chapters/07_apex.html").read_text()
+    )
 
 
 def test_an_object_of_the_api_links_the_line_where_it_begins(site: Site) -> None:

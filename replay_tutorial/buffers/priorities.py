@@ -26,7 +26,7 @@ import numpy.typing as npt
 from replay_tutorial.buffers.archive import Damaged
 from replay_tutorial.buffers.cast import as_array, widened
 from replay_tutorial.buffers.rows import as_integers, checked_number, checked_share, unknown_index_error
-from replay_tutorial.buffers.runtime.jit import Floats, Integers, kernel, types, writable
+from replay_tutorial.buffers.runtime.jit import Floats, Integers, jitable, kernel, types, writable
 from replay_tutorial.buffers.streams import state_before
 from replay_tutorial.buffers.sum_tree import SumTree
 
@@ -78,12 +78,24 @@ def power(x: float, y: float) -> float:
     return two_to_rest * two_to_whole if x > 0.0 or y == 0.0 else 0.0
 
 
+@jitable
+def mass_of(priority: float, alpha: float, eps: float) -> float:
+    """Return the mass for a priority."""
+    return power(priority + eps, alpha)
+
+
+@jitable
+def priority_of(mass: Any, alpha: float, eps: float) -> Any:
+    """Return the priority for a mass, or several for several masses: the inverse of `mass_of`."""
+    return mass ** (1.0 / alpha) - eps
+
+
 @kernel
 def masses_of(priorities: Floats, alpha: float, eps: float) -> Floats:
     """Return the masses for priorities, float64[n]."""
     masses = np.empty(priorities.shape[0])
     for i in range(priorities.shape[0]):  # only the power, so that the compiler vectorizes the loop
-        masses[i] = power(priorities[i] + eps, alpha)
+        masses[i] = mass_of(priorities[i], alpha, eps)
     return masses
 
 
@@ -114,7 +126,7 @@ def write_masses(priorities: Floats, formula: Formula, masses: Floats) -> tuple[
             return BAD_PRIORITY, NO_PRIORITY
         max_priority = max(max_priority, priorities[i])
     for i in range(priorities.shape[0]):
-        masses[i] = power(priorities[i] + eps, alpha)
+        masses[i] = mass_of(priorities[i], alpha, eps)
     return DONE, max_priority
 
 
@@ -246,7 +258,7 @@ class Prioritization:
         if mass == 0.0:
             self.max_given[0] = NO_PRIORITY
         else:
-            priority = min(max(mass ** (1.0 / self.alpha) - self.eps, 0.0), self.priority_limit)
+            priority = min(max(priority_of(mass, self.alpha, self.eps), 0.0), self.priority_limit)
             self.max_given[0], self._default = priority, (priority, priority, mass)
 
     def initial_masses(self, priorities: Any, count: int) -> tuple[Floats | float, float]:
@@ -277,7 +289,7 @@ class Prioritization:
         """Return the priorities of masses: the inverse of `masses_of`."""
         if self.alpha == 0.0:
             raise ValueError("With alpha=0, all masses are 1, so the priorities of the rows are unknown.")
-        priorities = masses ** (1.0 / self.alpha) - self.eps
+        priorities = priority_of(masses, self.alpha, self.eps)
         return np.clip(priorities, 0.0, self.priority_limit)  # rounding may lead out of the range
 
     def as_floats(self, priorities: Any, count: int) -> Floats:
@@ -321,4 +333,4 @@ class Prioritization:
             raise Damaged(f"the largest priority, {max_given}, is out of range")
 
     def _mass(self, priority: float) -> float:
-        return float(power(priority + self.eps, self.alpha))
+        return float(mass_of(priority, self.alpha, self.eps))

@@ -234,7 +234,7 @@ def warm_up(arguments: Sequence[str]) -> int:
     """
     make_parser(warm_up).parse_args(arguments)
 
-    from replay_tutorial.buffers.runtime import jit
+    from replay_tutorial.buffers.runtime import jit, numba_internals
 
     start = time.perf_counter()
     for layer in KERNEL_LAYERS:
@@ -242,7 +242,7 @@ def warm_up(arguments: Sequence[str]) -> int:
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             importlib.import_module(module.name)
     restore_interrupts()
-    folders = jit.compile_all()
+    folders = numba_internals.compile_all(jit.kernels)
     seconds = time.perf_counter() - start
     about = f"{len(jit.kernels)} kernels are ready after {seconds:.1f} s"
     if not folders:

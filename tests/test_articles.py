@@ -13,7 +13,7 @@ import pytest
 from places import ROOT
 from programs import run_python
 
-from replay_tutorial.buffers.runtime.jit import COMPILING
+from replay_tutorial.buffers.runtime.numba_internals import COMPILING
 
 pytest.importorskip("gymnasium")
 

@@ -122,10 +122,10 @@ def test_output_whose_encoding_lacks_a_character_is_written_without_it(monkeypat
 
 
 KERNELS = """
-from replay_tutorial.buffers.runtime import jit
+from replay_tutorial.buffers.runtime import numba_internals
 from replay_tutorial.buffers.runtime.jit import kernel
 
-jit.WARN_AFTER_SECONDS = 0.0  # seconds
+numba_internals.WARN_AFTER_SECONDS = 0.0  # seconds
 
 @kernel
 def one() -> int:

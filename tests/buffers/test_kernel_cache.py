@@ -5,18 +5,19 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from numba.core import config
+from numba.core import config, event
 from places import PACKAGE, ROOT
 from programs import run_python
 
 from replay_tutorial.__main__ import main
-from replay_tutorial.buffers.runtime import jit
+from replay_tutorial.buffers.runtime import jit, kernel_cache, numba_internals
+from replay_tutorial.buffers.runtime.atomic_file import open_locked
 from replay_tutorial.buffers.runtime.jit import Floats, jitable, kernel
 from replay_tutorial.buffers.runtime.kernel_cache import VERSIONS_KEPT, UnknownContentError, digest_of
 
@@ -157,7 +158,10 @@ def test_digests_are_the_same_in_every_process():
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Use an empty folder as the cache; no kernel has been compiled, and nothing logged."""
     monkeypatch.setattr(config, "CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(jit, "warned", set())
+    monkeypatch.setattr(numba_internals, "logged", set())
+    monkeypatch.setattr(kernel_cache, "used", folders := set())
+    monkeypatch.setattr(numba_internals, "used", folders)
+    monkeypatch.setitem(numba_internals.spent, "seconds", 0.0)
     monkeypatch.setattr(jit, "kernels", [])
     return tmp_path / PACKAGE.name
 
@@ -174,8 +178,9 @@ def new_kernel() -> Any:
 
 def is_loaded(halve: Any) -> bool:
     """Call the kernel; return whether it was in the cache."""
-    assert halve(3) == 1.5
-    return bool(halve.stats.cache_hits)
+    with event.install_listener("numba:compile", compilations := event.RecordingListener()):
+        assert halve(3) == 1.5
+    return not compilations.buffer
 
 
 def test_damaged_file_is_compiled_again(cache):
@@ -204,11 +209,13 @@ def test_old_versions_of_a_kernel_are_deleted(cache):
 def test_files_that_other_processes_are_writing_are_not_deleted(cache):
     assert not is_loaded(new_kernel())
     (file,) = cache.iterdir()
-    unfinished = [cache / f"{file.name}.{number:016x}" for number in range(2 * VERSIONS_KEPT)]
-    for each in (file, *unfinished):
-        each.write_bytes(b"")
-    assert not is_loaded(new_kernel())
-    assert sorted(cache.iterdir()) == [file, *unfinished]
+    file.write_bytes(b"")
+    unfinished = [cache / f".{file.name}.{number}-1.part" for number in range(10, 11 + VERSIONS_KEPT)]
+    with ExitStack() as writers:
+        for each in unfinished:
+            writers.enter_context(open_locked(each))
+        assert not is_loaded(new_kernel())
+        assert sorted(cache.iterdir()) == [*unfinished, file]
 
 
 @contextmanager
@@ -259,14 +266,13 @@ def test_without_a_home_no_folder_is_made_in_the_current_one(tmp_path, monkeypat
     monkeypatch.setattr(config, "CACHE_DIR", "")
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # as if the system did not know the user
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    assert jit.cache_folders(__file__) == [Path(__file__).parent / "__pycache__"]
-    assert jit.cache_folders("<string>") == []
+    assert numba_internals.cache_folders(__file__) == [Path(__file__).parent / "__pycache__"]
+    assert numba_internals.cache_folders("<string>") == []
 
 
 def test_program_that_has_no_folder_for_kernels_says_so_once(cache, monkeypatch, caplog, capsys):
     cache.write_text("a file where the folder should be")
-    monkeypatch.setattr(jit, "WARN_AFTER_SECONDS", 0.0)
-    monkeypatch.setitem(jit.compiling, "seconds", 0.0)
+    monkeypatch.setattr(numba_internals, "WARN_AFTER_SECONDS", 0.0)
     for _ in range(3):
         assert not is_loaded(new_kernel())
     new_kernel()

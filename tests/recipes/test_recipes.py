@@ -30,7 +30,7 @@ from replay_tutorial import (
     PrioritizedReplayBuffer,
     ReplayBuffer,
 )
-from replay_tutorial.buffers.runtime.jit import COMPILING
+from replay_tutorial.buffers.runtime.numba_internals import COMPILING
 
 EXAMPLES = ROOT / "examples"
 PAGES = sorted((ROOT / "docs" / "recipes").glob("[!.]*.md"))

@@ -28,7 +28,7 @@ from shared_rows import (
 )
 
 from replay_tutorial import MPPrioritizedReplayBuffer
-from replay_tutorial.buffers.runtime.jit import COMPILING
+from replay_tutorial.buffers.runtime.numba_internals import COMPILING
 from replay_tutorial.shared.memory import CACHE_LINE, SharedArrays
 
 impatience = shared_rows.impatience

@@ -52,6 +52,7 @@ def atomic_write(place: Path) -> Generator[IO[bytes]]:
     try:
         with open_locked(part) as file:
             yield file
+            file.flush()
             if sys.platform != "win32":
                 rename(part, place)  # while still locked, so that no other writer removes it as a leftover
         if sys.platform == "win32":

@@ -11,7 +11,6 @@ Left out: functions registered with Numba's `overload`, because the calling code
 import enum
 import inspect
 import os
-import secrets
 import sys
 import zlib
 from collections.abc import Callable, Sequence
@@ -24,8 +23,11 @@ from typing import Any, cast, get_args, get_origin
 
 import numpy as np
 
+from replay_tutorial.buffers.runtime.atomic_file import atomic_write
+
 VERSIONS_KEPT = 8  # files per kernel and folder; older ones are deleted
 CHECKSUM_BYTES = 4
+used: set[Path] = set()  # folders in which this process has found or written kernels
 
 PLAIN: Any = (bool, int, float, complex, str, bytes, type(None), EllipsisType, np.generic, np.dtype, np.ufunc)
 VERSIONED = {"numpy", "numba", "llvmlite"}  # packages; the standard library comes with Python
@@ -165,15 +167,19 @@ class KernelFile:
         self._name = f"{stem}-{digest}.nbc"
         self._folders = folders
 
-    def read(self) -> tuple[Path, bytes] | None:
-        """Return the folder that has the file, and the machine code, or None if no folder has it."""
+    def read(self) -> bytes | None:
+        """Return the machine code, or None if no folder has it."""
         for folder in self._folders:
-            if (content := self._read_from(folder)) is not None:
-                return folder, content
+            with suppress(OSError):
+                content = (folder / self._name).read_bytes()
+                checksum, code = content[:CHECKSUM_BYTES], content[CHECKSUM_BYTES:]
+                if checksum == checksum_of(code):
+                    used.add(folder)
+                    return code
         return None
 
-    def write(self, content: bytes) -> Path:
-        """Write the file and return its folder.
+    def write(self, code: bytes) -> None:
+        """Write the file, and delete the oldest files of the kernel in its folder.
 
         Raises:
             OSError: If no folder is writable; the error is the one of the last folder.
@@ -181,38 +187,19 @@ class KernelFile:
         problem = OSError("the user has no home folder")
         for folder in self._folders:
             try:
-                self._write_to(folder, content)
+                folder.mkdir(parents=True, exist_ok=True)
+                with atomic_write(folder / self._name) as file:
+                    file.write(checksum_of(code) + code)
             except OSError as error:
-                if self._read_from(folder) is None:  # else another process has written it
-                    problem = OSError(error.errno, error.strerror, str(folder))
-                    continue
-            return folder
+                problem = OSError(error.errno, error.strerror, str(folder))
+                continue
+            used.add(folder)
+            with suppress(OSError):  # another process may delete them too
+                files = sorted(folder.glob(f"{escape(self._stem)}-*.nbc"), key=os.path.getmtime)
+                for old in files[:-VERSIONS_KEPT]:
+                    old.unlink()
+            return
         raise problem
-
-    def _read_from(self, folder: Path) -> bytes | None:
-        """Return the machine code in a folder, or None."""
-        try:
-            content = (folder / self._name).read_bytes()
-        except OSError:
-            return None
-        checksum, content = content[:CHECKSUM_BYTES], content[CHECKSUM_BYTES:]
-        return content if checksum == checksum_of(content) else None
-
-    def _write_to(self, folder: Path, content: bytes) -> None:
-        """Replace the file in a folder, in one step, and delete the oldest files of the kernel."""
-        temporary = folder / f"{self._name}.{secrets.token_hex(8)}"
-        folder.mkdir(parents=True, exist_ok=True)
-        try:
-            temporary.write_bytes(checksum_of(content) + content)
-            temporary.replace(folder / self._name)
-        except OSError:
-            with suppress(OSError):
-                temporary.unlink()
-            raise
-        with suppress(OSError):  # another process may delete them too
-            files = sorted(folder.glob(f"{escape(self._stem)}-*.nbc"), key=os.path.getmtime)
-            for old in files[:-VERSIONS_KEPT]:
-                old.unlink()
 
 
 def checksum_of(content: bytes) -> bytes:

@@ -122,7 +122,7 @@ def make_kernel(
 ARRAY, TURNED = np.arange(6).reshape(2, 3), np.arange(6).reshape(3, 2)
 CHANGES = {
     "shift": [2],
-    "table": [(1, 3), [1, 2], ARRAY, TURNED, ARRAY * 1.0, frozenset("abc"), {"a": 1}],
+    "table": [(1, 3), [1, 2], ARRAY, TURNED, ARRAY * 1.0, frozenset("abc"), {"a": 1}, slice(1), slice(2)],
     "pair": [Other],
     "number": [float, "Floats"],
     "start": [1, 0.0, True],

@@ -113,6 +113,9 @@ class Content:
             return counts, value.co_code, value.co_exceptiontable, variables, self._part(value.co_consts)
         if isinstance(value, tuple | list):
             return kind, [self._part(each) for each in cast("Sequence[Any]", value)]
+        if isinstance(value, slice):  # since Python 3.14, a constant
+            part = cast("slice[Any, Any, Any]", value)
+            return kind, self._part((part.start, part.stop, part.step))
         if isinstance(value, dict):
             items = cast("dict[Any, Any]", value).items()
             return sorted((repr(self._part(key)), self._part(each)) for key, each in items)

@@ -254,7 +254,7 @@ class OfEpisodes(Subject):
         seen = [len(buffer), buffer.get_max_priority(), buffer.stale_updates]
         seen += [buffer.get_next_index(environment) for environment in (0, 1)]
         seen += [str(buffer._rng.bit_generator.state), buffer._ring.tree.sums.tolist()]
-        seen += [buffer._ring.resets[0].tolist()]
+        seen += [buffer._ring.arrays.rings["reset"].tolist()]
         table = buffer.episodes()
         seen += [(name, each.tolist()) for name, each in table.items()]
         for episode in table["episode"].tolist():

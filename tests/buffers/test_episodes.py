@@ -7,7 +7,9 @@ tests (`LEAST`).
 """
 
 import copy
+import inspect
 import pickle
+import re
 import tracemalloc
 from collections import Counter
 from pathlib import Path
@@ -19,7 +21,8 @@ from forger import trial
 from scipy.stats import chisquare
 from test_sum_tree import assert_parents_are_their_childrens
 
-from replay_tutorial import EpisodeReplayBuffer
+from replay_tutorial import EpisodeReplayBuffer, HindsightReplayBuffer, SequenceReplayBuffer
+from replay_tutorial.buffers.episodes.episode_replay import EpisodeOptions
 from replay_tutorial.buffers.episodes.episode_ring import locate
 
 LEAST = 1e-6
@@ -299,7 +302,7 @@ class Life:
             masses[slot], first = step["mass"], entry["start"] // self.environments
             places[slot] = [position, first, first + entry["length"]]
         located = np.zeros((3, len(places)), np.int64)
-        locate(buffer._ring.plain, np.array([*places], np.int64), *located)
+        locate(buffer._ring.arrays_tuple, np.array([*places], np.int64), *located)
         assert np.transpose(located).tolist() == [*places.values()]
         tree = buffer._ring.tree
         np.testing.assert_allclose(
@@ -627,8 +630,7 @@ def test_best_episodes_are_kept_by_tags_of_more_digits_than_a_float_has():
 def seen(buffer: Any) -> Any:
     """All there is to see of a buffer; what it draws is seen in a copy."""
     arrays = buffer._ring.arrays
-    names = ("kinds", "heads", "floors", "episodes", "running", "stored", "sums", "minima")
-    state: list[Any] = [getattr(arrays, name).tolist() for name in names]
+    state: list[Any] = [getattr(arrays, name).tolist() for name in ("kinds", "rings", "sums", "minima")]
     state += [buffer.get_max_priority(), buffer.stale_updates, str(buffer._rng.bit_generator.state)]
     table = buffer.episodes()
     state += [(name, array.tolist()) for name, array in table.items()]
@@ -668,11 +670,11 @@ def test_file_has_only_the_places_in_use(tmp_path):
 @pytest.mark.parametrize(
     ("text", "forged"),
     [
-        ("an episode has no step", {"ends": (1, 3), "heads": (0, 4)}),
-        ("episodes have a gap", {"starts": (1, 7)}),
-        ("the oldest episode doesn't match", {"starts": (0, 1)}),
-        ("the newest episode doesn't match", {"ends": (1, 8)}),
-        ("running episode has ended", {"running": (0, True), "ends": (1, 9), "heads": (0, 9)}),
+        ("an episode has no step", {"end": (1, 3), "head": (0, 4)}),
+        ("episodes have a gap", {"start": (1, 7)}),
+        ("the oldest episode doesn't match", {"start": (0, 1)}),
+        ("the newest episode doesn't match", {"end": (1, 8)}),
+        ("running episode has ended", {"running": (0, True), "end": (1, 9), "head": (0, 9)}),
         ("larger than another", {"episodes": (0, 99)}),
         ("the wrong kind", {"kinds": (5, 2)}),
         ("the wrong kind", {"kinds": (4, 0)}),
@@ -686,7 +688,9 @@ def test_file_that_contradicts_itself_is_refused(text, forged, tmp_path):
     buffer = EpisodeReplayBuffer(20, SMALL)
     buffer.add(**line(5))
     buffer.add(**line(3))
-    arrays = {**buffer._ring.arrays._asdict(), "leaves": buffer._ring.tree.leaves}
+    rings, table = buffer._ring.arrays.rings, buffer._ring.arrays.table
+    arrays = {"kinds": buffer._ring.arrays.kinds, "leaves": buffer._ring.tree.leaves}
+    arrays |= {name: records[name] for records in (rings, table) for name in records.dtype.names}
     for name, (place, value) in forged.items():
         arrays[name][place] = value
     buffer.save(tmp_path / "file")
@@ -717,3 +721,13 @@ def test_forged_file_is_refused_or_loads_and_works(tmp_path: Path):
         buffer.update_priorities(buffer.sample(200, normalize="batch")["indexes"], 1.0)
 
     assert trial(tmp_path / "whole", life.make, pickle.dumps, use, step=4) > 200
+
+
+@pytest.mark.parametrize("kind", [EpisodeReplayBuffer, SequenceReplayBuffer, HindsightReplayBuffer])
+def test_help_explains_every_argument_of_the_constructor_in_place(kind):
+    """The subclasses accept the options of `EpisodeReplayBuffer`, which are documented there once."""
+    parameters, text = inspect.signature(kind).parameters, inspect.getdoc(kind.__init__) or ""
+    assert list(parameters) == re.findall(r"^    (\w+):", text[: text.index("Raises:")], re.MULTILINE)
+    assert "As for" not in text and EpisodeOptions.__annotations__.keys() < parameters.keys()
+    options = inspect.signature(EpisodeReplayBuffer).parameters
+    assert all(parameters[name] == options[name] for name in EpisodeOptions.__annotations__)

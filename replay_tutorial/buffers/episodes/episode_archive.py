@@ -11,23 +11,36 @@ import numpy.typing as npt
 
 from replay_tutorial.buffers.archive import MAX_COUNT, Arrays, Damaged, Reader
 from replay_tutorial.buffers.episodes.episode_ring import (
+    ENTRY,
     NO_STEP,
     PAD,
     RUNNING,
     SHIFT,
     START,
     EpisodeRing,
-    Windows,
+    WindowRule,
+    entry_of,
     has_shifted_window,
 )
 from replay_tutorial.buffers.n_step.autoreset import EITHER, TRANSITION
 from replay_tutorial.buffers.runtime.jit import Integers
 
+# The arrays of a file that contain a field of the table's entries.
+TABLE_ARRAYS = {
+    "starts": "start",
+    "ends": "end",
+    "returns": "reward_sum",
+    "tags": "tag",
+    "evicted": "evicted",
+}
+
 
 def segments(ring: EpisodeRing, array: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
     """Return views of the occupied slots: two for each environment, split at the wrap-around."""
-    views, ends = list[npt.NDArray[Any]](), ring.arrays.heads + ring.arrays.running
-    for environment, (oldest, end) in enumerate(zip(ring.oldest_positions, ends, strict=True)):
+    views, rings = list[npt.NDArray[Any]](), ring.arrays.rings
+    for environment, (oldest, end) in enumerate(
+        zip(ring.oldest_positions, rings["head"] + rings["running"], strict=True)
+    ):
         own = array[environment * ring.room : (environment + 1) * ring.room]
         first, count = oldest % ring.room, end - oldest
         until_wrap = min(count, ring.room - first)
@@ -35,104 +48,101 @@ def segments(ring: EpisodeRing, array: npt.NDArray[Any]) -> list[npt.NDArray[Any
     return views
 
 
-def state_of(ring: EpisodeRing) -> Arrays:
+def state_of(ring: EpisodeRing, resets: bool) -> Arrays:
     """Return the arrays of a ring in the order in which they are written."""
-    arrays, found = ring.arrays, ring.look_up(ring.all_episodes())
+    rings, found = ring.arrays.rings, ring.look_up(ring.all_episodes())
     used = found.running | (found.ends >= ring.oldest_positions[found.environments])
     by_environment = np.argsort(found.environments[used], kind="stable")
-    entries = found.entries[used][by_environment]
-    number_used = np.bincount(found.environments[used], minlength=ring.environments)
-    counts = np.stack([arrays.heads, arrays.floors, arrays.episodes, arrays.running, number_used])
+    table = ring.arrays.table[found.entries[used][by_environment]]
+    counts = [
+        *(rings[name].astype(np.int64) for name in ("head", "floor", "episodes", "running")),
+        np.bincount(found.environments[used], minlength=ring.environments),
+    ]
     return {
-        "counts": [counts],
-        "starts": [arrays.starts[entries]],
-        "ends": [arrays.ends[entries]],
-        "returns": [arrays.returns[entries]],
-        "tags": [arrays.tags[entries]],
-        "evicted": [arrays.evicted[entries].view(np.uint8)],
-        "rows": segments(ring, arrays.rows),
-        "kinds": segments(ring, arrays.kinds),
+        "counts": [np.stack(counts)],
+        **{name: [as_saved(table[field])] for name, field in TABLE_ARRAYS.items()},
+        "rows": segments(ring, ring.arrays.rows),
+        "kinds": segments(ring, ring.arrays.kinds),
         "masses": segments(ring, ring.tree.leaves),
-        **({"resets": [ring.resets[0]]} if ring.resets.size else {}),
+        **({"resets": [rings["reset"]]} if resets else {}),
     }
 
 
-def ring_from_state(reader: Reader, like: EpisodeRing, windows: Windows) -> EpisodeRing:
+def as_saved(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return a copy of a column of the table, with flags as uint8."""
+    return column.astype(np.uint8 if column.dtype == np.bool_ else column.dtype)
+
+
+def ring_from_state(reader: Reader, like: EpisodeRing, rule: WindowRule, has_resets: bool) -> EpisodeRing:
     """Return a new ring with the saved state; raise Damaged if it contradicts itself."""
-    ring = EpisodeRing(like.room, like.environments, like.fields, like.resets.size > 0)
-    counts = np.zeros((5, ring.environments), np.int64)
+    ring = EpisodeRing(like.room, like.environments, like.fields)
+    counts, rings = np.zeros((5, ring.environments), np.int64), ring.arrays.rings
     reader.read_into("counts", [counts])
     heads, floors, episodes, running, entries = counts
-    table = len(ring.arrays.starts) // ring.environments
     check("a counter is negative", counts >= 0)
     check("a position is too large", heads <= MAX_COUNT // ring.environments)
     check("a counter is larger than another allows", (floors <= heads) & (episodes <= heads) & (running <= 1))
-    check("there are more entries than episodes", entries <= np.minimum(episodes, table))
+    most = len(ring.arrays.table) // ring.environments
+    check("there are more entries than episodes", entries <= np.minimum(episodes, most))
     check("occupied slots have no episode", (entries > 0) | ((floors == heads) & (running == 0)))
-    ring.arrays.heads[:], ring.arrays.floors[:], ring.arrays.episodes[:] = heads, floors, episodes
-    ring.arrays.running[:] = running != 0
+    rings["head"], rings["floor"], rings["episodes"], rings["running"] = heads, floors, episodes, running
     steps = read_table(reader, ring, entries)
-    for name, array in (
-        ("rows", ring.arrays.rows),
-        ("kinds", ring.arrays.kinds),
-        ("masses", ring.tree.leaves),
-    ):
-        reader.read_into(name, segments(ring, array))
+    reader.read_into("rows", segments(ring, ring.arrays.rows))
+    reader.read_into("kinds", segments(ring, ring.arrays.kinds))
+    reader.read_into("masses", segments(ring, ring.tree.leaves))
     kinds = np.concatenate(segments(ring, ring.arrays.kinds))
     check("a slot has the wrong kind", ((kinds != NO_STEP) == steps) & (kinds <= START))
-    check_windows(ring, windows)
+    check_windows(ring, rule)
     masses = np.concatenate(segments(ring, ring.tree.leaves))
     check("a slot that can't be drawn has a mass", (masses == 0.0) | (kinds == START))
-    ring.arrays.stored[:] = (ring.arrays.kinds.reshape(ring.environments, -1) != NO_STEP).sum(axis=1)
+    rings["stored"] = (ring.arrays.kinds.reshape(ring.environments, -1) != NO_STEP).sum(axis=1)
     ring.tree.recompute(np.arange(ring.capacity))
-    if ring.resets.size:
-        reader.read_into("resets", [ring.resets[0]])
-        known = (ring.resets[0] <= EITHER) & ((ring.resets[0] == TRANSITION) | (running == 0))
+    if has_resets:
+        resets = np.zeros(ring.environments, np.uint8)
+        reader.read_into("resets", [resets])
+        known = (resets <= EITHER) & ((resets == TRANSITION) | (running == 0))
         check("an environment waits for its reset during an episode", known)
+        rings["reset"] = resets
     return ring
 
 
-def read_table(reader: Reader, ring: EpisodeRing, entries: Integers) -> npt.NDArray[np.bool_]:
-    """Read the entries of the table; return which of the occupied slots must hold steps."""
-    arrays, count = ring.arrays, int(entries.sum())
-    starts, ends, tags = np.zeros((3, count), np.int64)
-    returns, evicted = np.zeros(count), np.zeros(count, np.uint8)
-    for name, array in (("starts", starts), ("ends", ends), ("returns", returns), ("tags", tags)):
-        reader.read_into(name, [array])
-    reader.read_into("evicted", [evicted])
-    environments = np.repeat(np.arange(ring.environments), entries)
-    oldest, heads = ring.oldest_positions[environments], arrays.heads[environments]
-    first = np.append(True, environments[1:] != environments[:-1])[:count]  # of its environment
-    newest = np.append(first[1:], True)[:count]
-    running = newest & arrays.running[environments]
-    final = np.where(running, heads, ends)  # positions of the final observations
+def read_table(reader: Reader, ring: EpisodeRing, counts: Integers) -> npt.NDArray[np.bool_]:
+    """Read the entries of the table, so many of each environment; return which occupied slots hold steps."""
+    rings, table = ring.arrays.rings, np.zeros(int(counts.sum()), ENTRY)
+    for name, field in TABLE_ARRAYS.items():
+        column = as_saved(table[field])
+        reader.read_into(name, [column])
+        check(f"a flag in `{name}` is not 0 or 1", (field != "evicted") | (column <= 1))
+        table[field] = column
+    environments = np.repeat(np.arange(ring.environments), counts)
+    oldest, heads = ring.oldest_positions[environments], rings["head"][environments]
+    first = np.append(True, environments[1:] != environments[:-1])[: len(table)]  # of its environment
+    newest = np.append(first[1:], True)[: len(table)]
+    running, starts, evicted = newest & rings["running"][environments], table["start"], table["evicted"]
+    final = np.where(running, heads, table["end"])  # positions of the final observations
     check("an episode has no step", (starts >= 0) & (starts < final))
-    check("the running episode has ended or is evicted", ~running | ((ends == RUNNING) & (evicted == 0)))
-    check("the flag `evicted` of an episode is not 0 or 1", evicted <= 1)
+    check("the running episode has ended or is evicted", ~running | ((table["end"] == RUNNING) & ~evicted))
     check("episodes have a gap", first[1:] | (starts[1:] == final[:-1] + 1))
     check("the oldest episode doesn't match the counters", ~first | ((starts <= oldest) & (oldest <= final)))
     check("the newest episode doesn't match the counters", ~newest | (final == heads - 1 + running))
-    serials = np.arange(count) + np.repeat(arrays.episodes - np.cumsum(entries), entries)
-    table = len(arrays.starts) // ring.environments
-    slots = environments * table + serials % table
-    arrays.starts[slots], arrays.ends[slots], arrays.returns[slots] = starts, ends, returns
-    arrays.tags[slots], arrays.evicted[slots] = tags, evicted != 0
-    counts = final - np.maximum(starts, oldest) + 1
-    serials_of_slots = np.repeat(serials, counts)
-    for segment in segments(ring, arrays.serials):
+    serials = np.arange(len(table)) + np.repeat(rings["episodes"] - np.cumsum(counts), counts)
+    ring.arrays.table[entry_of(ring.arrays, environments, serials)] = table
+    slots = final - np.maximum(starts, oldest) + 1  # number of each episode's slots
+    serials_of_slots = np.repeat(serials, slots)
+    for segment in segments(ring, ring.arrays.serials):
         segment[:], serials_of_slots = serials_of_slots[: len(segment)], serials_of_slots[len(segment) :]
-    steps = np.repeat(evicted == 0, counts)
-    steps[np.cumsum(counts) - 1] = False
+    steps = np.repeat(~evicted, slots)
+    steps[np.cumsum(slots) - 1] = False
     return steps
 
 
-def check_windows(ring: EpisodeRing, windows: Windows) -> None:
+def check_windows(ring: EpisodeRing, rule: WindowRule) -> None:
     """Raise Damaged unless windows start at exactly the steps that the kernels of `episode_ring` choose."""
-    length, period, boundary = windows
+    length, period, boundary = rule
     slots = np.flatnonzero(ring.arrays.kinds != NO_STEP)
     environments = slots // ring.room
     found = ring.look_up(ring.arrays.serials[slots] * ring.environments + environments)
-    heads, starts = ring.arrays.heads[environments], ring.arrays.starts[found.entries]
+    heads, starts = ring.arrays.rings["head"][environments], ring.arrays.table["start"][found.entries]
     number, steps = heads - (heads - slots) % ring.room - starts, found.ends - starts  # in the episode
     begins = (number % period == 0) & ((number + length <= steps) | (boundary == PAD) & ~found.running)
     if boundary == SHIFT:

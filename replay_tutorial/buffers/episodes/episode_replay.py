@@ -10,12 +10,12 @@ Built in chapter 09, *Sequences*.
 """
 
 import copy
-from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from enum import Enum
+from functools import partial
 from itertools import repeat
 from operator import setitem
-from typing import Any, Self
+from typing import Any, Self, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -25,19 +25,23 @@ from replay_tutorial.buffers.cast import as_array
 from replay_tutorial.buffers.episodes.episode_archive import ring_from_state, state_of
 from replay_tutorial.buffers.episodes.episode_ring import (
     DROP,
+    FINAL,
+    GONE,
     NO_STEP,
     START,
+    UNKNOWN,
+    ArraysTuple,
+    EpisodeArrays,
     EpisodeRing,
     Episodes,
-    Plain,
-    RingArrays,
-    StagedSteps,
-    Windows,
+    WindowRule,
     append_steps,
     end_running_episode,
     evict_episodes,
-    oldest_position,
+    find_steps,
+    slot_of,
 )
+from replay_tutorial.buffers.episodes.episode_steps import StagedSteps, StepFields
 from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, FiniteFields
 from replay_tutorial.buffers.gather import Gather, pair_dtype
 from replay_tutorial.buffers.n_step.autoreset import (
@@ -50,9 +54,9 @@ from replay_tutorial.buffers.n_step.autoreset import (
     nothing_ends,
     resets_at_next_step,
 )
-from replay_tutorial.buffers.n_step.returns import END_FIELDS
-from replay_tutorial.buffers.n_step.windows import byte_spans, check_one_of_each, differ
+from replay_tutorial.buffers.n_step.windows import check_one_of_each, differ
 from replay_tutorial.buffers.priorities import (
+    BAD_PRIORITY,
     DONE,
     NO_PRIORITY,
     UNKNOWN_INDEX,
@@ -62,9 +66,9 @@ from replay_tutorial.buffers.priorities import (
     Weights,
     check_weight_options,
     check_weights,
+    masses_of,
     write_weights,
 )
-from replay_tutorial.buffers.prioritized import update_leaves
 from replay_tutorial.buffers.private import PrivateBuffer
 from replay_tutorial.buffers.rows import (
     as_integers,
@@ -76,52 +80,49 @@ from replay_tutorial.buffers.rows import (
     next_slots,
     take_pairs,
 )
-from replay_tutorial.buffers.runtime.jit import Flags, Floats, Integers, kernel
+from replay_tutorial.buffers.runtime.jit import Flags, Floats, Integers, int64, kernel
 from replay_tutorial.buffers.spaces import flatten
 from replay_tutorial.buffers.streams import Stream
-from replay_tutorial.buffers.sum_tree import ROOT, find_stratified
+from replay_tutorial.buffers.sum_tree import ROOT, find_stratified, first_leaf, recompute_above
 
 
 @kernel
 def update_masses(
-    plain: Plain,
+    arrays_tuple: ArraysTuple,
     indexes: Integers,
     priorities: Floats,
     formula: Formula,
-    max_given: Floats,
+    largest_priority: Floats,
     stale_updates: Integers,
 ) -> int:
-    """Set the masses of steps, update the maximum priority, and count updates of steps no longer stored.
+    """Set the masses of steps, update the largest priority, and count updates of steps no longer stored.
 
-    Return the status of `check_update`; if it is not DONE, nothing has changed.
+    Return DONE, UNKNOWN_INDEX or BAD_PRIORITY; if it is not DONE, nothing has changed.
     """
-    arrays = RingArrays(*plain)
-    environments, capacity = arrays.heads.shape[0], arrays.kinds.shape[0]
-    count, table = capacity // environments, arrays.starts.shape[0] // environments
-    rows = np.empty_like(indexes)  # as in a ring of `capacity` slots whose rows are those of the second lap
+    arrays, (alpha, eps, priority_limit) = EpisodeArrays(*arrays_tuple), formula
+    slots, count, new_largest = np.empty_like(indexes), 0, largest_priority[0]
+    find_steps(arrays_tuple, indexes, slots)
     for i in range(indexes.shape[0]):
-        environment, position = indexes[i] % environments, indexes[i] // environments
-        slot, head = environment * count + position % count, arrays.heads[environment]
-        if not 0 <= position < head:
-            rows[i] = -1  # unknown
-        elif position > head - count and arrays.kinds[slot] == START:
-            rows[i] = capacity + slot
-        elif (
-            position >= oldest_position(arrays, environment)
-            and arrays.ends[environment * table + arrays.serials[slot] % table] == position
-        ):
-            rows[i] = -1  # a final observation, and so never a step
-        else:
-            rows[i] = 0  # of the first lap, and therefore replaced
-    return update_leaves(
-        *(rows, priorities, capacity, 2 * capacity, capacity, formula),
-        *(arrays.sums, arrays.minima, max_given, stale_updates),
-    )
+        if slots[i] in (UNKNOWN, FINAL):
+            return UNKNOWN_INDEX
+        if not 0.0 <= priorities[i] <= priority_limit:  # this form also rejects NaN
+            return BAD_PRIORITY
+    masses, first_node = masses_of(priorities, alpha, eps), int64(first_leaf(arrays.sums))
+    for i in range(indexes.shape[0]):
+        if slots[i] != GONE and arrays.kinds[slots[i]] == START:
+            arrays.sums[first_node + slots[i]] = masses[i]  # the last priority of a repeated index counts
+            new_largest = max(new_largest, priorities[i])
+            slots[count] = slots[i]
+            count += 1
+    recompute_above(arrays.sums, arrays.minima, slots[:count])
+    largest_priority[0] = new_largest
+    stale_updates[0] += indexes.shape[0] - count
+    return DONE
 
 
 @kernel
 def draw_steps(
-    plain: Plain,
+    arrays_tuple: ArraysTuple,
     uniforms: Floats,
     beta: float,
     by_buffer: bool,
@@ -130,20 +131,33 @@ def draw_steps(
     weights: Weights,
 ) -> None:
     """Draw a step for each uniform random number; write the slots, indexes and weights of the steps."""
-    arrays = RingArrays(*plain)
-    environments = arrays.heads.shape[0]
-    count = arrays.kinds.shape[0] // environments
+    arrays = EpisodeArrays(*arrays_tuple)
+    environments = arrays.rings.shape[0]
+    room = arrays.kinds.shape[0] // environments
     found, masses = find_stratified(arrays.sums, uniforms)
     write_weights(masses, beta, arrays.minima[ROOT], by_buffer, weights)
-    ring, environment, head, head_slot = -count, 0, 0, 0
+    ring, environment, head, head_slot = -room, 0, 0, 0
     for i in range(found.shape[0]):
         slot = found[i]
-        if not ring <= slot < ring + count:  # once per environment, because the slots are in ascending order
-            environment = slot // count
-            ring, head = environment * count, arrays.heads[environment]
-            head_slot = ring + head % count
-        position = head - head_slot + slot - (count if slot > head_slot else 0)
+        if not ring <= slot < ring + room:  # once per environment, because the slots are in ascending order
+            environment = slot // room
+            ring, head = environment * room, arrays.rings[environment].head
+            head_slot = ring + head % room
+        position = head - head_slot + slot - (room if slot > head_slot else 0)
         slots[i], indexes[i] = slot, position * environments + environment
+
+
+class EpisodeOptions(TypedDict, total=False):
+    """The keyword arguments of `EpisodeReplayBuffer`, which its subclasses accept as well."""
+
+    environments: int
+    autoreset: str | Enum | None
+    rew: str
+    default_dtype: npt.DTypeLike
+    seed: int | np.random.SeedSequence | None
+    check_finite: bool
+    alpha: float
+    eps: float
 
 
 class EpisodeReplayBuffer(PrivateBuffer):
@@ -169,7 +183,7 @@ class EpisodeReplayBuffer(PrivateBuffer):
     """
 
     _ring: EpisodeRing
-    _windows: Windows = (1, 1, DROP)  # every step is a window
+    _window_rule: WindowRule = (1, 1, DROP)  # every step is a window
 
     def __init__(
         self,
@@ -191,23 +205,29 @@ class EpisodeReplayBuffer(PrivateBuffer):
             size: Number of slots, divided equally among the environments. An episode of T steps occupies
                 T + 1 slots, and one slot of each environment stays free. To store n such episodes of one
                 environment, pass n · (T + 1) + 1.
-            env_dict: The fields of a step, as for `ReplayBuffer`. If a field `next_x` has the same dtype and
-                shape as a field `x`, it takes no memory. At least one such pair and `terminated` or `done`
-                must be declared.
+            env_dict: The fields of a step: maps each name to a dict with `shape` (an int or a tuple, default
+                1) and `dtype`. If a field `next_x` has the same dtype and shape as a field `x`, it takes no
+                memory. At least one such pair and `terminated` or `done` must be declared.
             environments: Number of environments. Each has its own ring.
-            autoreset: The mode in which the environments start the next episode, as for `NStep`. With
-                "next_step", the step after the end of an episode is ignored, in `add` and in `add_step`.
+            autoreset: The mode in which the environments start the next episode: gymnasium's
+                `AutoresetMode`, "next_step", "same_step" or "disabled". With "next_step", the step after the
+                end of an episode only resets its environment, and is ignored by `add` and `add_step`. None
+                means "disabled", and warns once if environments seem to reset in the next step.
             rew: Name of the reward field, whose sum is the return of an episode. The field may be omitted.
-            default_dtype: As for `ReplayBuffer`.
-            seed: As for `ReplayBuffer`.
-            check_finite: As for `ReplayBuffer`.
+            default_dtype: dtype of the fields that don't declare one.
+            seed: Seed for sampling; None uses entropy from the operating system. A copy of the buffer in
+                another process draws other rows, which the seed determines as well.
+            check_finite: Whether `add` raises ValueError for NaN and infinity in float fields.
             alpha: Exponent of the priorities, in [0, 1]; 0 samples uniformly.
-            eps: Added to each priority, as for `PrioritizedReplayBuffer`.
+            eps: Added to each priority, so that steps of priority 0 can be sampled; finite and at least 0.
 
         Raises:
-            MemoryError: As for `ReplayBuffer`, which also warns.
+            MemoryError: If the full buffer would be larger than the memory of the machine or container.
             TypeError: If an argument has the wrong type.
             ValueError: If a value is out of range, or a field that is required is not declared.
+
+        Warns:
+            UserWarning: If the full buffer would be larger than the free memory (on Linux only).
         """
         capacity = checked_size(size)
         environments = checked_at_least("environments", environments, 1)
@@ -217,48 +237,17 @@ class EpisodeReplayBuffer(PrivateBuffer):
                 "final observation and a free slot."
             )
         self._fields = (FiniteFields if check_finite else Fields)(env_dict, default_dtype)
-        declared = self._fields.fields
-        self._nexts = {
-            name: f"next_{name}"
-            for name in declared
-            if f"next_{name}" in declared
-            and declared[name].same_values(declared[f"next_{name}"])
-            and name.removeprefix("next_") not in declared.keys() - {name}
-        }
-        if not self._nexts:
-            raise ValueError(
-                "env_dict declares no pair such as obs and next_obs, with the same dtype and shape; the "
-                f"fields are {list(declared)}."
-            )
-        self._ends = [name for name in END_FIELDS if name in declared]
-        self._terminates = [name for name in ("terminated", "done") if name in declared][:1]
-        if not self._terminates:
-            raise ValueError(
-                f"env_dict must declare 'terminated' or 'done'; the fields are {list(declared)}. If episodes "
-                'never terminate, declare "terminated": {"shape": (), "dtype": bool} and store False.'
-            )
-        self._rewards = [rew] if rew in declared else []
-        for name in (*self._ends, *self._rewards):
-            if (shape := declared[name].shape) not in ((), (1,)):
-                raise ValueError(f"The field {name!r} must have the shape () or (1,), not {shape}.")
-        taken = {"indexes", "weights", "priorities", *self._reserved_names()} & declared.keys()
-        if taken:
-            raise ValueError(
-                f"The field names {sorted(taken)} are reserved in {type(self).__name__}; rename the fields."
-            )
-        stored = Fields(
-            {name: spec for name, spec in self._fields.env_dict.items() if name not in self._nexts.values()}
-        )
+        self._roles = roles = StepFields(self._fields, rew)
+        self._reserve_names("indexes", "weights", "priorities")
         self._next_step = resets_at_next_step(autoreset)
-        self._end_places = [list(declared).index(name) for name in self._ends]
-        self._ring = EpisodeRing(capacity // environments, environments, stored, self._next_step)
-        self._gather, self._gather_nexts = Gather(stored), Gather(selected(stored, self._nexts))
-        self._pair = pair_dtype(stored, self._nexts)
-        self._staged = self._staging(1)
-        self._compared = byte_spans(stored, self._nexts)
+        self._ring = EpisodeRing(capacity // environments, environments, roles.stored)
+        self._gather, self._gather_nexts = Gather(roles.stored), Gather(selected(roles.stored, roles.nexts))
+        self._pair = pair_dtype(roles.stored, roles.nexts)
+        self._staged = StagedSteps(1, roles)
         self._prioritization = Prioritization(self._ring.capacity, np.full(1, NO_PRIORITY), alpha, eps)
         self._stale_updates = np.zeros(1, np.int64)
         self._rng = Stream(seed)
+        self._watch = ResetWatch(environments) if autoreset is None and roles.reward else None
         self._layout = {
             "kind": type(self).__name__,
             "size": self._ring.capacity,
@@ -268,14 +257,15 @@ class EpisodeReplayBuffer(PrivateBuffer):
             "check_finite": bool(check_finite),
             "alpha": self._prioritization.alpha,
             "eps": self._prioritization.eps,
+            **({"autoreset": "next_step"} if self._next_step else {}),
         }
-        if self._next_step:
-            self._layout["autoreset"] = "next_step"
-        self._watch = ResetWatch(environments) if autoreset is None and self._rewards else None
 
-    def _reserved_names(self) -> Sequence[str]:
-        """Return the names of further arrays in a sample."""
-        return ()
+    def _reserve_names(self, *names: str) -> None:
+        """Raise ValueError if a field has the name of another array of a sample, or of an argument."""
+        if taken := self._fields.fields.keys() & set(names):
+            raise ValueError(
+                f"The field names {sorted(taken)} are reserved in {type(self).__name__}; rename the fields."
+            )
 
     def add(self, environment: int = 0, /, *, priorities: Any = None, **fields: Any) -> int | None:
         """Add one step of an environment, or several consecutive steps along axis 0.
@@ -325,7 +315,7 @@ class EpisodeReplayBuffer(PrivateBuffer):
         count, columns = self._fields.to_columns(fields)
         check_one_of_each(self._ring.environments, count)
         environments = np.arange(count)
-        indexes = self._ring.arrays.heads * count + environments
+        indexes = self._ring.arrays.rings["head"] * count + environments
         if self._next_step:
             return indexes[self._append_transitions(environments, columns, priorities)[1]]
         self._append(environments if count > 1 else 0, count, columns, priorities)
@@ -338,93 +328,73 @@ class EpisodeReplayBuffer(PrivateBuffer):
 
         Return the index of the first one, or None if there is none, and their positions.
         """
-        count, arrays = len(environments), self._ring.arrays
-        if nothing_ends(self._ring.resets[0], [columns[place] for place in self._end_places]):
-            self._ring.resets[1] = TRANSITION
-            some = environments if count > 1 else int(environments[0])
-            return self._append(some, count, columns, priorities), np.arange(count)
-        by_name = dict(zip(self._fields.fields, columns, strict=True))
-        if count == 1:
-            by_name = {name: np.asarray(column)[np.newaxis] for name, column in by_name.items()}
-        final = arrays.heads - 1  # where the final observation is, if the last episode has ended
-        known = final >= self._ring.oldest_positions  # unless the buffer was cleared
+        rings, roles, count = self._ring.arrays.rings, self._roles, len(environments)
+        if nothing_ends(rings["reset"], [columns[place] for place in roles.end_places]):
+            kept, rings["next_reset"] = np.arange(count), TRANSITION
+        else:
+            by_name = dict(zip(self._fields.fields, columns, strict=True))
+            if count == 1:
+                by_name = {name: np.asarray(column)[np.newaxis] for name, column in by_name.items()}
+            ends = ends_of([by_name[name] for name in roles.ends], count)
+            continues = partial(self._continues, environments, by_name)
+            kept, resets = find_resets(rings["reset"], environments, ends, continues)
+            if not len(kept):
+                rings["reset"] = resets
+                return None, kept
+            if len(kept) < count:
+                if priorities is not None and (array := as_array("priorities", priorities)).size == count:
+                    priorities = array.reshape(-1)[kept]
+                columns = [column[kept] if len(kept) > 1 else column[kept[0]] for column in by_name.values()]
+            rings["next_reset"] = resets
+        numbers = environments[kept] if len(kept) > 1 else environments.item(kept[0])
+        return self._append(numbers, len(kept), columns, priorities), kept
 
-        def continues(i: int) -> bool:
-            environment, same = environments[i], np.s_[i : i + 1]
-            follows = i > 0 and environments[i - 1] == environment
-            if not follows and not known[environment]:
-                return True
-            slot = self._ring.slots_of(environment, final[environment])
-            return not any(
-                differ(
-                    by_name[next_name][i - 1 : i] if follows else self._ring.rows[name][slot, np.newaxis],
-                    np.asarray(by_name[name][same], self._fields.fields[name].dtype),
-                )[0]
-                for name, next_name in self._nexts.items()
-            )
-
-        ends = ends_of([by_name[name] for name in self._ends], count)
-        kept, resets = find_resets(self._ring.resets[0], environments, ends, continues)
-        if not len(kept):
-            self._ring.resets[0] = resets
-            return None, kept
-        if len(kept) < count:
-            if priorities is not None and (given := as_array("priorities", priorities)).size == count:
-                priorities = given.reshape(-1)[kept]
-            columns = [column[kept] if len(kept) > 1 else column[kept[0]] for column in by_name.values()]
-        some = environments[kept] if len(kept) > 1 else int(environments[kept[0]])
-        self._ring.resets[1] = resets
-        return self._append(some, len(kept), columns, priorities), kept
+    def _continues(self, environments: Integers, columns: Batch, i: int) -> bool:
+        """Return whether step i begins with the next observation of the step before it, as far as known."""
+        ring, environment, step = self._ring, environments[i], np.s_[i : i + 1]
+        follows = i > 0 and environments[i - 1] == environment
+        final = ring.arrays.rings["head"][environment] - 1  # position of the final observation
+        if not follows and final < ring.oldest_positions[environment]:  # the buffer was cleared
+            return True
+        slot = slot_of(ring.arrays, environment, final)
+        for name, next_name in self._roles.nexts.items():
+            before = columns[next_name][i - 1 : i] if follows else ring.rows[name][slot, np.newaxis]
+            if differ(before, np.asarray(columns[name][step], before.dtype))[0]:
+                return False
+        return True
 
     def _append(self, environments: Integers | int, count: int, columns: list[Any], priorities: Any) -> int:
         """Check that steps continue their episodes, append them, and return the index of the first step."""
         masses, max_priority = self._prioritization.initial_masses(priorities, count)
-        staged = self._staged
-        if len(staged.ends) != count:
-            staged = self._staging(count)
+        staged, spans = self._staged, self._roles.spans
+        if staged.count != count:
+            staged = StagedSteps(count, self._roles)
             if count <= self._ring.environments:  # for the next step of each; a larger batch is freed
                 self._staged = staged
         staged.write(environments, columns, masses)
-        changes = self._prioritization.max_given, max_priority, self._windows, self._ring.resets
-        index = append_steps(self._ring.plain, *staged.arrays, self._compared, *changes)
+        arrays = self._ring.arrays_tuple, staged.arrays_tuple
+        changes = self._prioritization.max_given, max_priority, self._window_rule
+        index = append_steps(*arrays, spans, *changes)
         if index < 0:
             self._check_consecutive(staged)
             # The bytes differ, but not the values: one is NaN, or 0.0 and the other -0.0.
-            index = append_steps(self._ring.plain, *staged.arrays, self._compared[:0], *changes)
+            index = append_steps(*arrays, spans[:0], *changes)
         if self._watch is not None:
-            self._watch_resets(self._watch, staged)
+            self._watch.see(staged.arrays.environments, staged.arrays.ends, staged.observed)
+            if self._watch.is_over:
+                self._watch = None
         return index
-
-    def _watch_resets(self, watch: ResetWatch, staged: StagedSteps) -> None:
-        """Let `watch` see the steps that have been appended."""
-        count = len(staged.ends)
-
-        def step(i: int) -> tuple[bytes, bytes, bool]:
-            obs, next_obs = (
-                b"".join(row[first:last].tobytes() for first, last in self._compared.tolist())
-                for row in (staged.bytes[i], staged.bytes[count + i])
-            )
-            return obs, next_obs, bool(staged.rewards[i])
-
-        watch.see(staged.environments, staged.ends, step)
-        if watch.is_over:
-            self._watch = None
-
-    def _staging(self, count: int) -> StagedSteps:
-        """Reserve memory for `count` steps."""
-        fields = self._fields, self._ring.fields
-        return StagedSteps(count, *fields, self._nexts, self._ends, self._rewards)
 
     def _check_consecutive(self, staged: StagedSteps) -> None:
         """Raise ValueError if an observation differs from the next observation of the step before it."""
-        ring, environments, (steps, nexts) = self._ring, staged.environments, staged.rows
+        ring, environments, (steps, nexts) = self._ring, staged.arrays.environments, staged.rows
         is_batch = len(steps) > 1 and environments[0] == environments[1]  # consecutive, of one environment
         first = environments[:1] if is_batch else environments
-        before = ring.slots_of(first, ring.arrays.heads[first])
-        follows = ring.arrays.running[environments]
+        before = slot_of(ring.arrays, first, ring.arrays.rings["head"][first])
+        follows = ring.arrays.rings["running"][environments]
         if is_batch:
-            follows[1:] = ~staged.ends[:-1]
-        for name, next_name in self._nexts.items():
+            follows[1:] = ~staged.arrays.ends[:-1]
+        for name, next_name in self._roles.nexts.items():
             stored = ring.rows[name][before]
             expected = np.concatenate([stored, nexts[name][:-1]]) if is_batch else stored
             broken = follows & differ(expected, steps[name])
@@ -451,11 +421,12 @@ class EpisodeReplayBuffer(PrivateBuffer):
         """
         checked_environment(environment, self._ring.environments)
         mass = self._prioritization.initial_masses(None, 1)[0]
-        end_running_episode(self._ring.plain, environment, self._windows, float(mass))
+        end_running_episode(self._ring.arrays_tuple, environment, self._window_rule, float(mass))
         if self._watch is not None:
             self._watch.episode_ended(environment)
         if self._next_step:
-            self._ring.resets[0] = episode_ended(self._ring.resets[0], environment)
+            rings = self._ring.arrays.rings
+            rings["reset"] = episode_ended(rings["reset"], environment)
 
     def sample(self, batch_size: int, beta: float = 0.4, *, normalize: str = "buffer") -> Batch:
         """Sample steps in proportion to their masses, with replacement; uniformly if alpha is 0.
@@ -489,7 +460,7 @@ class EpisodeReplayBuffer(PrivateBuffer):
         else:
             batch = self._gather.take(rows, slots)
             nexts = self._gather_nexts.take(rows, next_slots(lasts, room))
-            batch |= {next_name: nexts[name] for name, next_name in self._nexts.items()}
+            batch |= {next_name: nexts[name] for name, next_name in self._roles.nexts.items()}
         return {name: batch[name] for name in self._fields.fields}
 
     def _draw(self, batch_size: int, beta: float, normalize: str) -> tuple[Integers, Integers, Any]:
@@ -497,7 +468,7 @@ class EpisodeReplayBuffer(PrivateBuffer):
         beta = self._check_draw(batch_size, beta, normalize)
         slots, indexes = np.empty((2, batch_size), np.int64)
         weights, uniforms = np.empty(batch_size, np.float32), self._rng.random(batch_size)
-        draw_steps(self._ring.plain, uniforms, beta, normalize == "buffer", slots, indexes, weights)
+        draw_steps(self._ring.arrays_tuple, uniforms, beta, normalize == "buffer", slots, indexes, weights)
         check_weights(weights, self._rng, batch_size)
         return slots, indexes, weights
 
@@ -531,14 +502,14 @@ class EpisodeReplayBuffer(PrivateBuffer):
                 unchanged.
         """
         rules, ring = self._prioritization, self._ring
-        checked, given = rules.as_update(indexes, priorities)
+        checked, floats = rules.as_update(indexes, priorities)
         status = update_masses(
-            ring.plain, checked, given, rules.formula, rules.max_given, self._stale_updates
+            *(ring.arrays_tuple, checked, floats, rules.formula, rules.max_given, self._stale_updates)
         )
-        if status != DONE:
-            if status == UNKNOWN_INDEX:
-                self._check_indexes(checked)
-            raise rules.priority_error(given)
+        if status == UNKNOWN_INDEX:
+            self._check_indexes(checked)
+        if status == BAD_PRIORITY:
+            raise rules.priority_error(floats)
 
     @property
     def priorities(self) -> Priorities:
@@ -547,9 +518,8 @@ class EpisodeReplayBuffer(PrivateBuffer):
 
     def _masses_of(self, indexes: Integers) -> Floats:
         """Return the masses of steps, each of which must be stored and be the start of a window."""
-        self._check_indexes(indexes)
-        slots, stored = self._ring.find(indexes)
-        self._check_stored(indexes, stored)
+        slots = self._ring.find(indexes)
+        self._check_stored(indexes, slots != GONE)
         if len(wrong := indexes[self._ring.arrays.kinds[slots] != START]):
             raise IndexError(f"The step with index {wrong[0]} has no priority: no window begins there.")
         return self._ring.tree.leaves[slots]
@@ -577,35 +547,34 @@ class EpisodeReplayBuffer(PrivateBuffer):
             ValueError: If a shape, length or value doesn't match its field. The buffer is then unchanged.
         """
         checked = as_integers("indexes", indexes)
-        self._check_indexes(checked)
-        given = dict(flatten(fields))
-        allowed = {name: spec for name, spec in self._ring.fields.env_dict.items() if name not in self._ends}
-        if unknown := given.keys() - allowed.keys():
+        slots, values = self._ring.find(checked), dict(flatten(fields))
+        ends, stored = self._roles.ends, slots != GONE
+        allowed = {name: spec for name, spec in self._ring.fields.env_dict.items() if name not in ends}
+        if unknown := values.keys() - allowed.keys():
             raise KeyError(f"can't update {sorted(unknown)}; update_fields accepts {list(allowed)}")
-        slots, stored = self._ring.find(checked)
-        if not len(checked) or not given:
+        if not len(checked) or not values:
             return stored
-        some = type(self._fields)({name: allowed[name] for name in given})
-        count, columns = some.to_columns(given)
+        changed = type(self._fields)({name: allowed[name] for name in values})
+        count, columns = changed.to_columns(values)
         if count != len(checked):
             raise ValueError(
                 f"There are {len(checked)} indexes, but the fields have {count} values; pass one per index."
             )
-        rows = some.to_rows(count, columns)[stored]
-        targets: list[Any] = [self._ring.rows[name] for name in given]
-        values: list[Any] = [rows[name] for name in given]
-        deque(map(setitem, targets, repeat(slots[stored]), values), maxlen=0)  # atomic: see `ring`
+        rows, records = self._ring.rows, changed.to_rows(count, columns)[stored]
+        targets, sources = [rows[name] for name in values], [records[name] for name in values]
+        list(map(setitem, targets, repeat(slots[stored]), sources))  # atomic: Ctrl-C can't interrupt one call
         return stored
 
     def _rows(self, indexes: Integers) -> tuple[Batch, Flags]:
-        slots, stored = self._ring.find(indexes)
+        slots = self._ring.find(indexes)
+        stored = slots != GONE
         return self._transitions(slots[stored], slots[stored]), stored
 
     def _indexes_in_order(self) -> Integers:
         ring = self._ring
         slots = np.flatnonzero(ring.arrays.kinds != NO_STEP)
         environments = slots // ring.room
-        heads = ring.arrays.heads[environments]
+        heads = ring.arrays.rings["head"][environments]
         return np.sort((heads - (heads - slots) % ring.room) * ring.environments + environments)
 
     def episodes(self) -> Batch:
@@ -629,10 +598,10 @@ class EpisodeReplayBuffer(PrivateBuffer):
             "environment": environments,
             "start": firsts * ring.environments + environments,
             "length": found.ends[found.stored] - firsts,
-            "return": ring.arrays.returns[entries],
-            "tag": ring.arrays.tags[entries],
+            "return": ring.arrays.table["reward_sum"][entries],
+            "tag": ring.arrays.table["tag"][entries],
             "finished": ~found.running[found.stored],
-            "whole": ring.arrays.starts[entries] == firsts,
+            "whole": ring.arrays.table["start"][entries] == firsts,
         }
 
     def get_episode(self, episode: int) -> Batch:
@@ -658,8 +627,8 @@ class EpisodeReplayBuffer(PrivateBuffer):
             )
         environment, first, end = int(found.environments[0]), int(found.firsts[0]), int(found.ends[0])
         positions = np.arange(first, end + 1)
-        rows = self._gather.take(self._ring.arrays.rows, self._ring.slots_of(environment, positions))
-        batch = {name: rows[name] if name in self._nexts else rows[name][:-1] for name in rows}
+        rows = self._gather.take(self._ring.arrays.rows, slot_of(self._ring.arrays, environment, positions))
+        batch = {name: rows[name] if name in self._roles.nexts else rows[name][:-1] for name in rows}
         return batch | {"indexes": positions[:-1] * self._ring.environments + environment}
 
     def tag(self, episodes: npt.ArrayLike, tag: npt.ArrayLike) -> None:
@@ -680,7 +649,7 @@ class EpisodeReplayBuffer(PrivateBuffer):
                 f"There are {len(found.entries)} episodes, but {len(tags)} tags; pass one for each, or one."
             )
         entries, tags = found.entries[found.stored], np.broadcast_to(tags, found.stored.shape)[found.stored]
-        self._ring.arrays.tags[entries] = tags
+        self._ring.arrays.table["tag"][entries] = tags
 
     def evict(self, episodes: npt.ArrayLike) -> None:
         """Remove episodes. Their memory is reused when the ring of their environment reaches it.
@@ -701,7 +670,8 @@ class EpisodeReplayBuffer(PrivateBuffer):
                 "until it ends, or call on_episode_end(environment)."
             )
         gone = numbers[found.stored]
-        evict_episodes(self._ring.plain, gone % self._ring.environments, gone // self._ring.environments)
+        environments = self._ring.environments
+        evict_episodes(self._ring.arrays_tuple, gone % environments, gone // environments)
 
     def keep_best(self, n: int, by: str = "return") -> None:
         """Evict all finished episodes except the best n. Running episodes are kept, in addition to these.
@@ -736,21 +706,21 @@ class EpisodeReplayBuffer(PrivateBuffer):
 
     def _state(self) -> tuple[dict[str, Any], archive.Arrays]:
         counters = {"stale_updates": self.stale_updates, "random_state": self._rng.state}
-        return counters, state_of(self._ring) | {"seen": [self._prioritization.max_given]}
+        return counters, state_of(self._ring, self._next_step) | {"seen": [self._prioritization.max_given]}
 
     def _from_state(self, counters: dict[str, Any], reader: archive.Reader) -> Self:
-        loaded, seen = copy.copy(self), np.zeros(1)
+        loaded, largest = copy.copy(self), np.zeros(1)
         loaded._stale_updates = np.full(1, archive.checked_count(counters, "stale_updates"))
         loaded._rng = archive.checked_generator(counters)
-        loaded._ring = ring_from_state(reader, self._ring, self._windows)
-        reader.read_into("seen", [seen])
-        self._prioritization.check_loaded(loaded._ring.tree.leaves, seen[0])
-        loaded._prioritization = self._prioritization.with_max(seen[0])
+        loaded._ring = ring_from_state(reader, self._ring, self._window_rule, self._next_step)
+        reader.read_into("seen", [largest])
+        self._prioritization.check_loaded(loaded._ring.tree.leaves, largest[0])
+        loaded._prioritization = self._prioritization.with_max(largest[0])
         return loaded
 
     def _look_up(self, numbers: Integers) -> Episodes:
         """Return the entries of episodes, which must have begun."""
-        begun = self._ring.arrays.episodes[numbers % self._ring.environments]
+        begun = self._ring.arrays.rings["episodes"][numbers % self._ring.environments]
         unknown = (numbers < 0) | (numbers // self._ring.environments >= begun)
         if unknown.any():
             raise IndexError(
@@ -760,23 +730,7 @@ class EpisodeReplayBuffer(PrivateBuffer):
 
     def _check_indexes(self, indexes: Integers) -> None:
         """Raise IndexError if an index has not been assigned to a step, or belongs to a final observation."""
-        ring, arrays, environments = self._ring, self._ring.arrays, self._ring.environments
-        of_index, positions = indexes % environments, indexes // environments
-        unknown = (indexes < 0) | (positions >= arrays.heads[of_index])
-        if unknown.any():
-            wrong = indexes[unknown][0]
-            raise IndexError(
-                f"No step with index {wrong} has been added; the next index of environment "
-                f"{wrong % environments} is {self.get_next_index(int(wrong % environments))}."
-            )
-        table = len(arrays.ends) // environments
-        entries = of_index * table + arrays.serials[ring.slots_of(of_index, positions)] % table
-        is_final = (positions >= ring.oldest_positions[of_index]) & (arrays.ends[entries] == positions)
-        if is_final.any():
-            raise IndexError(
-                f"Index {indexes[is_final][0]} belongs to the final observation of an episode, which is not "
-                "a step. Pass the indexes of a sample, or those that `get_episode` returns."
-            )
+        self._ring.find(indexes)
 
     @property
     def stale_updates(self) -> int:
@@ -803,8 +757,7 @@ class EpisodeReplayBuffer(PrivateBuffer):
         Raises:
             IndexError: If the environment does not exist.
         """
-        checked = checked_environment(environment, self._ring.environments)
-        return int(self._ring.arrays.heads[checked]) * self._ring.environments + checked
+        return self._ring.next_index(checked_environment(environment, self._ring.environments))
 
     @property
     def nbytes(self) -> int:
@@ -814,6 +767,6 @@ class EpisodeReplayBuffer(PrivateBuffer):
 
 def selected(fields: Fields, names: Iterable[str]) -> Fields:
     """Return some of the fields, with their offsets in the whole record."""
-    some = copy.copy(fields)
-    some.fields = {name: fields.fields[name] for name in names}
-    return some
+    selection = copy.copy(fields)
+    selection.fields = {name: fields.fields[name] for name in names}
+    return selection

@@ -15,21 +15,20 @@ Source: Andrychowicz et al. 2017, "Hindsight Experience Replay", algorithm 1 and
 Built in chapter 10, *Goals*.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from enum import Enum
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Unpack
 
 import numpy as np
-import numpy.typing as npt
 
 from replay_tutorial.buffers.cast import as_array, cast
-from replay_tutorial.buffers.episodes.episode_replay import EpisodeReplayBuffer, draw_steps
-from replay_tutorial.buffers.episodes.episode_ring import NO_STEP, Plain, RingArrays, locate
+from replay_tutorial.buffers.episodes.episode_replay import EpisodeOptions, EpisodeReplayBuffer, selected
+from replay_tutorial.buffers.episodes.episode_ring import NO_STEP, ArraysTuple, EpisodeArrays, locate, slot_of
+from replay_tutorial.buffers.episodes.inherited_options import accepts_options_of
 from replay_tutorial.buffers.fields import Batch, EnvDict
+from replay_tutorial.buffers.gather import Gather
 from replay_tutorial.buffers.n_step.returns import NStepSettings, parse_settings, with_constant_gamma
-from replay_tutorial.buffers.priorities import Weights, check_weights
-from replay_tutorial.buffers.rows import checked_number, copy_part, next_slots, random_below
-from replay_tutorial.buffers.runtime.jit import Bytes, Flags, Floats, Integers, int64, kernel
+from replay_tutorial.buffers.rows import checked_number, next_slots, random_below
+from replay_tutorial.buffers.runtime.jit import Flags, Floats, Integers, int64, kernel
 from replay_tutorial.buffers.streams import restore_rng_on_error
 
 STRATEGIES = ("future", "final", "episode", "random")
@@ -40,51 +39,36 @@ Compute = Callable[[Any, Any, Batch], Any]
 
 
 @kernel
-def draw_relabelled(
-    plain: Plain,
+def choose_goals(
+    arrays_tuple: ArraysTuple,
+    slots: Integers,
     uniforms: Floats,
-    beta: float,
-    by_buffer: bool,
     relabel: float,
     strategy: int,
-    achieved: int,
-    slots: Integers,
-    indexes: Integers,
-    weights: Weights,
-    relabelled: Flags,
-    rows: Integers,
     goal_slots: Integers,
-    goals: Bytes,
-) -> int:
-    """Draw steps with `draw_steps`, and goals for some of them; return the number of relabelled rows.
+    relabelled: Flags,
+) -> None:
+    """Choose whether each of n rows is relabelled, and the slot of the observation that contains its goal.
 
-    `uniforms` are three random numbers per row. `achieved` is the byte offset of the achieved goal in a
-    stored row. Write whether each row is `relabelled`, the numbers of the relabelled rows, and their `goals`.
-    `goal_slots` are the slots of the observations that contain the goals; for RANDOM, the caller has drawn
-    them.
+    `uniforms` are two random numbers per row: first n for the choice, then n for the step. For RANDOM, the
+    caller has drawn the slots of the goals.
     """
-    arrays = RingArrays(*plain)
-    batch_size, count = slots.shape[0], arrays.kinds.shape[0] // arrays.heads.shape[0]
-    draw_steps(plain, uniforms[:batch_size], beta, by_buffer, slots, indexes, weights)
+    arrays, count = EpisodeArrays(*arrays_tuple), slots.shape[0]
+    room = arrays.kinds.shape[0] // arrays.rings.shape[0]
     positions, starts, ends = np.empty_like(slots), np.empty_like(slots), np.empty_like(slots)
-    locate(plain, slots, positions, starts, ends)
-    ring, head, chosen = -count, 0, 0
-    for i in range(batch_size):
-        if not ring <= slots[i] < ring + count:
-            environment = slots[i] // count
-            ring, head = environment * count, arrays.heads[environment]
+    locate(arrays_tuple, slots, positions, starts, ends)
+    ring, head = -room, 0
+    for i in range(count):
+        if not ring <= slots[i] < ring + room:
+            environment = slots[i] // room
+            ring, head = environment * room, arrays.rings[environment].head
         if strategy != RANDOM:
             low = starts[i] if strategy == EPISODE else positions[i] if strategy == FUTURE else ends[i] - 1
-            step = low + int64(uniforms[2 * batch_size + i] * (ends[i] - low))
+            step = low + int64(uniforms[count + i] * (ends[i] - low))
             slot = slots[i] + step - positions[i] + 1  # after its action
-            goal_slots[i] = slot + count if slot < ring else slot - count if slot >= ring + count else slot
+            goal_slots[i] = slot + room if slot < ring else slot - room if slot >= ring + room else slot
         has_goal = strategy != FINAL or ends[i] != head  # a running episode has no final step yet
-        relabelled[i] = has_goal and uniforms[batch_size + i] < relabel
-        rows[chosen] = i
-        chosen += relabelled[i]
-    for k in range(chosen):  # only this, so that the cache misses overlap
-        copy_part(goals, k, 0, arrays.rows, goal_slots[rows[k]], achieved, goals.shape[1])
-    return chosen
+        relabelled[i] = has_goal and uniforms[i] < relabel
 
 
 @kernel
@@ -142,6 +126,7 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
         ({3}, True)
     """
 
+    @accepts_options_of(EpisodeReplayBuffer.__init__)
     def __init__(
         self,
         size: int,
@@ -154,21 +139,17 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
         goal: str = "obs/desired_goal",
         achieved_goal: str = "obs/achieved_goal",
         Nstep: Mapping[str, Any] | None = None,
-        environments: int = 1,
-        autoreset: str | Enum | None = None,
-        rew: str = "rew",
-        default_dtype: npt.DTypeLike = np.float32,
-        seed: int | np.random.SeedSequence | None = None,
-        check_finite: bool = False,
-        alpha: float = 0.0,
-        eps: float = 1e-4,
+        **options: Unpack[EpisodeOptions],
     ) -> None:
         """Create an empty buffer.
 
         Args:
-            size: As for `EpisodeReplayBuffer`.
-            env_dict: As for `EpisodeReplayBuffer`. The fields `achieved_goal` and `next_` + `achieved_goal`
-                must be declared, with the dtype and shape of the field `goal`.
+            size: Number of slots, divided equally among the environments. An episode of T steps occupies
+                T + 1 slots, and one slot of each environment stays free.
+            env_dict: The fields of a step: maps each name to a dict with `shape` (an int or a tuple, default
+                1) and `dtype`. If a field `next_x` has the same dtype and shape as a field `x`, it takes no
+                memory. The reward, `terminated` or `done`, and the fields `achieved_goal` and `next_` +
+                `achieved_goal` must be declared, with the dtype and shape of the field `goal`.
             compute_reward: A function that returns the rewards of n steps, n finite numbers. Its arguments
                 are the goals achieved after the actions, shape (n, *shape); the goals, shape (n, *shape); and
                 a dict of the steps' stored fields, including the `next_` fields, of shape (n, *shape).
@@ -188,31 +169,14 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
             Nstep: None, or a dict with `size`, the number n of rewards in a return, and `gamma`, by default
                 0.99. In a sample, `rew` is then the n-step return, and the `next_` fields and the flags are
                 those of the last step. `discount` is γ^k for k rewards, or 0 if the last step terminated.
-            environments: As for `EpisodeReplayBuffer`.
-            autoreset: As for `EpisodeReplayBuffer`.
-            rew: Name of the field that contains the reward, which must be declared.
-            default_dtype: As for `ReplayBuffer`.
-            seed: As for `ReplayBuffer`.
-            check_finite: As for `ReplayBuffer`.
-            alpha: Exponent of the priorities, in [0, 1]; 0 samples uniformly.
-            eps: Added to each priority, as for `PrioritizedReplayBuffer`.
+            **options: The keyword arguments of `EpisodeReplayBuffer`, with the same meanings and defaults.
 
         Raises:
             TypeError: If an argument has the wrong type.
             ValueError: If a value is out of range, or a field that is required is not declared.
         """
-        super().__init__(
-            size,
-            env_dict,
-            environments=environments,
-            autoreset=autoreset,
-            rew=rew,
-            default_dtype=default_dtype,
-            seed=seed,
-            check_finite=check_finite,
-            alpha=alpha,
-            eps=eps,
-        )
+        super().__init__(size, env_dict, **options)
+        self._reserve_names("relabelled")
         for compute in (compute_reward, compute_terminated):
             if not callable(compute):
                 raise TypeError(
@@ -220,46 +184,17 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
                 )
         if strategy not in STRATEGIES:
             raise ValueError(f"strategy must be one of {list(STRATEGIES)}, not {strategy!r}.")
-        self._relabel = checked_number("relabel", relabel)
+        self._compute_reward, self._compute_terminated = compute_reward, compute_terminated
+        self._strategy, self._relabel = STRATEGIES.index(strategy), checked_number("relabel", relabel)
         if not 0.0 <= self._relabel <= 1.0:
             raise ValueError(
                 f"relabel must be in [0, 1], not {relabel}. For k relabelled rows per original row, pass "
                 "k / (k + 1)."
             )
-        declared = self._fields.fields
-        needed = {
-            "goal": goal,
-            "achieved_goal": achieved_goal,
-            "next_ + achieved_goal": f"next_{achieved_goal}",
-        }
-        for argument, name in {**needed, "rew": rew}.items():
-            if name not in declared:
-                raise ValueError(
-                    f"{argument} is {name!r}, which is not declared; the fields are {list(declared)}. "
-                    "Declare it, or pass the names of your fields as goal=, achieved_goal= and rew=."
-                )
-        goals = [*needed.values(), *({f"next_{goal}"} & declared.keys())]
-        specs = {name: (str(declared[name].dtype), declared[name].shape) for name in goals}
-        if len(set(specs.values())) > 1:
-            raise ValueError(
-                f"The goal and the achieved goals must have the same dtype and shape, not {specs}."
-            )
-        if achieved_goal not in self._nexts:
-            raise ValueError(
-                f"achieved_goal is {achieved_goal!r}, a next observation. Pass its name without "
-                "`next_`; the achieved goals are always those after the actions."
-            )
-        if {"terminated", "done"} <= declared.keys():
-            raise ValueError("Declare 'terminated' or 'done', not both: only one of them is recomputed.")
-        self._compute_reward, self._compute_terminated = compute_reward, compute_terminated
-        self._strategy = STRATEGIES.index(strategy)
-        offsets: Any = self._ring.fields.dtype.fields  # name → dtype and offset
-        self._achieved_start: int = offsets[achieved_goal][1]
         self._goal, self._achieved = goal, achieved_goal
-        self._n_step = None if Nstep is None else self._parse(Nstep, rew)
-        # Stored fields that an n-step row takes from its last step; those in `_nexts` are not stored.
-        stored = self._ring.fields.fields
-        self._of_last = [name for name in stored if name in self._ends or name.startswith("next_")]
+        self._check_fields()
+        self._gather_goals = Gather(selected(self._roles.stored, [achieved_goal]))
+        self._n_step = None if Nstep is None else self._parse(Nstep)
         self._layout |= {
             "goals": [goal, achieved_goal],
             "strategy": strategy,
@@ -267,21 +202,47 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
             "Nstep": self._n_step and [self._n_step.size, self._n_step.gamma],
         }
 
-    def _parse(self, settings: Mapping[str, Any], rew: str) -> NStepSettings:
+    def _check_fields(self) -> None:
+        """Raise ValueError if the reward, the goal or an achieved goal is missing, or of another type."""
+        declared, achieved_goal = self._fields.fields, self._achieved
+        needed = {
+            "goal": self._goal,
+            "achieved_goal": achieved_goal,
+            "next_ + achieved_goal": f"next_{achieved_goal}",
+        }
+        for argument, name in {**needed, "rew": self._layout["rew"]}.items():
+            if name not in declared:
+                raise ValueError(
+                    f"{argument} is {name!r}, which is not declared; the fields are {list(declared)}. "
+                    "Declare it, or pass the names of your fields as goal=, achieved_goal= and rew=."
+                )
+        goals = [*needed.values(), *({f"next_{self._goal}"} & declared.keys())]
+        specs = {name: (str(declared[name].dtype), declared[name].shape) for name in goals}
+        if len(set(specs.values())) > 1:
+            raise ValueError(
+                f"The goal and the achieved goals must have the same dtype and shape, not {specs}."
+            )
+        if achieved_goal not in self._roles.nexts:
+            raise ValueError(
+                f"achieved_goal is {achieved_goal!r}, a next observation. Pass its name without "
+                "`next_`; the achieved goals are always those after the actions."
+            )
+        if {"terminated", "done"} <= declared.keys():
+            raise ValueError("Declare 'terminated' or 'done', not both: only one of them is recomputed.")
+
+    def _parse(self, settings: Mapping[str, Any]) -> NStepSettings:
         """Parse `Nstep`; all `next_` fields are those of a row's last step."""
+        reward = self._layout["rew"]
         if isinstance(settings, Mapping):
             if "next" in settings:
                 raise ValueError(
                     "Nstep must not contain 'next': all next_ fields are those of the last step."
                 )
-            settings = {"rew": rew, **settings, "next": tuple(self._nexts.values())}
+            settings = {"rew": reward, **settings, "next": ()}
         parsed = with_constant_gamma(parse_settings(settings, self._fields))
-        if parsed.rewards != (rew,):
-            raise ValueError(f"Nstep['rew'] must be {rew!r}, the argument rew, not {settings['rew']!r}.")
+        if parsed.rewards != (reward,):
+            raise ValueError(f"Nstep['rew'] must be {reward!r}, the argument rew, not {settings['rew']!r}.")
         return parsed
-
-    def _reserved_names(self) -> Sequence[str]:
-        return ("relabelled",)
 
     def set_gamma(self, gamma: float) -> None:
         """Change the discount factor of `Nstep`, from the next sample on; the stored steps don't change.
@@ -294,7 +255,7 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
         """
         if self._n_step is None:
             raise ValueError("The buffer has no gamma, because it was created without Nstep.")
-        self._n_step = self._parse({"size": self._n_step.size, "gamma": gamma}, self._rewards[0])
+        self._n_step = self._parse({"size": self._n_step.size, "gamma": gamma})
         self._layout["Nstep"] = [self._n_step.size, self._n_step.gamma]
 
     def sample(self, batch_size: int, beta: float = 0.4, *, normalize: str = "buffer") -> Batch:
@@ -319,66 +280,69 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
             ValueError: If an argument is out of range, the buffer is empty, every mass is 0, or a function
                 returns the wrong shape, NaN or infinity.
         """
-        beta = self._check_draw(batch_size, beta, normalize)
         with restore_rng_on_error(self._rng):
-            return self._draw_and_relabel(batch_size, beta, normalize == "buffer")
+            return self._relabelled(batch_size, beta, normalize)
 
-    def _draw_and_relabel(self, batch_size: int, beta: float, by_buffer: bool) -> Batch:
-        ring, goal = self._ring, self._ring.fields.fields[self._achieved]
-        slots, indexes, rows, goal_slots = np.empty((4, batch_size), np.int64)
-        weights, relabelled = np.empty(batch_size, np.float32), np.empty(batch_size, np.bool_)
-        drawn = np.empty((batch_size, goal.nbytes), np.uint8)
+    def _relabelled(self, batch_size: int, beta: float, normalize: str) -> Batch:
+        """Draw rows, and relabel some of them."""
+        ring = self._ring
         if self._strategy == RANDOM:
-            goal_slots[:] = next_slots(self._random_steps(batch_size), ring.room)
-        count = draw_relabelled(
-            *(ring.plain, self._rng.random(3 * batch_size), beta, by_buffer),
-            *(self._relabel, self._strategy, self._achieved_start),
-            *(slots, indexes, weights, relabelled, rows, goal_slots, drawn),
+            self._check_draw(batch_size, beta, normalize)
+            goal_slots = next_slots(self._random_steps(batch_size), ring.room)
+        else:
+            goal_slots = np.empty(batch_size, np.int64)
+        slots, indexes, weights = self._draw(batch_size, beta, normalize)
+        relabelled, uniforms = np.empty(batch_size, np.bool_), self._rng.random(2 * batch_size)
+        choose_goals(
+            ring.arrays_tuple, slots, uniforms, self._relabel, self._strategy, goal_slots, relabelled
         )
-        check_weights(weights)
-        rows, goals = rows[:count], drawn[:count].view(goal.dtype).reshape(count, *goal.shape)
+        (rows,) = relabelled.nonzero()
+        goals = self._gather_goals.take(ring.arrays.rows, goal_slots[rows])[self._achieved]
         if self._n_step is None:
-            outcomes = self._outcomes(slots.take(rows), goals)
             batch = self._transitions(slots, slots)
-            self._write(batch, rows, self._rewards + self._terminates, outcomes)
+            self._write(batch, rows, self._outcomes(slots[rows], goals))
         else:
             batch = self._sum_windows(self._n_step, slots, relabelled, goals)
-        for name in {self._goal, self._nexts.get(self._goal, self._goal)}:
+        for name in {self._goal, self._roles.nexts.get(self._goal, self._goal)}:
             batch[name][rows] = goals
         return batch | {"indexes": indexes, "weights": weights, "relabelled": relabelled}
 
     def _sum_windows(self, n_step: NStepSettings, slots: Integers, relabelled: Flags, goals: Any) -> Batch:
         """Return the n-step rows of steps; `goals` are those of the relabelled rows."""
-        ring, (reward,), (flag,) = self._ring, self._rewards, self._terminates
+        ring, reward, flag = self._ring, self._layout["rew"], self._roles.terminated
         positions, starts, ends, lasts = np.empty((4, len(slots)), np.int64)
-        locate(ring.plain, slots, positions, starts, ends)
+        locate(ring.arrays_tuple, slots, positions, starts, ends)
         counts = np.minimum(ends - positions, n_step.size)
         steps = np.arange(int(counts.max()))
-        window = ring.slots_of(slots[:, None] // ring.room, positions[:, None] + steps)  # [batch, steps]
+        window = slot_of(
+            ring.arrays, slots[:, None] // ring.room, positions[:, None] + steps
+        )  # [batch, steps]
         rewards = ring.rows[reward][window].reshape(window.shape).astype(np.float64)
         terminated = ring.rows[flag][window].reshape(window.shape) != 0
         changed = relabelled[:, None] & (steps < counts[:, None])
-        new = self._outcomes(window[changed], goals.repeat(counts[relabelled], 0))
-        rewards[changed], terminated[changed] = new
+        outcomes = self._outcomes(window[changed], goals.repeat(counts[relabelled], 0))
+        rewards[changed], terminated[changed] = outcomes.values()
         returns, discounts = np.empty((2, len(slots)))
         sum_windows(rewards.ravel(), terminated.ravel(), counts, n_step.gamma, returns, discounts, lasts)
         last_slots, flags = window.ravel()[lasts], terminated.ravel()[lasts]
         batch = self._transitions(slots, last_slots)
-        batch |= {name: ring.rows[name][last_slots] for name in self._of_last}
+        for name in ring.fields.fields:  # stored fields that a row takes from its last step
+            if name in self._roles.ends or name.startswith("next_"):
+                batch[name] = ring.rows[name][last_slots]
         batch["discount"] = np.empty_like(batch[reward])
-        self._write(batch, np.s_[:], (reward, flag, "discount"), (returns, flags, discounts))
+        self._write(batch, np.s_[:], {reward: returns, flag: flags, "discount": discounts})
         return batch
 
-    def _write(self, batch: Batch, rows: Any, names: Sequence[str], columns: Sequence[Any]) -> None:
-        """Write columns of shape (n,) to some rows of the fields, if their dtypes can hold the values."""
-        for name, column in zip(names, columns, strict=True):
+    def _write(self, batch: Batch, rows: Any, columns: Batch) -> None:
+        """Write columns of shape (n,) to some rows of a batch, if the dtypes of the fields can hold them."""
+        for name, column in columns.items():
             field = batch[name]
             field[rows] = cast(name, column, field.dtype).reshape(-1, *field.shape[1:])
 
     def _random_steps(self, count: int) -> Integers:
         """Draw stored steps uniformly, from all environments; return their slots, int64[count]."""
         ring, arrays = self._ring, self._ring.arrays
-        limits = np.cumsum(arrays.heads - ring.oldest_positions)
+        limits = np.cumsum(arrays.rings["head"] - ring.oldest_positions)
         if ring.stored * 8 < limits[-1]:  # most steps have been evicted: rejection would be slow
             stored = np.flatnonzero(arrays.kinds != NO_STEP)
             return stored[random_below(len(stored), count, self._rng)]
@@ -386,23 +350,24 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
         while len(missing):
             drawn = random_below(int(limits[-1]), len(missing), self._rng)
             environments = np.searchsorted(limits, drawn, "right")
-            positions = arrays.heads[environments] - limits[environments] + drawn
-            slots[missing] = ring.slots_of(environments, positions)
+            positions = arrays.rings["head"][environments] - limits[environments] + drawn
+            slots[missing] = slot_of(arrays, environments, positions)
             missing = missing[arrays.kinds[slots[missing]] == NO_STEP]
         return slots
 
-    def _outcomes(self, slots: Integers, goals: Any) -> list[Any]:
+    def _outcomes(self, slots: Integers, goals: Any) -> Batch:
         """Return the rewards of the steps in slots for new goals, and whether the steps terminate."""
-        if not len(slots):
-            return [np.empty(0), np.empty(0, np.bool_)]
-        outcomes: list[Any] = []
-        for name, compute, kinds in (
-            ("compute_reward", self._compute_reward, "biuf"),
-            ("compute_terminated", self._compute_terminated, "b"),
+        outcomes: Batch = {}
+        for field, name, compute, kinds in (
+            (self._layout["rew"], "compute_reward", self._compute_reward, "biuf"),
+            (self._roles.terminated, "compute_terminated", self._compute_terminated, "b"),
         ):
+            if not len(slots):
+                outcomes[field] = np.empty(0, np.bool_)
+                continue
             rows = self._transitions(slots, slots)  # for each, because a function may change its arguments
             outcome = compute(rows[f"next_{self._achieved}"], goals.copy(), rows)
-            outcomes.append(checked_result(name, outcome, len(slots), kinds))
+            outcomes[field] = checked_result(name, outcome, len(slots), kinds)
         return outcomes
 
 

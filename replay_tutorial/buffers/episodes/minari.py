@@ -89,7 +89,7 @@ def import_minari(buffer: BaseBuffer, dataset: Iterable[Any]) -> int:
         )
     target: Any = buffer
     environments = list(range(target._ring.environments)) if isinstance(buffer, EpisodeReplayBuffer) else []
-    if environments and (waiting := np.flatnonzero(target._ring.resets[0] != TRANSITION)).size:
+    if environments and (waiting := np.flatnonzero(target._ring.arrays.rings["reset"] != TRANSITION)).size:
         raise ValueError(
             f"The episode of environment {waiting[0]} has ended, and its next step only resets it "
             '(autoreset="next_step"), which could not be recognized after an import. Add that step first, '
@@ -103,7 +103,7 @@ def import_minari(buffer: BaseBuffer, dataset: Iterable[Any]) -> int:
         target.add(*arguments, **from_minari(buffer, episode))
         target.on_episode_end(*arguments)
         if environments:
-            target._ring.resets[0] = TRANSITION  # whatever the observation of the next step is
+            target._ring.arrays.rings["reset"] = TRANSITION  # whatever the observation of the next step is
         count += 1
     return count
 
@@ -123,7 +123,7 @@ def to_minari(buffer: EpisodeReplayBuffer, episodes: npt.ArrayLike | None) -> li
                 f"Episode {number} is running or partly overwritten; only whole episodes can be exported."
             )
         del stored["indexes"]
-        terminations = stored.pop(buffer._terminates[0]).reshape(-1) != 0
+        terminations = stored.pop(buffer._roles.terminated).reshape(-1) != 0
         truncations = stored.pop("truncated", np.zeros(len(terminations))).reshape(-1) != 0
         truncations[-1] |= not terminations[-1]
         exported.append(

@@ -18,27 +18,29 @@ Built in chapter 09, *Sequences*.
 """
 
 from collections.abc import Mapping, Sequence
-from enum import Enum
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.cast import as_array, cast
-from replay_tutorial.buffers.episodes.episode_replay import EpisodeReplayBuffer, selected
+from replay_tutorial.buffers.episodes.episode_replay import EpisodeOptions, EpisodeReplayBuffer, selected
 from replay_tutorial.buffers.episodes.episode_ring import (
     DROP,
     PAD,
     SHIFT,
     START,
+    ArraysTuple,
+    EpisodeArrays,
     Episodes,
-    Plain,
-    RingArrays,
+    entry_of,
     has_shifted_window,
     locate,
     oldest_position,
+    slot_of,
 )
+from replay_tutorial.buffers.episodes.inherited_options import accepts_options_of
 from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, field_names
 from replay_tutorial.buffers.gather import Gather
 from replay_tutorial.buffers.n_step.returns import NStepSettings, parse_settings, with_constant_gamma
@@ -50,45 +52,43 @@ BOUNDARIES = {"pad": PAD, "shift": SHIFT, "drop": DROP}
 Lengths = tuple[int, int, int]  # burn_in, length, n
 
 
+class WindowEntries(NamedTuple):
+    """Where the entries of n windows are, one window after another, with `total` entries each."""
+
+    slots: Integers  # [n * total], that of the last row, which is zero, for padding
+    valid: Flags  # [n * total], initially false
+    learn: Flags  # [n * total], initially false
+    # Time of the observation n steps later, or of the last observation of the episode; empty if not needed.
+    bootstraps: Integers  # [n * total]
+    indexes: Integers  # [n], indexes of the first learned steps
+
+
+EntriesTuple = Annotated[tuple[Any, ...], WindowEntries]  # as `ArraysTuple`
+
+
 @kernel
 def locate_windows(
-    plain: Plain,
-    starts: Integers,
-    lengths: Lengths,
-    slots: Integers,
-    valid: Flags,
-    learn: Flags,
-    bootstraps: Integers,
-    first_slots: Integers,
-    indexes: Integers,
+    arrays_tuple: ArraysTuple, starts: Integers, lengths: Lengths, entries_tuple: EntriesTuple
 ) -> None:
-    """Write the slots of the windows that start in the slots `starts`, one after another, and their masks.
-
-    Padding has the slot of the last row, which is zero. `valid` and `learn` must be false. `bootstraps` are
-    the times of the observations n steps later, or of the last observation of the episode; it may be empty.
-    `first_slots` are the slots of the first steps to unroll, and `indexes` the indexes of the first learned
-    steps.
-    """
-    arrays = RingArrays(*plain)
+    """Write the entries of the windows that start in the slots `starts`."""
+    arrays, (slots, valid, learn, bootstraps, indexes) = EpisodeArrays(*arrays_tuple), entries_tuple
     burn_in, length, n = lengths
-    environments, total = arrays.heads.shape[0], burn_in + length + n
-    count, padding = arrays.kinds.shape[0] // environments, arrays.kinds.shape[0]
+    environments, total = arrays.rings.shape[0], burn_in + length + n
+    room, padding = arrays.kinds.shape[0] // environments, arrays.kinds.shape[0]
     positions, firsts, ends = np.empty_like(starts), np.empty_like(starts), np.empty_like(starts)
-    locate(plain, starts, positions, firsts, ends)
+    locate(arrays_tuple, starts, positions, firsts, ends)
     for i in range(starts.shape[0]):
-        environment = starts[i] // count
-        position, start, end = positions[i], firsts[i], ends[i]
-        zero = position - burn_in  # the position of time 0
-        first, stop = max(start - zero, 0), end - zero  # times of the first step and the last observation
-        first_slots[i] = environment * count + (zero + first) % count
-        indexes[i] = position * environments + environment
+        environment, zero = starts[i] // room, positions[i] - burn_in  # the position of time 0
+        first, stop = max(firsts[i] - zero, 0), ends[i] - zero  # times of first step and last observation
+        indexes[i] = positions[i] * environments + environment
         window = slots[i * total : (i + 1) * total]
         window[:] = padding
-        real, to_wrap = min(stop + 1, total) - first, count - first_slots[i] % count
+        first_slot = slot_of(arrays, environment, zero + first)
+        real, to_wrap = min(stop + 1, total) - first, room - first_slot % room
         for k in range(min(real, to_wrap)):
-            window[first + k] = first_slots[i] + k
+            window[first + k] = first_slot + k
         for k in range(to_wrap, real):
-            window[first + k] = first_slots[i] + k - count
+            window[first + k] = first_slot + k - room
         valid[i * total + first : i * total + min(stop, total)] = True
         learn[i * total + burn_in : i * total + min(stop, total)] = True
         if bootstraps.shape[0]:
@@ -100,40 +100,37 @@ def locate_windows(
 @jitable
 def next_window(arrays: Any, environment: int, position: int, length: int) -> int:
     """Return the first position, from `position` on, where a window starts or where one may start later."""
-    environments = arrays.heads.shape[0]
-    count, table = arrays.kinds.shape[0] // environments, arrays.starts.shape[0] // environments
-    position, undecided = max(position, oldest_position(arrays, environment)), arrays.heads[environment]
-    if arrays.running[environment]:
-        entry = environment * table + (arrays.episodes[environment] - 1) % table
-        undecided = max(undecided - length, arrays.starts[entry])
-    while position < undecided and arrays.kinds[environment * count + position % count] != START:
+    ring, position = arrays.rings[environment], max(position, oldest_position(arrays, environment))
+    undecided = ring.head
+    if ring.running:
+        entry = entry_of(arrays, environment, ring.episodes - 1)
+        undecided = max(ring.head - length, arrays.table[entry].start)
+    while position < undecided and arrays.kinds[slot_of(arrays, environment, position)] != START:
         position += 1
     return position
 
 
 @kernel
-def serve_new_windows(plain: Plain, length: int, served: Integers, slots: Integers) -> int:
+def serve_new_windows(arrays_tuple: ArraysTuple, length: int, served: Integers, slots: Integers) -> int:
     """Write the slots of new windows, in the order of their indexes, and return their number.
 
     `served`, int64[environments], are the positions before which every window has already been sampled.
     """
-    arrays = RingArrays(*plain)
-    environments = served.shape[0]
-    count, found = arrays.kinds.shape[0] // environments, 0
+    arrays, environments, count = EpisodeArrays(*arrays_tuple), served.shape[0], 0
     for environment in range(environments):
         served[environment] = next_window(arrays, environment, served[environment], length)
-    while found < slots.shape[0]:
+    while count < slots.shape[0]:
         oldest = -1
         for environment in range(environments):
-            slot = environment * count + served[environment] % count
+            slot = slot_of(arrays, environment, served[environment])
             if arrays.kinds[slot] == START and (oldest < 0 or served[environment] < served[oldest]):
                 oldest = environment
         if oldest < 0:
             break
-        slots[found] = oldest * count + served[oldest] % count
-        found += 1
+        slots[count] = slot_of(arrays, oldest, served[oldest])
+        count += 1
         served[oldest] = next_window(arrays, oldest, served[oldest] + 1, length)
-    return found
+    return count
 
 
 class SequenceReplayBuffer(EpisodeReplayBuffer):
@@ -169,6 +166,7 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
         [[0, 0, 1, 1, 1, 1], [0, 0, 1, 1, 1, 0], [0, 0, 1, 0, 0, 0]]
     """
 
+    @accepts_options_of(EpisodeReplayBuffer.__init__)
     def __init__(
         self,
         size: int,
@@ -181,21 +179,16 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
         first_of: str | Sequence[str] = (),
         Nstep: Mapping[str, Any] | None = None,
         online: bool = False,
-        environments: int = 1,
-        autoreset: str | Enum | None = None,
-        rew: str = "rew",
-        default_dtype: npt.DTypeLike = np.float32,
-        seed: int | np.random.SeedSequence | None = None,
-        check_finite: bool = False,
-        alpha: float = 0.0,
-        eps: float = 1e-4,
+        **options: Unpack[EpisodeOptions],
     ) -> None:
         """Create an empty buffer.
 
         Args:
-            size: Number of steps and final observations of all environments. Each environment has
-                size // environments slots, at least length + 2.
-            env_dict: As for `EpisodeReplayBuffer`.
+            size: Number of slots, divided equally among the environments, at least length + 2 for each. An
+                episode of T steps occupies T + 1 slots, and one slot of each environment stays free.
+            env_dict: The fields of a step: maps each name to a dict with `shape` (an int or a tuple, default
+                1) and `dtype`. If a field `next_x` has the same dtype and shape as a field `x`, it takes no
+                memory. At least one such pair and `terminated` or `done` must be declared.
             length: Number of steps to learn from, at least 1.
             burn_in: Number of steps to unroll before them, at least 0. There are fewer at the start of an
                 episode.
@@ -208,73 +201,58 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
             online: Whether `sample` returns each new window once before it draws random windows. With
                 period = length and boundary = "pad", every step is then learned at least once, in order,
                 unless its window is overwritten before it is sampled. Requires alpha = 0.
-            environments: Number of environments.
-            autoreset: As for `EpisodeReplayBuffer`.
-            rew: Name of the reward field.
-            default_dtype: dtype of fields that don't declare one.
-            seed: As for `ReplayBuffer`.
-            check_finite: Whether to reject NaN and infinite values.
-            alpha: Exponent of the priorities, in [0, 1]; 0 samples windows uniformly.
-            eps: Added to each priority.
+            **options: The keyword arguments of `EpisodeReplayBuffer`, with the same meanings and defaults.
 
         Raises:
             KeyError: If `first_of` contains an unknown field.
             TypeError: If an argument has the wrong type.
-            ValueError: If an argument is out of range, or the fields don't fit: see `EpisodeReplayBuffer`.
+            ValueError: If a value is out of range, or a field that is required is not declared.
         """
         length = checked_at_least("length", length, 1)
         burn_in = checked_at_least("burn_in", burn_in, 0)
         period = checked_at_least("period", period, 1)
         if boundary not in BOUNDARIES:
             raise ValueError(f'boundary must be "pad", "shift" or "drop", not {boundary!r}.')
-        if online and alpha != 0.0:
+        if online and (alpha := options.get("alpha", 0.0)) != 0.0:
             raise ValueError(f"online=True requires alpha=0, not {alpha}: it ignores priorities.")
         firsts = field_names(first_of)
         if isinstance(env_dict, Mapping):  # at the end of a row, because they aren't copied with the others
             env_dict = dict(sorted(env_dict.items(), key=lambda item: item[0] in firsts))
-        self._adds_returns = Nstep is not None
-        super().__init__(
-            size,
-            env_dict,
-            environments=environments,
-            autoreset=autoreset,
-            rew=rew,
-            default_dtype=default_dtype,
-            seed=seed,
-            check_finite=check_finite,
-            alpha=alpha,
-            eps=eps,
-        )
-        fields = self._ring.fields
+        super().__init__(size, env_dict, **options)
+        fields, environments = self._ring.fields, self._ring.environments
         if self._ring.room < length + 2:
             raise ValueError(
                 f"size must be at least {(length + 2) * environments} for windows of {length} steps, "
                 f"length + 2 for each environment, not {size}."
             )
-        if unknown := set(firsts) - fields.fields.keys():
-            raise KeyError(f"first_of can't contain {sorted(unknown)}; it accepts {list(fields.fields)}")
+        self._n_step = None if Nstep is None else parse_returns(Nstep, self._layout["rew"], fields)
+        returns = ("n_step_return", "discount", "bootstrap") if self._n_step else ()
+        self._reserve_names("valid", "learn", *returns)
+        self._check_firsts(firsts)
         self._gather_windows = Gather(
             selected(fields, [name for name in fields.fields if name not in firsts])
         )
         self._gather_firsts = Gather(selected(fields, firsts)) if firsts else None
-        self._n_step = None if Nstep is None else parse_returns(Nstep, rew, fields)
-        returns = (*self._n_step.rewards, *self._terminates) if self._n_step else ()
-        if wrong := set(firsts) & {*self._nexts, *returns}:
-            raise ValueError(f"first_of can't contain {sorted(wrong)}, which a sample needs for every step.")
         self._lengths: Lengths = (burn_in, length, self._n_step.size if self._n_step else 1)
-        self._windows = (length, period, BOUNDARIES[boundary])
-        self._served = np.zeros(self._ring.environments, np.int64)
+        self._window_rule = (length, period, BOUNDARIES[boundary])
+        self._served = np.zeros(environments, np.int64)
         self._online = bool(online)
         self._layout |= {
             "lengths": list(self._lengths),
-            "windows": list(self._windows),
+            "windows": list(self._window_rule),
             "first_of": list(firsts),
             "Nstep": self._n_step and [self._n_step.gamma, *self._n_step.rewards],
             "online": self._online,
         }
 
-    def _reserved_names(self) -> Sequence[str]:
-        return ("valid", "learn", *(("n_step_return", "discount", "bootstrap") if self._adds_returns else ()))
+    def _check_firsts(self, firsts: Sequence[str]) -> None:
+        """Raise an error if `first_of` contains an unknown field, or one that is needed for every step."""
+        fields = self._ring.fields.fields
+        if unknown := set(firsts) - fields.keys():
+            raise KeyError(f"first_of can't contain {sorted(unknown)}; it accepts {list(fields)}")
+        returns = (*self._n_step.rewards, self._roles.terminated) if self._n_step else ()
+        if wrong := set(firsts) & {*self._roles.nexts, *returns}:
+            raise ValueError(f"first_of can't contain {sorted(wrong)}, which a sample needs for every step.")
 
     def sample(
         self,
@@ -333,7 +311,7 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
         starts, weights = np.empty(batch_size, np.int64), np.ones(batch_size, np.float32)
         new, served = 0, self._served.copy()
         if self._online:
-            new = serve_new_windows(self._ring.plain, self._windows[0], served, starts)
+            new = serve_new_windows(self._ring.arrays_tuple, self._lengths[1], served, starts)
         if by == "episode":
             starts[new:] = self._draw_by_episode(batch_size - new)
         elif new < batch_size:
@@ -344,18 +322,18 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
 
     def _draw_by_episode(self, count: int) -> Integers:
         """Draw episodes uniformly among those with a window, and a window uniformly in each; return slots."""
-        ring = self._ring
+        ring, rings = self._ring, self._ring.arrays.rings
         if ring.tree.total == 0.0:
             self._check_not_empty(count)
         oldest = ring.oldest_positions
-        first = ring.arrays.serials[ring.slots_of(np.arange(ring.environments), oldest)]
-        ends = np.cumsum(np.where(oldest < ring.arrays.heads, ring.arrays.episodes - first, 0))
+        first = ring.arrays.serials[slot_of(ring.arrays, np.arange(ring.environments), oldest)]
+        ends = np.cumsum(np.where(oldest < rings["head"], rings["episodes"] - first, 0))
         slots, tries = np.empty(0, np.int64), count
         while len(slots) < count:  # reject episodes without a window
             if tries < 8 * count:
                 drawn = random_below(int(ends[-1]), tries, self._rng)
                 environments = np.searchsorted(ends, drawn, "right")
-                serials = drawn + (ring.arrays.episodes - ends)[environments]
+                serials = drawn + (rings["episodes"] - ends)[environments]
             else:  # few episodes have a window: rejection would be slow
                 one_of_each = self._draw_windows(ring.look_up(ring.all_episodes()))
                 chosen = one_of_each[random_below(len(one_of_each), count, self._rng)]
@@ -366,8 +344,8 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
 
     def _draw_windows(self, found: Episodes) -> Integers:
         """Draw a window uniformly in each episode that has one; return their slots."""
-        length, period, boundary = self._windows
-        starts = self._ring.arrays.starts[found.entries]
+        length, period, boundary = self._window_rule
+        starts: Integers = self._ring.arrays.table["start"][found.entries]
         steps, first = found.ends - starts, found.firsts - starts
         stop = (steps - length) // period + 1  # window k starts at step k · period, for all k below this
         if boundary == PAD:
@@ -378,36 +356,35 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
             windows += ~found.running & has_shifted_window(steps, length, period) & (last >= first)
         chosen = oldest + (self._rng.random(len(windows)) * windows).astype(np.int64)
         begins = np.where(chosen < stop, chosen * period, last) if boundary == SHIFT else chosen * period
-        return self._ring.slots_of(found.environments, starts + begins)[found.stored & (windows > 0)]
+        return slot_of(self._ring.arrays, found.environments, starts + begins)[found.stored & (windows > 0)]
 
     def _take_windows(self, starts: Integers, time_major: bool) -> Batch:
         """Copy the windows that start in these slots."""
         ring, count, total = self._ring, len(starts), sum(self._lengths)
-        slots, first_slots = np.empty(count * total, np.int64), np.empty(count, np.int64)
-        bootstraps = np.empty(count * total if self._n_step else 0, np.int64)
         valid, learn = np.zeros((2, count * total), np.bool_)
-        indexes = np.empty(count, np.int64)
-        locate_windows(
-            *(ring.plain, starts, self._lengths, slots, valid, learn, bootstraps, first_slots, indexes)
+        slots, indexes = np.empty(count * total, np.int64), np.empty(count, np.int64)
+        bootstraps = np.empty(count * total if self._n_step else 0, np.int64)
+        locate_windows(ring.arrays_tuple, starts, self._lengths, (slots, valid, learn, bootstraps, indexes))
+        rows, firsts = ring.arrays.rows, self._gather_firsts
+        first_slots = (
+            slots[valid.reshape(count, total).argmax(1) + np.arange(count) * total] if firsts else slots
         )
-        shape, steps = (count, total), total - self._lengths[2]
+        shape, steps = (count, total), np.s_[:, : total - self._lengths[2]]
         if time_major:
-            slots, bootstraps = (each.reshape(-1, total).T.ravel() for each in (slots, bootstraps))
-            valid, learn = (each.reshape(-1, total).T.ravel() for each in (valid, learn))
-            shape = total, count
-        some = np.s_[:steps] if time_major else np.s_[:, :steps]
+            slots, bootstraps = (array.reshape(-1, total).T.ravel() for array in (slots, bootstraps))
+            valid, learn = (array.reshape(-1, total).T.ravel() for array in (valid, learn))
+            shape, steps = (total, count), np.s_[: total - self._lengths[2]]
         taken = {
             name: array.reshape(*shape, *array.shape[1:])
-            for name, array in self._gather_windows.take(
-                ring.arrays.rows, slots, in_runs=not time_major
-            ).items()
+            for name, array in self._gather_windows.take(rows, slots, in_runs=not time_major).items()
         }
-        batch = {name: array if name in self._nexts else array[some] for name, array in taken.items()}
-        if self._gather_firsts is not None:
-            batch |= self._gather_firsts.take(ring.arrays.rows, first_slots)
-        batch |= {"valid": valid.reshape(shape)[some], "learn": learn.reshape(shape)[some]}
+        nexts = self._roles.nexts
+        batch = {name: array if name in nexts else array[steps] for name, array in taken.items()}
+        if firsts is not None:
+            batch |= firsts.take(rows, first_slots)
+        batch |= {"valid": valid.reshape(shape)[steps], "learn": learn.reshape(shape)[steps]}
         if self._n_step is not None:
-            times = np.ascontiguousarray(bootstraps.reshape(shape)[some])
+            times = np.ascontiguousarray(bootstraps.reshape(shape)[steps])
             batch |= self._returns(taken, batch["valid"], times, time_major)
         return batch | {"indexes": indexes}
 
@@ -419,7 +396,7 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
         n, gamma, (name,), _ = self._n_step
         rewards, shape = taken[name], valid.shape
         values: Any = rewards.reshape(rewards.shape[:2]).astype(np.float64, copy=False)
-        terminated = taken[self._terminates[0]].reshape(values.shape)
+        terminated = taken[self._roles.terminated].reshape(values.shape)
         axis = 0 if time_major else 1
         steps: int = shape[axis]
         times = np.arange(steps)[:, None] if time_major else np.arange(steps)
@@ -444,7 +421,7 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
         loaded = super()._from_state(counters, reader)
         loaded._served = np.zeros_like(self._served)
         reader.read_into("served", [loaded._served])
-        if not ((loaded._served >= 0) & (loaded._served <= loaded._ring.arrays.heads)).all():
+        if not ((loaded._served >= 0) & (loaded._served <= loaded._ring.arrays.rings["head"])).all():
             raise archive.Damaged("a window is served before its step is added")
         return loaded
 
@@ -453,7 +430,7 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
         if not (self._ring.arrays.kinds == START).any():
             raise ValueError(
                 f"Can't sample {batch_size} windows: none is complete. Add more steps. With "
-                f'boundary="drop", episodes of fewer than {self._windows[0]} steps have no window.'
+                f'boundary="drop", episodes of fewer than {self._lengths[1]} steps have no window.'
             )
 
 

@@ -24,6 +24,9 @@ from numba.core import cgutils as code_generation
 int64: Any = numba.int64
 uint64: Any = numba.uint64
 
+# Returns Numba's type of a record, for the annotations of kernels.
+from_dtype: Any = numba.from_dtype
+
 # Decorator of small functions: compiled into each kernel that calls them, plain Python if called from Python.
 jitable: Any = extending.register_jitable
 

@@ -313,6 +313,14 @@ def test_a_link_to_a_line_of_source_marks_it(open_page: OpenPage) -> None:
     assert 48 < top < DESKTOP["height"], "below the header, on the screen"
 
 
+def test_the_number_of_a_line_of_source_is_beside_it(open_page: OpenPage) -> None:
+    page = open_page("source/buffers/sum_tree.html")
+    for line in [2, 100, 300]:
+        number = page.locator(".linenodiv").get_by_text(str(line), exact=True).bounding_box()
+        code = page.locator(f"#L-{line}").bounding_box()
+        assert abs(number["y"] - code["y"]) < code["height"] / 2, line
+
+
 @pytest.mark.parametrize(("name", "button"), [("sum-tree", "Step"), ("ring", "check stamp 0")])
 def test_a_drawing_is_played_with_in_a_notebook(name: str, button: str, browser: "Browser") -> None:
     faults: list[str] = []

@@ -19,7 +19,7 @@ import keyword
 import re
 import sys
 import tokenize
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from pathlib import Path
@@ -93,7 +93,7 @@ def unknown_names(path: Path) -> tuple[dict[str, list[int]], int]:
     return names, len({token.start[0] for token in tokens})
 
 
-def line_count(paths: list[Path]) -> int:
+def line_count(paths: Iterable[Path]) -> int:
     """Return the number of lines of some files."""
     return sum(path.read_text(encoding="utf-8").count("\n") for path in paths)
 
@@ -117,6 +117,12 @@ def called(call: Callable[[], object]) -> set[tuple[str, str]]:
     return found
 
 
+def loaded_files() -> set[Path]:
+    """Return the files of the package's modules that this process has loaded."""
+    modules = [module for name, module in sys.modules.items() if name.startswith("replay_tutorial")]
+    return {Path(module.__file__) for module in modules if module.__file__}
+
+
 def use(names: list[str]) -> dict[str, int]:
     """Use buffers without options, and return what the first one loads and what each one calls."""
     import numpy as np
@@ -125,15 +131,17 @@ def use(names: list[str]) -> dict[str, int]:
 
     figures = dict[str, int]()
     for name in names:
-        buffer = getattr(replay_tutorial, name)(1000, {"obs": {"shape": 4}, "rew": {"shape": ()}}, seed=0)
+        kind = getattr(replay_tutorial, name)
+        imported = loaded_files()
+        buffer = kind(1000, {"obs": {"shape": 4}, "rew": {"shape": ()}}, seed=0)
         row = {"obs": np.zeros(4, np.float32), "rew": np.float32(0)}
         for method, call in {"add": partial(buffer.add, **row), "sample": partial(buffer.sample, 32)}.items():
             found = called(call)
             figures[f"called by {name}.{method}, functions"] = len(found)
             figures[f"called by {name}.{method}, files"] = len({file for file, _ in found})
         if name == names[0]:
-            modules = [each for key, each in sys.modules.items() if key.startswith("replay_tutorial")]
-            files = [Path(each.__file__) for each in modules if each.__file__]
+            # what compiles kernels depends on whether their code was cached
+            files = imported | {path for path in loaded_files() if path.parent.name != "runtime"}
             figures[f"loaded by {name}, lines"] = line_count(files)
             figures[f"loaded by {name}, files"] = len(files)
     return figures

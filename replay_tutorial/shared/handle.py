@@ -20,7 +20,7 @@ from replay_tutorial.buffers.schemes.sample_counts import SampleCounts
 from replay_tutorial.buffers.streams import Stream
 from replay_tutorial.shared.memory import SharedArrays, Specs
 from replay_tutorial.shared.registry import WRITER_SPECS, WriterRegistry
-from replay_tutorial.shared.sampler import INITIAL_VALUES, PrioritizedSampler, SamplerLease, priority_specs
+from replay_tutorial.shared.sampler import INITIAL_VALUES, PrioritizedSampler, UpdaterLease, priority_specs
 from replay_tutorial.shared.shared_frames import SharedFrames, frame_specs
 from replay_tutorial.shared.shared_ring import SharedRing, ring_specs
 
@@ -56,10 +56,10 @@ class MappedBuffer:
         ring: Ring of rows.
         frames: Frames of the observations; None if no observation is stored as frames.
         gather: Converts records to a batch.
-        counts: How many times each row was sampled, written by the sampler only; None if not counted.
-        lease: The right to sample, held by one process at a time.
+        counts: How many times each row was sampled, written by the updater only; None if not counted.
+        lease: The right to update priorities and counts, held by one process at a time.
         priorities: Conversion of priorities to masses, for all processes that add. Prioritized buffers only.
-        sampler: Sampling by priority, used by the sampler only. Prioritized buffers only.
+        sampler: Sampling by priority. Prioritized buffers only.
     """
 
     priorities: Prioritization
@@ -79,7 +79,7 @@ class MappedBuffer:
         self.counts = None
         if "count_samples" in layout:
             self.counts = SampleCounts(block["counted_indexes"], block["sample_counts"])
-        self.lease = SamplerLease(self.ring.counters, block.identity)
+        self.lease = UpdaterLease(self.ring.counters, block.identity)
         if is_prioritized:
             self.priorities = Prioritization(capacity, block["seen"], layout["alpha"], layout["eps"])
             only_stored = layout.get("initial_priority") == "max_stored"
@@ -157,7 +157,7 @@ class Handle(BaseBuffer):
         return self._block.address
 
     def close(self) -> None:
-        """Release the memory mapping, and the role of sampler if this handle holds it.
+        """Release the memory mapping, and the role of updater if this handle holds it.
 
         The memory is freed when the last process has closed the buffer or exited; calling `close` before a
         process exits is optional. Methods that access rows raise ValueError afterwards. Closing twice is

@@ -44,7 +44,7 @@ CACHE_LINE = 64
 # Bytes reserved for the header at the start of the block. Its last cache line holds the PID namespace.
 HEADER_BYTES = 1 << 16
 NAMESPACE_OFFSET = HEADER_BYTES - CACHE_LINE
-FORMAT = "replay_tutorial shared arrays 2"
+FORMAT = "replay_tutorial shared arrays 3"
 OPEN_FLAGS = os.O_RDWR | getattr(os, "O_BINARY", 0)
 GONE = "The process that shared this memory has closed it or exited"
 

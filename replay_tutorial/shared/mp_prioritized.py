@@ -1,11 +1,11 @@
-"""The shared prioritized replay buffer: any number of processes add, one samples by priority.
+"""The shared prioritized replay buffer: any number of processes add and sample, one updates priorities.
 
     add, in any process:      priority ──▶ mass ──▶ ring.masses[slot], beside the row (protocol.write_rows)
-    sample, in the sampler:   new masses ──▶ leaves of its private sum tree (sampler.sync_tree), then the draw
-    update_priorities:        priority ──▶ mass ──▶ leaf, and a copy in shared memory (sampler.write_back)
+    sample, in any process:   new masses ──▶ leaves of its private sum tree (sampler.sync_tree), then the draw
+    update_priorities:        priority ──▶ mass ──▶ leaf, a copy in shared memory, a log (sampler.update_rows)
 
-The sum tree is private to the sampler, so writers never touch it. If the sampler dies, another process
-rebuilds the tree from the masses beside the rows and the copies in shared memory.
+Each process that samples has a sum tree of its own, so no process waits for another. The tree is built from
+the masses beside the rows and the copies of updated masses. It then follows new rows and the log of updates.
 
 Source: Horgan et al. 2018, "Distributed Prioritized Experience Replay", section 3.
 
@@ -42,7 +42,7 @@ from replay_tutorial.buffers.streams import restore_rng_on_error, state_before
 from replay_tutorial.buffers.sum_tree import ROOT, SumTree
 from replay_tutorial.shared.mp_uniform import MPReplayBuffer
 from replay_tutorial.shared.protocol import SAMPLED, STALE, raise_max
-from replay_tutorial.shared.sampler import draw_rows, update_rows
+from replay_tutorial.shared.sampler import draw_rows, sync_tree, update_rows
 from replay_tutorial.shared.shared_frames import DrawAgain
 
 # Seconds between two draws when no row has all its frames.
@@ -50,11 +50,12 @@ POLL_SECONDS = 0.001
 
 
 class MPPrioritizedReplayBuffer(MPReplayBuffer):
-    """A replay buffer in shared memory: any number of processes add, one process samples by priority.
+    """A replay buffer in shared memory: any number of processes add and sample by priority, one updates.
 
     Pass the buffer to other processes as an argument; it works with fork, spawn and forkserver. Any process
-    may add. The first process that samples or updates priorities becomes the sampler and stays the sampler
-    until it exits or closes its handle.
+    may add and sample. The first process that updates priorities becomes the updater and stays the updater
+    until it exits or closes its handle. A sample considers all rows and updates that were complete when it
+    was called; its weights are computed from the masses with which its rows were drawn.
 
     Built in chapter 07, *Ape-X*.
 
@@ -72,6 +73,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         draw_rows,
         power,
         raise_max,
+        sync_tree,
         update_rows,
         write_masses,
         write_weights,
@@ -112,7 +114,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             path: See `MPReplayBuffer`.
             alpha: Exponent of the priorities, in [0, 1]; 0 samples uniformly.
             eps: Added to each priority; finite and at least 0.
-            initial_priority: See `PrioritizedReplayBuffer`; "max_stored" takes effect when the sampler calls
+            initial_priority: See `PrioritizedReplayBuffer`; "max_stored" takes effect when the updater calls
                 `update_priorities`, and the 40 bytes per row are in its private memory.
             **cpprb_kwargs: See `MPReplayBuffer`.
 
@@ -196,7 +198,8 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             it.
 
         Raises:
-            RuntimeError: If another living process is the sampler, or no row has all its frames.
+            RuntimeError: If no row has all its frames, or, with `count_samples`, another living process is
+                the updater.
             TypeError: If `batch_size` is not an integer, or the scheme is not a scheme.
             ValueError: If an argument is out of range, the buffer is empty, every mass is 0, the scheme
                 cannot draw from this buffer, or every weight is below 2^-24, so that nothing would be
@@ -209,13 +212,14 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         beta = check_weight_options(beta, normalize)
         if scheme is not None:
             check_scheme(scheme, mapped.fields.fields)
-        return mapped.lease.hold(self._draw_weighted, batch_size, beta, normalize == "buffer", scheme)
+        by_buffer, counts = normalize == "buffer", mapped.counts is not None
+        return mapped.lease.hold(self._draw_weighted, batch_size, beta, by_buffer, scheme, updates=counts)
 
     def _draw_weighted(self, batch_size: int, beta: float, by_buffer: bool, scheme: Scheme | None) -> Batch:
         if scheme is not None and type(scheme) is not Proportional:
             with restore_rng_on_error(self._rng):
                 alpha = self._mapped.priorities.alpha
-                batch, drawn = self._draw_by(scheme, batch_size, self._synced_tree, alpha)
+                batch, drawn = self._draw_by(scheme, batch_size, self._mapped.sampler.synced_tree, alpha)
                 probabilities, least = drawn.probabilities, drawn.least
                 batch["weights"] = self._weights(probabilities, beta, least, by_buffer)
             return self._counted(batch, drawn.indexes)
@@ -276,12 +280,12 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
 
         Raises:
             IndexError: If an index has not been assigned to any row yet.
-            RuntimeError: If another living process is the sampler.
+            RuntimeError: If another living process is the updater.
             TypeError: If the indexes are not integers, or the priorities are not real numbers.
             ValueError: If the lengths differ, or a priority is negative or not finite. No priority is
                 changed.
         """
-        self._mapped.lease.hold(self._mapped.sampler.update, indexes, priorities)
+        self._mapped.lease.hold(self._mapped.sampler.update, indexes, priorities, updates=True)
 
     def get_max_priority(self) -> float:
         """Return the priority of rows that are added without one; see `PrioritizedReplayBuffer`.
@@ -308,42 +312,20 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
     def total_mass(self) -> float:
         """Sum of the masses of all rows that can be sampled; 0.0 if there are none.
 
-        The mass of a row is (priority + eps) ** alpha. Only the sampler knows this sum, so reading the
-        property makes the calling process the sampler.
-
-        Raises:
-            RuntimeError: If another living process is the sampler.
+        The mass of a row is (priority + eps) ** alpha.
         """
-        return self._mapped.lease.hold(lambda: self._synced_tree().total)
+        return self._synced_tree().total
 
     @property
     def min_mass(self) -> float:
-        """Smallest mass above 0 among the rows that can be sampled; 0.0 if there is none.
-
-        Reading the property makes the calling process the sampler, as reading `total_mass` does.
-        """
-        return self._mapped.lease.hold(lambda: float(self._synced_tree().minima[ROOT]))
+        """Smallest mass above 0 among the rows that can be sampled; 0.0 if there is none."""
+        return float(self._synced_tree().minima[ROOT])
 
     def _synced_tree(self) -> SumTree:
-        """Return the sampler's tree, updated with all new rows. The caller must hold the lease."""
-        sampler = self._mapped.sampler
-        sampler.update([], [])  # an empty update adds new rows to the tree
-        return sampler.tree
-
-    def clear(self) -> None:
-        """Remove all transitions. Indexes continue to count up.
-
-        Raises:
-            RuntimeError: If another living process is the sampler.
-        """
-        self._mapped.lease.hold(self._clear)
-
-    def _clear(self) -> None:
-        self._mapped.sampler.discard_tree()
-        self._ring.clear()
+        return self._mapped.lease.hold(self._mapped.sampler.synced_tree)
 
     def _masses(self, slots: Integers) -> Floats:
-        """Return the masses of the rows in `slots`, whichever process is the sampler."""
+        """Return the masses of the rows in `slots`."""
         block, ring = self._block, self._ring
         updated = block["updated_indexes"][slots] == ring.indexes(slots) + 1
         return np.where(updated, block["updated_masses"][slots], ring.masses[slots])

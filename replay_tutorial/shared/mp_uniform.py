@@ -254,7 +254,7 @@ class MPReplayBuffer(Handle):
         if scheme is not None:
             check_scheme(scheme, mapped.fields.fields)
         if mapped.counts is not None:
-            return mapped.lease.hold(self._draw_counted, scheme, batch_size)
+            return mapped.lease.hold(self._draw_counted, scheme, batch_size, updates=True)
         return self._draw(batch_size) if scheme is None else self._draw_counted(scheme, batch_size)
 
     def _draw(self, batch_size: int) -> Batch:

@@ -47,10 +47,10 @@ NOBODY = 0
 # Index of a slot without a published row.
 NO_INDEX = -1
 
-# Positions in the counters, int64[COUNTER_WORDS]. Counters of the writers and of the sampler lie on separate
-# cache lines, to avoid false sharing.
-NEXT_INDEX, PUBLISHED, SAMPLER_PROCESS = 0, 8, 16
-CLEARED, SAMPLED, REJECTED, STALE, DROPPED, CREATED_AT, CLAIMS = 24, *range(26, 32)
+# Positions in the counters, int64[COUNTER_WORDS]. Those of the writers, the updater and the samplers lie on
+# separate cache lines, to avoid false sharing.
+NEXT_INDEX, PUBLISHED, UPDATER_PROCESS, LOG_BEGUN, LOG_END = 0, 8, 16, 17, 18
+CLEARED, SAMPLED, REJECTED, STALE, DROPPED, CREATED_AT = 24, *range(26, 31)
 COUNTER_WORDS = 32
 
 
@@ -175,7 +175,7 @@ def write_rows(
 
 @kernel
 def append_rows(
-    plain: Annotated[tuple[Any, ...], RingArrays],
+    ring: Annotated[tuple[Any, ...], RingArrays],
     new_rows: Words,
     new_masses: Floats,
     owner: int,
@@ -186,7 +186,7 @@ def append_rows(
     The kernel also counts the rows in `handle_counts` and raises the maximum priority. An interrupt cannot
     separate these steps, because Python handles it before or after the kernel.
     """
-    counters, stamps, rows, masses, handle_counts, max_given = plain
+    counters, stamps, rows, masses, handle_counts, max_given = ring
     count = new_rows.shape[0]
     fetch_add(handle_counts, 0, count)
     raise_max(max_given, max_priority)

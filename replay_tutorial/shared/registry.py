@@ -1,10 +1,10 @@
-"""The processes that use a block: writers, each with a number that fits into a stamp, and one sampler.
+"""The processes that use a block: writers, each with a number that fits into a stamp, and one updater.
 
     ProcessRegistration   this process at one block, shared by all its handles: writer number, threads' lock
     WriterRegistry        the table in shared memory: number ──▶ packed identity of a process
-    SamplerLease          the right to sample (`sampler`): one process at a time, and one of its threads
+    UpdaterLease          the right to update priorities (`sampler`): one process at a time, and one thread
 
-All handles of a process count as one writer. A process registers, or becomes the sampler, by swapping its
+All handles of a process count as one writer. A process registers, or becomes the updater, by swapping its
 packed identity (`processes`) into a word. The word of a dead process can be replaced; its writer number is
 reused only after the slots that it held have been released. A registration ends, and clears its words, when
 the process closes or deletes its last handle.
@@ -30,10 +30,9 @@ from replay_tutorial.buffers.runtime.jit import Integers
 from replay_tutorial.shared.memory import Specs
 from replay_tutorial.shared.processes import PID_BITS, is_alive, own_identity, pid_and_forks
 from replay_tutorial.shared.protocol import (
-    CLAIMS,
     NOBODY,
     OWNER_COUNT,
-    SAMPLER_PROCESS,
+    UPDATER_PROCESS,
     abandoned,
     add_to_counter,
     is_held,
@@ -49,7 +48,9 @@ class ProcessRegistration:
 
     Attributes:
         is_mine: Whether this process registered; False in a forked child, which registers itself.
-        lock: Held by the thread that samples.
+        lock: Held by a thread while it uses a sum tree, or counts samples.
+        identity: Packed identity of this process; -1 until it is the updater.
+        last_to_update: Identifies the handle of this process that was the last to update.
         table: The table in which the process has its number; None until it adds.
         number: The process's number in the `WriterRegistry`; NOBODY until it adds.
     """
@@ -59,29 +60,30 @@ class ProcessRegistration:
         self.lock = threading.RLock()
         self.table: Integers | None = None
         self.number = NOBODY
-        self._has_sampled = False
+        self.last_to_update: object = None
+        self.identity = -1
 
     def clear_word_at_end(self, words: Integers, place: int) -> None:
         """Clear this process's identity from `words[place]` when the registration ends."""
         weakref.finalize(self, clear_word, words, place, pid_and_forks()).atexit = False
 
-    def become_sampler(self, counters: Integers) -> int:
-        """Make this process the sampler of a ring; return the number of the claim.
+    def become_updater(self, counters: Integers) -> None:
+        """Make this process the updater of a ring.
 
-        Raise RuntimeError if another living process is the sampler.
+        Raise RuntimeError if another living process is the updater.
         """
-        me, sampler = own_identity(), int(counters[SAMPLER_PROCESS])
-        is_free = sampler in (0, me) or not is_alive(sampler)
-        if is_free and not self._has_sampled:
+        me, updater = own_identity(), int(counters[UPDATER_PROCESS])
+        is_free = updater in (0, me) or not is_alive(updater)
+        if is_free and self.identity != me:
             # Before the swap, because an interrupt may come between the two.
-            self.clear_word_at_end(counters, SAMPLER_PROCESS)
-            self._has_sampled = True
-        if not (is_free and swap(counters, SAMPLER_PROCESS, sampler, me)):
+            self.clear_word_at_end(counters, UPDATER_PROCESS)
+            self.identity = me
+        if not (is_free and swap(counters, UPDATER_PROCESS, updater, me)):
             raise RuntimeError(
-                f"Process {sampler % (1 << PID_BITS)} is this buffer's sampler, and there can be only "
-                f"one. Sample in that process, or stop it before process {os.getpid()} samples."
+                f"Process {updater % (1 << PID_BITS)} is this buffer's updater, the only process that may "
+                "update priorities or count samples. Do this in that process, or close the buffer there "
+                f"before process {os.getpid()} does it. Sampling without counts needs no updater."
             )
-        return int(add_to_counter(counters, CLAIMS, 1)) + 1
 
 
 NOT_REGISTERED = ProcessRegistration(is_mine=False)

@@ -1,13 +1,17 @@
-"""The sampler: the one process that draws rows from a shared ring in proportion to their masses.
+"""Sampling by priority: each process that samples has a sum tree of its own, and one process updates.
 
-The sampler's private sum tree holds the masses of the rows that it knows. Before each draw it checks the
-slots reserved since the previous call, and those that were not published then. A row that has been
-overwritten by the time it is copied is drawn again. Each call runs as a single kernel, because returning to
-Python in between would cost as much as the work itself.
+    updated row:  masses[slot] ──▶ updated_masses[slot] ──▶ log: the index of the row
+    other trees:  log: indexes since the last call ──▶ leaves of these rows
+
+A process's tree holds the masses of the rows that it knows. Before each draw, the process checks the slots
+reserved since its previous call, and those that were not published then, and follows the log of updates. A
+row that has been overwritten by the time it is copied is drawn again. Each call runs as a single kernel,
+because returning to Python in between would cost as much as the work itself.
 
 Updated masses go to separate arrays, with the index of their row, and never overwrite the writer's mass,
-which could already belong to the next row in the slot. From both masses, another sampler can rebuild the
-tree. The maximum priority is shared with the writers, which assign it to rows added without a priority.
+which could already belong to the next row in the slot. From both, any process can build the tree. The log is
+a ring. A process that finds it overwritten since its last call checks every slot instead. The maximum
+priority is shared with the writers, which assign it to rows added without a priority.
 
 Source: Horgan et al. 2018, "Distributed Prioritized Experience Replay", section 3.
 
@@ -30,7 +34,7 @@ from replay_tutorial.buffers.priorities import (
     masses_of,
 )
 from replay_tutorial.buffers.ranking import Ranking
-from replay_tutorial.buffers.runtime.jit import Flags, Floats, Integers, Words, int64, jitable, kernel
+from replay_tutorial.buffers.runtime.jit import Floats, Integers, Words, int64, jitable, kernel, uint64
 from replay_tutorial.buffers.sum_tree import ROOT, SumTree, find_stratified, first_leaf, recompute_above
 from replay_tutorial.shared.atomics import (
     fence_acquire,
@@ -42,14 +46,15 @@ from replay_tutorial.shared.atomics import (
 from replay_tutorial.shared.memory import SharedArrays, Specs
 from replay_tutorial.shared.processes import own_identity
 from replay_tutorial.shared.protocol import (
-    CLAIMS,
     CLEARED,
+    LOG_BEGUN,
+    LOG_END,
     NEXT_INDEX,
     NO_INDEX,
     REJECTED,
     SAMPLED,
-    SAMPLER_PROCESS,
     STALE,
+    UPDATER_PROCESS,
     index_of,
     is_held,
     raise_max,
@@ -63,39 +68,39 @@ from replay_tutorial.shared.shared_ring import MAX_DRAWS, SharedRing
 Arguments = TypeVarTuple("Arguments")
 Result = TypeVar("Result")
 
-# Positions in `progress`: the index up to which slots have been checked, and the number of slots to check
-# again.
-SYNCED_TO, PENDING = 0, 1
+# Positions in `progress`: the index up to which slots have been checked; the number of indexes to check
+# again; the values of CLEARED and LOG_END at the last check; the number of entries in `changed`.
+SYNCED_TO, AWAITED, CLEARED_TO, FOLLOWED, CHANGED = range(5)
 
 
-class SamplerLease:
-    """A handle's right to sample.
-
-    Attributes:
-        number: Number of the claim under which this handle last sampled. Claims are numbered because the
-            masses may have changed after a claim by another handle.
-    """
+class UpdaterLease:
+    """A handle's right to update priorities and to count samples, and the lock of this process's threads."""
 
     def __init__(self, counters: Integers, block: Hashable) -> None:
         """Create a lease on the ring with these counters and this block identity, without claiming it."""
-        self.number = -1
         self._counters, self._block = counters, block
+        self._key = object()
         self.registration = NOT_REGISTERED
 
-    def hold(self, work: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
-        """Call `work` as the sampler, while other threads of this process wait.
+    def hold(
+        self, work: Callable[[*Arguments], Result], *arguments: *Arguments, updates: bool = False
+    ) -> Result:
+        """Call `work` while other threads of this process wait; if it `updates`, as the only updater.
 
-        Raise RuntimeError if another living process is the sampler.
+        Raise RuntimeError if another living process is the updater.
         """
-        if not self.registration.is_mine:  # on the first call, and again in a forked child
-            self.registration, self.number = registration_at(self._block), -1
+        registration = self.registration
+        if not registration.is_mine:  # on the first call, and again in a forked child
+            registration = self.registration = registration_at(self._block)
         # A `with` statement could leave the lock held: an interrupt can come between `__enter__` and the
         # block (since Python 3.14 even for a lock), and at the start of an `__exit__` written in Python.
-        release = self.registration.lock.release  # an RLock can be released only by the thread that holds it
+        release = registration.lock.release  # an RLock can be released only by the thread that holds it
         try:
-            self.registration.lock.acquire()
-            if self._counters[CLAIMS] != self.number:
-                self.number = self.registration.become_sampler(self._counters)
+            registration.lock.acquire()
+            if updates:
+                if self._counters[UPDATER_PROCESS] != registration.identity:
+                    registration.become_updater(self._counters)
+                registration.last_to_update = self._key
             result = work(*arguments)
             release()
             return result
@@ -107,29 +112,38 @@ class SamplerLease:
             raise
 
     def release(self) -> None:
-        """Stop being the sampler, unless another handle of this process has claimed it since."""
-        if self._counters[CLAIMS] == self.number:
-            swap(self._counters, SAMPLER_PROCESS, own_identity(), 0)
+        """Stop being the updater, unless another handle of this process has updated since."""
+        if self.registration.last_to_update is self._key:
+            swap(self._counters, UPDATER_PROCESS, own_identity(), 0)
 
 
 # Initial values of the arrays of `priority_specs` that do not start at zero.
 INITIAL_VALUES = {"seen": NO_PRIORITY}
 
 
+def log_length(capacity: int) -> int:
+    """Return the number of entries of the log, a power of two.
+
+    A process that is more than an eighth of the capacity behind can as well check every slot.
+    """
+    return 1 << max(11, (capacity // 8).bit_length())
+
+
 def priority_specs(capacity: int) -> Specs:
     """Return the specs of the shared arrays that priorities need, other than the ring's masses."""
-    double = np.dtype(np.float64)
+    integer, double = np.dtype(np.int64), np.dtype(np.float64)
     return {
         # maximum of all priorities so far; archives use the same name
         "seen": ((1,), double),
-        # masses updated by the sampler, and index + 1 of the row that each belongs to, or 0
-        "updated_indexes": ((capacity,), np.dtype(np.int64)),
+        # updated masses, and index + 1 of the row that each belongs to, or 0
+        "updated_indexes": ((capacity,), integer),
         "updated_masses": ((capacity,), double),
+        "update_log": ((log_length(capacity),), integer),
     }
 
 
 class SamplerArrays(NamedTuple):
-    """The arrays of the sampler's kernels; the first six lie in shared memory."""
+    """The arrays of the kernels: the first seven lie in shared memory, the others belong to one handle."""
 
     counters: Integers
     stamps: Integers  # [capacity]
@@ -137,97 +151,156 @@ class SamplerArrays(NamedTuple):
     masses: Floats  # [capacity], the mass that the writer assigned to the row
     updated_indexes: Integers  # [capacity], index + 1 of the row of each updated mass, or 0
     updated_masses: Floats  # [capacity]
+    log: Integers  # [log_length], indexes of the rows updated last
     known: Integers  # [capacity], index of the row whose mass is in the tree, or NO_INDEX
-    pending: Integers  # [capacity], the slots to check again, each at most once
-    is_pending: Flags  # [capacity]
-    progress: Integers  # [2]
+    awaited: Integers  # [capacity], indexes that were reserved and not published at the last check
+    changed: Integers  # [log_length], slots whose mass has changed since the ranking was updated
+    progress: Integers  # [5]
     sums: Floats
     minima: Floats
 
 
 # SamplerArrays as passed from Python; see `jit.numba_type`.
-Plain = Annotated[tuple[Any, ...], SamplerArrays]
+SamplerTuple = Annotated[tuple[Any, ...], SamplerArrays]
 
 
 @jitable
 def write_back(updated_indexes: Integers, updated_masses: Floats, slot: int, index: int, mass: float) -> None:
-    """Store an updated mass in shared memory for the next sampler."""
-    store_release(updated_indexes, slot, 0)  # if killed here, no mass is assigned to the wrong row
-    fence_release()
+    """Store an updated mass in shared memory, for the trees of other processes."""
+    if updated_indexes[slot] != index + 1:  # of two masses of one row, a reader may see either
+        store_release(updated_indexes, slot, 0)  # if killed here, no mass is assigned to the wrong row
+        fence_release()
     updated_masses[slot] = mass
     store_release(updated_indexes, slot, index + 1)
 
 
+@jitable
+def updated_mass(
+    updated_indexes: Integers, updated_masses: Floats, slot: int, index: int, initial: float
+) -> float:
+    """Return the updated mass of a row, or `initial` if it has none."""
+    if load_acquire(updated_indexes, slot) != index + 1:
+        return initial
+    mass = updated_masses[slot]
+    fence_acquire()  # otherwise the mass could be the next row's
+    return mass if load_acquire(updated_indexes, slot) == index + 1 else initial
+
+
+@jitable
+def end_log_of_dead_updater(counters: Integers, log: Integers) -> None:
+    """Let all processes check every slot if an updater died before it had logged its changes."""
+    begun = counters[LOG_BEGUN]
+    if begun != counters[LOG_END]:
+        store_release(counters, LOG_BEGUN, begun + log.shape[0])
+        store_release(counters, LOG_END, begun + log.shape[0])
+
+
+@jitable
+def read_log(counters: Integers, log: Integers, start: int, end: int) -> tuple[Integers, bool]:
+    """Copy the entries from `start` to `end`; return them, and whether none was overwritten before."""
+    indexes = np.empty(min(end - start, log.shape[0]), np.int64)
+    for i in range(indexes.shape[0]):
+        indexes[i] = log[(start + i) & (log.shape[0] - 1)]
+    fence_acquire()  # otherwise the next load could precede the copy
+    return indexes, start == end or load_acquire(counters, LOG_BEGUN) - start <= log.shape[0]
+
+
+@jitable
+def recompute_changed(sampler: SamplerArrays, slots: Integers) -> None:
+    """Recompute the nodes above changed leaves, and note the slots for the ranking."""
+    changed, progress = sampler.changed, sampler.progress
+    first, progress[CHANGED] = progress[CHANGED], progress[CHANGED] + slots.shape[0]
+    if progress[CHANGED] <= changed.shape[0]:  # otherwise the ranking marks all slots
+        for i in range(slots.shape[0]):
+            changed[first + i] = slots[i]
+    recompute_above(sampler.sums, sampler.minima, slots)
+
+
 @kernel
-def sync_tree(arrays: SamplerArrays) -> None:
-    """Update the tree with the rows published since the last call."""
-    # Unpacked before the loop: taking an array out of a tuple updates its reference count each time.
-    counters, stamps, _, masses, updated_indexes, updated_masses = arrays[:6]
-    known, pending, is_pending, progress, sums, minima = arrays[6:]
+def sync_tree(sampler: SamplerTuple) -> None:
+    """Update the tree with the rows published, updated and cleared since the last call."""
+    arrays = SamplerArrays(*sampler)
+    # Taken out before the loops: taking an array out of a tuple updates its reference count each time.
+    counters, stamps, masses, sums = arrays.counters, arrays.stamps, arrays.masses, arrays.sums
+    updated_indexes, updated_masses = arrays.updated_indexes, arrays.updated_masses
+    known, awaited, progress = arrays.known, arrays.awaited, arrays.progress
     capacity, first_node = stamps.shape[0], int64(first_leaf(sums))
-    cleared_before, next_index = load_acquire(counters, CLEARED), load_acquire(counters, NEXT_INDEX)
-    first_new = max(progress[SYNCED_TO], cleared_before, next_index - capacity)
-    again, new = progress[PENDING], next_index - first_new
-    changed = np.empty(again + new, np.int64)
-    changes, to_come = 0, 0
+    log_end, cleared_before = load_acquire(counters, LOG_END), load_acquire(counters, CLEARED)
+    next_index = load_acquire(counters, NEXT_INDEX)
+    followed, synced_to, again = progress[FOLLOWED], progress[SYNCED_TO], progress[AWAITED]
+    check_all = cleared_before != progress[CLEARED_TO]
+    if log_end == followed and next_index == synced_to and again == 0 and not check_all:
+        return
+    updated, is_complete = read_log(counters, arrays.log, followed, log_end)
+    if check_all or not is_complete:
+        check_all, synced_to, again = True, 0, 0
+    first_new = max(synced_to, next_index - capacity)
+    new = next_index - first_new
+    changed = np.empty(again + new + updated.shape[0], np.int64)
+    changes, still_awaited = 0, 0
     for i in range(again + new):
-        slot = pending[i] if i < again else (first_new + i - again) % capacity
-        if i >= again and is_pending[slot]:
-            continue  # already checked with the pending slots
+        reserved = awaited[i] if i < again else first_new + i - again
+        slot = reserved % capacity
         stamp = load_acquire(stamps, slot)
         index = index_of(stamp)
-        updated = updated_indexes[slot] == index + 1
-        mass = updated_masses[slot] if updated else masses[slot]
+        mass = updated_mass(updated_indexes, updated_masses, slot, index, masses[slot])
         fence_acquire()
         # Without the second load, the mass could be the next row's. Stamp 0: reserved, not yet claimed.
         published = stamp > 0 and not is_held(stamp) and load_acquire(stamps, slot) == stamp
-        # The newest row reserved for this slot may not be written yet; the slot then holds an older row.
-        is_pending[slot] = not published or index < next_index - capacity
-        if is_pending[slot]:
-            pending[to_come] = slot
-            to_come += 1
+        # Until its newest row is written, a slot holds an older one.
+        if not (published and index >= reserved) and reserved >= max(cleared_before, next_index - capacity):
+            awaited[still_awaited] = reserved
+            still_awaited += 1
         if not published or index < cleared_before:
             index, mass = NO_INDEX, 0.0
-        if index != known[slot]:
+        if index != known[slot] or (check_all and mass != sums[first_node + slot]):
             known[slot] = index
             sums[first_node + slot] = mass
             changed[changes] = slot
             changes += 1
-    progress[SYNCED_TO], progress[PENDING] = next_index, to_come
-    recompute_above(sums, minima, changed[:changes])
+    for i in range(updated.shape[0]):
+        index = updated[i]
+        slot = index % capacity
+        if known[slot] == index:  # otherwise the row has been overwritten
+            mass = sums[first_node + slot]
+            sums[first_node + slot] = updated_mass(updated_indexes, updated_masses, slot, index, mass)
+            changed[changes] = slot
+            changes += 1
+    progress[SYNCED_TO], progress[AWAITED] = next_index, still_awaited
+    progress[CLEARED_TO], progress[FOLLOWED] = cleared_before, log_end
+    recompute_changed(arrays, changed[:changes])
 
 
 @kernel
 def draw_rows(
-    plain: Plain, uniforms: Floats, indexes: Integers, masses: Floats, copies: Words, failed: Integers
+    sampler: SamplerTuple,
+    uniforms: Floats,
+    indexes: Integers,
+    masses: Floats,
+    copies: Words,
+    failed: Integers,
 ) -> int:
     """Update the tree, draw one row for each number in [0, 1), and copy the rows.
 
     Returns the number of rows that must be drawn again, and writes their positions to `failed`. They are the
     rows that have been overwritten in the meantime, or all rows if none has mass.
     """
-    arrays = SamplerArrays(*plain)
-    sync_tree(arrays)
+    sync_tree(sampler)
+    arrays = SamplerArrays(*sampler)
     if arrays.sums[ROOT] == 0.0:
         for i in range(failed.shape[0]):
             failed[i] = i
         return failed.shape[0]
     slots, drawn_masses = find_stratified(arrays.sums, uniforms)
-    stamps, rows, known, progress = arrays.stamps, arrays.rows, arrays.known, arrays.progress
-    pending, is_pending = arrays.pending, arrays.is_pending
+    stamps, rows, known = arrays.stamps, arrays.rows, arrays.known
     cleared_before, failures = load_acquire(arrays.counters, CLEARED), 0
     # In a separate loop, these reads overlap; a fence between them would prevent that.
     for i in range(slots.shape[0]):
         indexes[i], masses[i] = known[slots[i]], drawn_masses[i]
     for i in range(slots.shape[0]):
-        slot = slots[i]
-        if read_row(stamps, rows, slot, cleared_before, copies, i) != indexes[i]:
+        if read_row(stamps, rows, slots[i], cleared_before, copies, i) != indexes[i]:
             failed[failures] = i
             failures += 1
-            if not is_pending[slot]:
-                is_pending[slot] = True
-                pending[progress[PENDING]] = slot
-                progress[PENDING] += 1
     fetch_add(arrays.counters, SAMPLED, slots.shape[0] - failures)
     fetch_add(arrays.counters, REJECTED, failures)
     return failures
@@ -235,33 +308,41 @@ def draw_rows(
 
 @kernel
 def update_rows(
-    plain: Plain, indexes: Integers, priorities: Floats, formula: Formula, max_given: Integers
+    sampler: SamplerTuple, indexes: Integers, priorities: Floats, formula: Formula, max_given: Integers
 ) -> int:
     """Update the tree, set the masses of rows that are still stored, and raise the maximum priority.
 
     Returns the status of `check_update`. If it is not DONE, no mass has been changed.
     """
     alpha, eps, priority_limit = formula
-    arrays = SamplerArrays(*plain)
-    sync_tree(arrays)
-    known, sums, progress = arrays.known, arrays.sums, arrays.progress
+    arrays = SamplerArrays(*sampler)
+    counters, log, progress = arrays.counters, arrays.log, arrays.progress
+    known, sums = arrays.known, arrays.sums
     updated_indexes, updated_masses = arrays.updated_indexes, arrays.updated_masses
+    end_log_of_dead_updater(counters, log)
+    sync_tree(sampler)
     status = check_update(indexes, priorities, progress[SYNCED_TO], priority_limit)
     if status != DONE:
         return status
     masses, slots = masses_of(priorities, alpha, eps), np.empty(indexes.shape[0], np.int64)
-    capacity, first_node = known.shape[0], int64(first_leaf(sums))
-    count, max_priority = 0, NO_PRIORITY
-    for i in range(indexes.shape[0]):
-        slot = indexes[i] % capacity
+    capacity, first_node = uint64(known.shape[0]), first_leaf(sums)
+    count, max_priority = uint64(0), NO_PRIORITY
+    begun = counters[LOG_BEGUN]
+    store_release(counters, LOG_BEGUN, begun + indexes.shape[0])
+    fence_release()  # otherwise a reader could copy a new entry and not notice
+    for i in range(uint64(indexes.shape[0])):
+        slot = uint64(indexes[i]) % capacity
         if known[slot] == indexes[i]:  # otherwise the row has been overwritten
             sums[first_node + slot] = masses[i]  # the last mass of a repeated index wins
             write_back(updated_indexes, updated_masses, slot, indexes[i], masses[i])
             max_priority = max(max_priority, priorities[i])
             slots[count] = slot
-            count += 1
-    recompute_above(sums, arrays.minima, slots[:count])
-    fetch_add(arrays.counters, STALE, indexes.shape[0] - count)
+            count += uint64(1)
+        log[(uint64(begun) + i) & uint64(log.shape[0] - 1)] = indexes[i]
+    progress[FOLLOWED] = begun + indexes.shape[0]
+    store_release(counters, LOG_END, begun + indexes.shape[0])
+    recompute_changed(arrays, slots[:count])
+    fetch_add(counters, STALE, indexes.shape[0] - count)
     raise_max(max_given, max_priority)
     return DONE
 
@@ -271,7 +352,7 @@ class PrioritizedSampler:
 
     Attributes:
         rules: Conversion of priorities to masses, and the maximum priority.
-        tree: Masses of the known rows; built by the first call after a claim.
+        tree: Masses of the known rows; built by the first call, and again in a forked child.
         arrays: Arrays of the kernels; built with the tree.
         numbers_drawn: Random numbers drawn since the caller set it to 0.
     """
@@ -279,7 +360,7 @@ class PrioritizedSampler:
     def __init__(
         self,
         ring: SharedRing,
-        lease: SamplerLease,
+        lease: UpdaterLease,
         rules: Prioritization,
         block: SharedArrays,
         only_stored_count: bool,
@@ -292,30 +373,39 @@ class PrioritizedSampler:
         self._ring, self._lease, self._block = ring, lease, block
         self._only_stored_count = only_stored_count
         self.numbers_drawn = 0
-        self._claim_number = -1  # of the claim under which the tree was built
+        self._built_by = NOT_REGISTERED  # the process that built the tree
 
-    def _reset_tree(self) -> None:
+    def _start_tree(self) -> None:
         """Start with an empty tree, which the next kernel fills with all rows in the ring."""
-        ring, capacity = self._ring, self._ring.capacity
+        ring, block, capacity = self._ring, self._block, self._ring.capacity
         self.tree = SumTree(capacity)
         self.arrays = SamplerArrays(
             counters=ring.counters,
             stamps=ring.stamps,
             rows=ring.rows,
             masses=ring.masses,
-            updated_indexes=self._block["updated_indexes"],
-            updated_masses=self._block["updated_masses"],
+            updated_indexes=block["updated_indexes"],
+            updated_masses=block["updated_masses"],
+            log=block["update_log"],
             known=np.full(capacity, NO_INDEX),
-            pending=np.zeros(capacity, np.int64),
-            is_pending=np.zeros(capacity, np.bool_),
-            progress=np.zeros(2, np.int64),
+            awaited=np.zeros(capacity, np.int64),
+            changed=np.zeros(log_length(capacity), np.int64),
+            progress=np.zeros(5, np.int64),
             sums=self.tree.sums,
             minima=self.tree.minima,
         )
-        self._plain = tuple(self.arrays)
-        self._ranked_to = 0  # the tree's ranking, if there is one, includes the rows before this index
+        self._tuple = tuple(self.arrays)  # a kernel takes twice as long to read a named tuple
         self._lost = np.zeros(capacity, np.int64)  # index + 1 of a row that lacks a frame, or 0
-        self._claim_number = self._lease.number  # last, so that an interrupted call starts over
+        self._built_by = self._lease.registration  # last, so that an interrupted call starts over
+
+    def synced_tree(self) -> SumTree:
+        """Return the tree, updated with all changes."""
+        if self._built_by is not self._lease.registration:
+            self._start_tree()
+        sync_tree(self._tuple)
+        if self.tree.ranking is not None:
+            self._mark_changed(self.tree.ranking)
+        return self.tree
 
     def draw(self, batch_size: int, rng: np.random.Generator) -> tuple[Rows, Integers, Floats]:
         """Draw rows, stratified; return the rows, their indexes, int64[n], and their masses, float64[n].
@@ -324,25 +414,24 @@ class PrioritizedSampler:
             RuntimeError: If rows are overwritten faster than they can be read, or no row has all its frames.
             ValueError: If there are no rows, or every mass is 0.
         """
-        if self._claim_number != self._lease.number:
-            self._reset_tree()
+        if self._built_by is not self._lease.registration:
+            self._start_tree()
         if self.tree.total == 0.0 or self.rules.eps == 0.0:  # with eps > 0 no mass becomes 0
-            self._wait_for_mass(batch_size, rng)
+            self._wait_for_mass(batch_size)
         words, indexes, masses, missing = self._draw(batch_size, rng)
         for _ in range(MAX_DRAWS):
             if len(missing) == 0:
                 return words.view(self._ring.dtype).reshape(-1), indexes, masses
             if self.tree.total == 0.0:
-                self._wait_for_mass(batch_size, rng)
+                self._wait_for_mass(batch_size)
             words[missing], indexes[missing], masses[missing], failed = self._draw(len(missing), rng)
             missing = missing[failed]
         raise self._ring.no_row_error(batch_size)
 
-    def _wait_for_mass(self, batch_size: int, rng: np.random.Generator) -> None:
+    def _wait_for_mass(self, batch_size: int) -> None:
         """Wait until a row has mass; raise, before a random number is drawn, if no row will."""
         for _ in range(MAX_DRAWS):
-            self._draw(0, rng)
-            if self.tree.total > 0.0:
+            if self.synced_tree().total > 0.0:
                 return
             self._ring.check_not_empty(batch_size)
             if (known := self.arrays.known[self.arrays.known != NO_INDEX]).size:
@@ -356,27 +445,21 @@ class PrioritizedSampler:
         """Draw once; return words, indexes and masses, and the positions that must be drawn again."""
         words = np.empty((count, self._ring.rows.shape[1]), np.uint64)
         indexes, masses, failed = np.empty(count, np.int64), np.empty(count), np.empty(count, np.int64)
-        uniforms, ranking = rng.random(count), self.tree.ranking
+        uniforms = rng.random(count)
         self.numbers_drawn += count
-        if ranking is not None:
-            self._mark_pending(ranking)
-        failures = draw_rows(self._plain, uniforms, indexes, masses, words, failed)
-        if ranking is not None:
-            self._mark_synced(ranking)
+        failures = draw_rows(self._tuple, uniforms, indexes, masses, words, failed)
+        if self.tree.ranking is not None:
+            self._mark_changed(self.tree.ranking)
         return words, indexes, masses, failed[:failures]
 
     def update(self, indexes: Any, priorities: Any) -> None:
         """Set the priorities of rows; see `MPPrioritizedReplayBuffer.update_priorities`."""
-        if self._claim_number != self._lease.number:
-            self._reset_tree()
+        if self._built_by is not self._lease.registration:
+            self._start_tree()
         checked, given = self.rules.as_update(indexes, priorities)
-        ranking = self.tree.ranking
-        if ranking is not None:
-            ranking.mark(checked % self._ring.capacity)
-            self._mark_pending(ranking)
-        status = update_rows(self._plain, checked, given, self.rules.formula, self._ring.max_given)
-        if ranking is not None:
-            self._mark_synced(ranking)
+        status = update_rows(self._tuple, checked, given, self.rules.formula, self._ring.max_given)
+        if self.tree.ranking is not None:
+            self._mark_changed(self.tree.ranking)
         if status != DONE:
             next_index = int(self.arrays.progress[SYNCED_TO])
             raise self.rules.update_error(status, checked, given, next_index)
@@ -384,23 +467,16 @@ class PrioritizedSampler:
             # A writer may raise the maximum at the same time; its row is in the tree at the next update.
             self.rules.lower_max(self.tree, self._ring.capacity)
 
-    def _mark_pending(self, ranking: Ranking) -> None:
-        """Mark the slots that the next kernel will check again; their masses may change."""
-        ranking.mark(self.arrays.pending[: self.arrays.progress[PENDING]].copy())
-
-    def _mark_synced(self, ranking: Ranking) -> None:
-        """Mark the slots of the rows that kernels have added to the tree since the last call."""
-        synced_to, capacity = int(self.arrays.progress[SYNCED_TO]), self._ring.capacity
-        ranking.mark(np.arange(max(self._ranked_to, synced_to - capacity), synced_to) % capacity)
-        self._ranked_to = synced_to  # if interrupted before this, the next call marks the same slots
+    def _mark_changed(self, ranking: Ranking) -> None:
+        """Mark the slots whose masses the kernels have changed."""
+        changed, progress = self.arrays.changed, self.arrays.progress
+        count = int(progress[CHANGED])
+        ranking.mark(changed[:count].copy() if count <= len(changed) else np.arange(self._ring.capacity))
+        progress[CHANGED] = 0  # if interrupted before this, the next call marks the same slots
 
     def zero_mass(self, indexes: Integers) -> None:
-        """Set the mass of rows that lack a frame to 0. They stay known, so they do not return to the tree."""
+        """Set the mass of rows that lack a frame to 0 in this tree. They stay known, so it remains 0."""
         slots = indexes % self._ring.capacity
         slots = np.unique(slots[self.arrays.known[slots] == indexes])
         self.tree.set(slots, np.zeros(len(slots)))
         self._lost[slots] = self.arrays.known[slots] + 1
-
-    def discard_tree(self) -> None:
-        """Discard the tree; the next call rebuilds it from the rows stored then."""
-        self._claim_number = -1

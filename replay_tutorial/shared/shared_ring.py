@@ -149,7 +149,7 @@ class SharedRing:
         self.handle_counts = np.zeros(2, np.int64)
         self.max_given = np.zeros(1, np.int64) if max_given is None else max_given.view(np.int64)
         shared = (self.counters, self.stamps, self.rows, self.masses)
-        self._plain = tuple(RingArrays(*shared, self.handle_counts, self.max_given))
+        self._arrays = tuple(RingArrays(*shared, self.handle_counts, self.max_given))
         if self.counters[CREATED_AT] == 0:
             self.counters[CREATED_AT] = time.time_ns()
 
@@ -225,7 +225,7 @@ class SharedRing:
         slots that it is assigned are held by other writers.
         """
         owner, count = self.writers.writer_number(), len(new_rows)
-        first_index, i = append_rows(self._plain, new_rows, new_masses, owner, max_priority)
+        first_index, i = append_rows(self._arrays, new_rows, new_masses, owner, max_priority)
         if i == count:
             return first_index
         passed_over: list[int] = []

@@ -13,7 +13,7 @@ from replay_tutorial import MPPrioritizedReplayBuffer, SamplesPerInsert
 from replay_tutorial.buffers.schemes import Combined, Proportional, Uniform
 from replay_tutorial.local.shared_context import SharedReplay
 from replay_tutorial.shared import sampler, shared_ring
-from replay_tutorial.shared.protocol import NEXT_INDEX, add_to_counter, held_stamp
+from replay_tutorial.shared.protocol import NEXT_INDEX, add_to_counter, held_stamp, published_stamp
 
 impatience = shared_rows.impatience
 
@@ -91,21 +91,21 @@ def test_a_sample_that_gives_up_beside_fast_writers_leaves_the_random_state(buff
     assert len(draws) == 6
 
 
-def refused_beside_the_sampler(buffer, answers):
-    for _ in range(3):
-        refuse(buffer, RuntimeError, "there can be only one", 2)
-    with pytest.raises(RuntimeError, match=f"Process {os.getppid()} is this buffer's sampler"):
-        buffer.update_priorities([3], [1.0])
+def refused_beside_the_updater(buffer, answers):
+    for _ in range(2):
+        refuse(buffer, RuntimeError, f"Process {os.getppid()} is this buffer's updater", 2)
+        with pytest.raises(RuntimeError, match=f"before process {os.getpid()} does it"):
+            buffer.update_priorities([3], [1.0])
     answers.put("refused")
 
 
 @pytest.mark.parametrize("start_method", START_METHODS[:2])
-def test_a_sample_refused_beside_another_sampler_leaves_the_random_state(start_method):
-    buffer = MPPrioritizedReplayBuffer(8, row_fields(), seed=1)
+def test_a_counted_sample_refused_beside_the_updater_leaves_the_random_state(start_method):
+    buffer = MPPrioritizedReplayBuffer(8, row_fields(), seed=1, count_samples=True)
     buffer.add(**rows_of(1, 0, 8))
     buffer.sample(2)
     context = multiprocessing.get_context(start_method)
-    assert in_child(context, refused_beside_the_sampler, buffer) == "refused"
+    assert in_child(context, refused_beside_the_updater, buffer) == "refused"
 
 
 @every_buffer
@@ -141,12 +141,12 @@ def test_a_sample_outlasts_a_writer_that_the_system_stops_for_a_moment(buffer_cl
     buffer.add(**rows_of(1, 0, 2))
     buffer.sample(2)
     ring = buffer._ring
-    published = ring.stamps.copy()
+    first = add_to_counter(ring.counters, NEXT_INDEX, 2)
     for slot in range(2):
-        ring.stamps[slot] = held_stamp(slot, ring.writers.writer_number())
+        ring.stamps[slot] = held_stamp(first + slot, ring.writers.writer_number())
 
     def sleep(_):
-        ring.stamps[:] = published
+        ring.stamps[:] = published_stamp(first), published_stamp(first + 1)
 
     for module in (shared_ring, sampler):
         monkeypatch.setattr(module, "time", SimpleNamespace(sleep=sleep))

@@ -1,4 +1,4 @@
-"""A process is one owner and one sampler, however many handles it has, and nobody when it has none."""
+"""A process is one owner and one updater, however many handles it has, and nobody when it has none."""
 
 import copy
 import gc
@@ -29,7 +29,7 @@ from replay_tutorial.shared.protocol import (
     NEXT_INDEX,
     NOBODY,
     OWNER_COUNT,
-    SAMPLER_PROCESS,
+    UPDATER_PROCESS,
     add_to_counter,
     held_stamp,
     owner_of,
@@ -78,40 +78,40 @@ def test_number_is_given_back_with_the_last_handle_closed_or_dropped():
         assert [owners_of(ring) for ring in rings] == [0, 0]
 
 
-def test_sampler_whose_handle_is_dropped_makes_room_for_another_process():
+def test_updater_whose_handle_is_dropped_makes_room_for_another_process():
     keeper = MPPrioritizedReplayBuffer(8, row_fields())
     handle = copy.copy(keeper)
     handle.add(**rows_of(1, 0, 8))
-    handle.sample(2)
-    assert keeper._ring.counters[SAMPLER_PROCESS] != 0
+    handle.update_priorities([1], 2.0)
+    assert keeper._ring.counters[UPDATER_PROCESS] != 0
     del handle
     gc.collect()
-    assert keeper._ring.counters[SAMPLER_PROCESS] == 0
+    assert keeper._ring.counters[UPDATER_PROCESS] == 0
 
 
-def test_closing_a_handle_leaves_the_lease_to_one_that_has_sampled_since():
+def test_closing_a_handle_leaves_the_lease_to_one_that_has_updated_since():
     first = MPPrioritizedReplayBuffer(8, row_fields())
     first.add(**rows_of(1, 0, 8))
     second, third = copy.copy(first), copy.copy(first)
     assert second.get_current_episode_len() == 8
     third.add(**rows_of(1, 0, 8))  # so that the process stays registered
     for handle in (first, second):
-        handle.sample(2)
+        handle.update_priorities([1], 2.0)
     first.close()
-    assert second._ring.counters[SAMPLER_PROCESS] != 0
+    assert second._ring.counters[UPDATER_PROCESS] != 0
     counters = second._ring.counters
     second.close()
-    assert counters[SAMPLER_PROCESS] == 0
+    assert counters[UPDATER_PROCESS] == 0
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_child_that_drops_its_parents_handles_takes_nothing_from_the_parent():
     buffer = MPPrioritizedReplayBuffer(8, row_fields())
     buffer.add(**rows_of(1, 0, 8))
-    buffer.sample(2)
-    words = buffer._ring.counters[SAMPLER_PROCESS], owners_of(buffer._ring)
+    buffer.update_priorities([1], 2.0)
+    words = buffer._ring.counters[UPDATER_PROCESS], owners_of(buffer._ring)
     assert in_child(multiprocessing.get_context("fork"), drop, [buffer]) == "dropped"
-    assert (buffer._ring.counters[SAMPLER_PROCESS], owners_of(buffer._ring)) == words
+    assert (buffer._ring.counters[UPDATER_PROCESS], owners_of(buffer._ring)) == words
     assert_whole(buffer.sample(2))
 
 

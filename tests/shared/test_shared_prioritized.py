@@ -18,7 +18,7 @@ from replay_tutorial.shared.protocol import (
     published_stamp,
     write_rows,
 )
-from replay_tutorial.shared.sampler import PENDING, draw_rows
+from replay_tutorial.shared.sampler import AWAITED, draw_rows
 
 impatience = shared_rows.impatience
 
@@ -49,21 +49,6 @@ def test_samples_are_those_of_the_single_process_buffer(capacity):
         for size, normalize in ((5 * capacity, "buffer"), (2, "batch")) if oracle.total_mass else ():
             ours, oracles = (each.sample(size, 0.7, normalize=normalize) for each in (buffer, oracle))
             assert as_bytes(ours) == as_bytes(oracles)
-
-
-def refused_masses(buffer, answers):
-    for name in ("total_mass", "min_mass"):
-        with pytest.raises(RuntimeError, match="is this buffer's sampler"):
-            getattr(buffer, name)
-    answers.put("refused")
-
-
-def test_masses_are_refused_to_all_but_the_sampler():
-    context = multiprocessing.get_context(START_METHODS[0])
-    buffer = MPPrioritizedReplayBuffer(8, row_fields(), ctx=context)
-    buffer.add(**rows_of(1, 0, 8))
-    assert buffer.total_mass == pytest.approx(8 * (1 + 1e-4) ** 0.6)
-    assert in_child(context, refused_masses, buffer) == "refused"
 
 
 def test_rows_without_priority_get_the_highest_seen_from_any_process():
@@ -127,7 +112,7 @@ def test_new_sampler_looks_at_no_row_from_before_clear_twice(tmp_path):
     again = MPPrioritizedReplayBuffer(1000, row_fields(), seed=0)
     again.load(tmp_path / "rows")
     again.sample(8)
-    assert again._mapped.sampler.arrays.progress[PENDING] == 0
+    assert again._mapped.sampler.arrays.progress[AWAITED] == 0
 
 
 def test_bad_update_is_refused_before_anything_changes():
@@ -159,12 +144,12 @@ def test_bad_priorities_on_add_are_refused_before_anything_changes():
     assert_whole(buffer.sample(4))
 
 
-def test_rows_that_are_replaced_between_the_look_and_the_copy_are_listed_and_looked_at_again():
+def test_rows_that_are_replaced_between_the_look_and_the_copy_are_drawn_again():
     buffer = MPPrioritizedReplayBuffer(8, row_fields(), seed=0)
     buffer.add(**rows_of(1, 0, 8))
     buffer.sample(8)
     ring, sampler = buffer._ring, buffer._mapped.sampler
-    # the tree knows nothing of it: no index was reserved
+    # the tree knows nothing of it: no index was reserved yet
     ring.stamps[[2, 5]] = held_stamp(10, 1), published_stamp(13)
     indexes, masses, failed = np.empty(16, np.int64), np.empty(16), np.empty(16, np.int64)
     copies, rejected = ring.empty_words(16), buffer.statistics().rows_rejected
@@ -172,5 +157,5 @@ def test_rows_that_are_replaced_between_the_look_and_the_copy_are_listed_and_loo
     assert indexes.tolist() == np.repeat(np.arange(8), 2).tolist()
     assert failed[:failures].tolist() == [4, 5, 10, 11]
     assert buffer.statistics().rows_rejected == rejected + 4
-    assert sampler.arrays.pending[: sampler.arrays.progress[PENDING]].tolist() == [2, 5]
+    add_to_counter(ring.counters, NEXT_INDEX, 6)
     assert set(buffer.sample(64)["indexes"]) == {0, 1, 3, 4, 6, 7, 13}

@@ -64,14 +64,14 @@ def test_kills_would_show_a_writer_that_publishes_too_early(monkeypatch):
 
 
 def put_the_index_before_the_mass(updated_indexes, updated_masses, slot, index, mass):
-    """A sampler that says whose mass it is before it is there."""
+    """An updater that says whose mass it is before it is there."""
     sampler.store_release(updated_indexes, slot, 0)
     sampler.store_release(updated_indexes, slot, index + 1)
     updated_masses[slot] = mass
 
 
 @needs_fork
-def test_kills_would_show_a_sampler_that_leaves_a_mass_to_the_wrong_row(monkeypatch):
+def test_kills_would_show_an_updater_that_leaves_a_mass_to_the_wrong_row(monkeypatch):
     monkeypatch.setattr(sampler, "write_back", put_the_index_before_the_mass)
     outcome = steps.kill_at(MPPrioritizedReplayBuffer, "index restored", kills=20, seed=1)
     assert "masses" in outcome.faults[0]

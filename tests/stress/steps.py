@@ -1,4 +1,4 @@
-"""`python tests/stress/steps.py`: kill writers and samplers after each step of the ring's protocol.
+"""`python tests/stress/steps.py`: kill writers and updaters after each step of the ring's protocol.
 
 Random kills rarely hit the write of a row or a frame. Here the victim is a child process that runs the
 kernels' Python source (`.py_func`) on the same shared memory, and kills itself after a chosen step: with
@@ -6,6 +6,7 @@ SIGKILL, or on Windows with TerminateProcess. The script exits with status 1 if 
 Python source has no memory ordering; `test_ring_protocol` checks the ordering in the kernels' machine code.
 """
 
+import copy
 import multiprocessing
 import os
 import signal
@@ -25,7 +26,16 @@ from benchmarks.measuring.output import add_count, add_outputs, write_results
 from replay_tutorial import MPPrioritizedReplayBuffer, MPReplayBuffer
 from replay_tutorial.buffers.runtime.jit import compile_now, kernels
 from replay_tutorial.shared import protocol, registry, sampler, shared_frames, shared_ring
-from replay_tutorial.shared.protocol import COUNTER_WORDS, NEXT_INDEX, PUBLISHED, abandoned, index_of, is_held
+from replay_tutorial.shared.protocol import (
+    COUNTER_WORDS,
+    LOG_BEGUN,
+    LOG_END,
+    NEXT_INDEX,
+    PUBLISHED,
+    abandoned,
+    index_of,
+    is_held,
+)
 from replay_tutorial.shared.shared_frames import SharedFrames
 from replay_tutorial.teaching.number_tables import table
 
@@ -37,15 +47,18 @@ TAKING_OVER = ("dead holder found", "slot released")
 # Of a frame, in the ring of frames; the writer's rows come after all their frames.
 FRAME_INSIDE = ("frame's slot held", "half of the frame copied", "frame copied")
 FRAME_STEPS = ("frame's index reserved", *FRAME_INSIDE, "frame published", "frames written")
-# Of the sampler, which leaves a changed mass to the next one.
-SAMPLER_STEPS = ("mass in the tree", "index cleared", "mass changed", "index restored")
-ONLY_PRIORITIZED = ("maximum priority raised", *SAMPLER_STEPS)
+# Of the updater, whose changes other processes follow, or the next updater. Only the first update of a row
+# clears the index that its slot's mass belongs to.
+FIRST_UPDATE = ("mass in the tree", "index cleared")
+UPDATER_STEPS = ("log begun", *FIRST_UPDATE, "mass changed", "index restored", "masses logged", "log ended")
+ONLY_PRIORITIZED = ("maximum priority raised", *UPDATER_STEPS)
 STEPS = (
     *("call started", "process registered", "maximum priority raised", "indexes reserved", "stamp read"),
-    *(*INSIDE, "row published", "rows counted", *TAKING_OVER, *FRAME_STEPS, *SAMPLER_STEPS),
+    *(*INSIDE, "row published", "rows counted", *TAKING_OVER, *FRAME_STEPS, *UPDATER_STEPS),
 )
 # in a call; the others once for each row, or frame
 ONCE = (*STEPS[: STEPS.index("stamp read")], "rows counted", *TAKING_OVER, "frames written")
+ONCE += ("log begun", "masses logged", "log ended")
 KILLS_PER_BUFFER = 50
 FAULTS = (AssertionError, ArithmeticError, LookupError, RuntimeError, TypeError, ValueError)
 SURVIVED, BROKEN = 0, 3  # exit statuses of a writer that was not killed
@@ -121,9 +134,13 @@ class Killer:
             self.at(f"{self.thing} published")
 
         def leave_mass(words: Any, place: int, value: int) -> None:
-            self.at("mass changed" if value else "mass in the tree")
+            if len(words) == COUNTER_WORDS:
+                before, after = {LOG_BEGUN: ("", "log begun"), LOG_END: ("masses logged", "log ended")}[place]
+            else:
+                before, after = ("mass changed", "index restored") if value else FIRST_UPDATE
+            self.at(before)
             words[place] = value
-            self.at("index restored" if value else "index cleared")
+            self.at(after)
 
         def number_frames(*arguments: Any) -> int:
             self.thing = "frame"
@@ -178,8 +195,9 @@ class StepStorm:
         if self.in_frames:
             env_dict["next_obs"], options = env_dict["obs"], {"next_of": "obs"}
         self.buffer = buffer_class(self.capacity, env_dict, seed=int(rng.integers(1 << 30)), **options)
+        self.other = copy.copy(self.buffer)  # a handle with a tree of its own
         self.writers = 1
-        self.add(int(rng.integers(self.step in SAMPLER_STEPS, 2 * self.capacity + 1)))
+        self.add(int(rng.integers(self.step in UPDATER_STEPS, 2 * self.capacity + 1)))
 
     @property
     def ring(self) -> shared_ring.SharedRing:
@@ -211,7 +229,9 @@ class StepStorm:
             self.kill("slot held")
         count = self.capacity if step in TAKING_OVER else int(self.rng.integers(1, 2 * self.capacity + 1))
         times = min(count, self.capacity)
-        if step in SAMPLER_STEPS:
+        if step in UPDATER_STEPS:
+            if step in FIRST_UPDATE:
+                self.add(self.capacity)
             self.buffer._mapped.lease.release()
             times = len(self.buffer)
         countdown = 1 if step in ONCE else int(self.rng.integers(1, times + 1))
@@ -231,7 +251,7 @@ class StepStorm:
             killer = Killer(step, countdown)
             killer.take_over()
             killer.at("call started")
-            if step in SAMPLER_STEPS:
+            if step in UPDATER_STEPS:
                 self.update(factor=3.0)
             else:
                 self.add(count)
@@ -253,12 +273,12 @@ class StepStorm:
         assert (indexes[stamps != 0] % len(stamps) == slots[stamps != 0]).all(), "an index in a wrong slot"
         fresh = indexes[changed & ~held]
         assert ((fresh >= self.next_index) & (fresh < self.ring.next_index)).all(), "an index nobody reserved"
-        self.check_rows(factors=(1.0, 3.0) if self.step in SAMPLER_STEPS else (1.0,))
+        self.check_rows(factors=(1.0, 3.0) if self.step in UPDATER_STEPS else (1.0,))
 
     def check_rows(self, factors: Sequence[float] = (1.0,)) -> None:
-        """Check every row that is published, and that the sampler draws nothing else.
+        """Check every row that is published, and that two samplers draw nothing else.
 
-        The priority of each must be one of those that it was given, by its writer and by a sampler.
+        The priority of each must be one of those that it was given, by its writer and by an updater.
         """
         slots, rows = self.buffer._ring.published_slots(), self.buffer.get_all_transitions()
         assert len(rows["writer"]) == len(slots), "a published row can't be read"
@@ -266,13 +286,19 @@ class StepStorm:
         if len(slots) == 0:
             return
         self.check_batch(rows)
-        self.check_batch(self.buffer.sample(16))
+        for handle in (self.buffer, self.other):
+            self.check_batch(handle.sample(16))
         if self.is_prioritized:
             masses, given = self.buffer._masses(slots), self.priorities_of(rows)
-            right = [np.isclose(masses, (factor * given + 1e-4) ** 0.6, rtol=1e-12) for factor in factors]
-            assert np.any(right, axis=0).all(), f"masses {masses} of {given}"
+            followed = self.other._mapped.sampler.tree.leaves[slots]  # may lack masses that were not logged
+            for each in (masses, followed):
+                right = [np.isclose(each, (factor * given + 1e-4) ** 0.6, rtol=1e-12) for factor in factors]
+                assert np.any(right, axis=0).all(), f"masses {each} of {given}"
+            self.buffer.update_priorities([], [])  # all trees then follow what a dead updater left
             np.testing.assert_allclose(self.buffer.total_mass, masses.sum(), rtol=1e-9)
+            np.testing.assert_allclose(self.other.total_mass, masses.sum(), rtol=1e-9)
             self.update(factor=1.0)
+            np.testing.assert_allclose(self.other.total_mass, self.buffer.total_mass, rtol=1e-9)
 
     def check_batch(self, batch: Any) -> None:
         shaped = {name: np.reshape(values, (len(values), -1)) for name, values in batch.items()}
@@ -326,7 +352,7 @@ def steps_of(buffer_class: type[Any]) -> list[str]:
 
 def main(argv: Sequence[str]) -> int:
     """Kill at each step; return 1 after a fault, or if the table was not written, else 0."""
-    parser = new_parser("steps", "Kill writers and samplers of the shared buffers at each step.")
+    parser = new_parser("steps", "Kill writers and updaters of the shared buffers at each step.")
     add_count(parser, "--kills", 1000, "kills per step and class")
     add_count(parser, "--processes", 1, "number of parallel processes")
     add_count(parser, "--seed", 0, "seed of sizes, rows and moments", minimum=0)

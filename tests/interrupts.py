@@ -146,14 +146,14 @@ class OfBuffer(Subject):
             flushed = copy.deepcopy(buffer)
             flushed.on_episode_end()
             seen += [(name, each.tolist()) for name, each in flushed.get_all_transitions().items()]
-            seen += [flushed._tree.leaves.tolist()] if self.is_prioritized else []
+            seen += [flushed._ring.leaves.tolist()] if self.is_prioritized else []
         return seen
 
     def masses(self) -> Any:
         buffer = self.thing
         if self.is_shared:
             return buffer._masses(buffer._ring.published_slots())
-        return buffer._tree.leaves[buffer._ring.slots_in_order()]
+        return buffer._ring.leaves[buffer._ring.slots_in_order()]
 
     def check(self, files: bool = True) -> None:
         buffer = self.thing

@@ -1,18 +1,23 @@
-"""The base class of all buffers: sizes, reading rows by index, saving and loading."""
+"""The base class of all buffers: sizes, reading rows by index, saving and loading.
+
+Built in chapter 01, *Uniform replay*.
+"""
 
 from collections.abc import Generator, Mapping
 from os import PathLike
-from typing import Any, NoReturn, Self, TypedDict
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypedDict
 
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.fields import Batch, Fields
 from replay_tutorial.buffers.gather import ArraySpec, array_specs
 from replay_tutorial.buffers.rows import as_integers, check_batch_size, unknown_index_error
 from replay_tutorial.buffers.runtime.jit import Flags, Integers
 from replay_tutorial.buffers.streams import Stream
+
+if TYPE_CHECKING:  # loaded when a buffer is saved or loaded
+    from replay_tutorial.buffers import archive
 
 
 class CpprbKwargs(TypedDict, total=False):
@@ -215,6 +220,8 @@ class BaseBuffer:
         Raises:
             OSError: If the file can't be written. An existing file is then unchanged.
         """
+        from replay_tutorial.buffers import archive
+
         archive.save(path, self._layout, *self._state())
 
     def load(self, path: str | PathLike[str]) -> None:
@@ -232,14 +239,16 @@ class BaseBuffer:
             ValueError: If the file is damaged, or its layout or version differs. The buffer is then
                 unchanged.
         """
+        from replay_tutorial.buffers import archive
+
         with archive.open_archive(path, self._layout) as (counters, reader):
             loaded: Any = self._from_state(counters, reader)
         self.__dict__.update(loaded.__getstate__())
 
-    def _state(self) -> tuple[dict[str, Any], archive.Arrays]:
+    def _state(self) -> "tuple[dict[str, Any], archive.Arrays]":
         """Return the counters, which must be JSON, and the arrays in the order in which they are written."""
         raise NotImplementedError
 
-    def _from_state(self, counters: dict[str, Any], reader: archive.Reader) -> Self:
+    def _from_state(self, counters: dict[str, Any], reader: "archive.Reader") -> Self:
         """Return a new buffer with the saved state, without changing this one."""
         raise NotImplementedError

@@ -23,7 +23,6 @@ from typing import Annotated, Any
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers.archive import Damaged
 from replay_tutorial.buffers.cast import as_array, widened
 from replay_tutorial.buffers.rows import as_integers, checked_number, checked_share, unknown_index_error
 from replay_tutorial.buffers.runtime.jit import Floats, Integers, jitable, kernel, types, writable
@@ -238,8 +237,8 @@ class Prioritization:
         self.eps = float(eps)
         self.formula: Formula = (self.alpha, self.eps, self.priority_limit)
         self.max_given = max_given
-        # Cache for new rows without priorities: the max_given it was computed for, the priority, the mass.
-        self._default = (NO_PRIORITY, FIRST_PRIORITY, self._mass(FIRST_PRIORITY))
+        # Cache for new rows without priorities: their priority and mass.
+        self._default = FIRST_PRIORITY, self._mass(FIRST_PRIORITY)
 
     def with_max(self, max_given: float = NO_PRIORITY) -> "Prioritization":
         """Return the same rules with another maximum priority, by default none."""
@@ -250,7 +249,8 @@ class Prioritization:
     @property
     def max_priority(self) -> float:
         """Largest priority set so far; FIRST_PRIORITY if none has been set."""
-        return FIRST_PRIORITY if self.max_given[0] == NO_PRIORITY else float(self.max_given[0])
+        max_given = self.max_given.item(0)
+        return FIRST_PRIORITY if max_given == NO_PRIORITY else max_given
 
     def lower_max(self, tree: SumTree, capacity: int) -> None:
         """Lower the maximum priority to that of the largest mass in a tree; none if every mass is 0."""
@@ -259,7 +259,7 @@ class Prioritization:
             self.max_given[0] = NO_PRIORITY
         else:
             priority = min(max(priority_of(mass, self.alpha, self.eps), 0.0), self.priority_limit)
-            self.max_given[0], self._default = priority, (priority, priority, mass)
+            self.max_given[0], self._default = priority, (priority, mass)
 
     def initial_masses(self, priorities: Any, count: int) -> tuple[Floats | float, float]:
         """Return the masses of `count` new rows, and the value of `max_given` after adding them.
@@ -278,12 +278,10 @@ class Prioritization:
 
     def _initial_mass(self) -> tuple[float, float]:
         """Return the mass of a new row without a priority, and `max_priority`."""
-        max_given, max_priority, mass = self._default
-        if max_given != self.max_given[0]:
-            max_given, max_priority = float(self.max_given[0]), self.max_priority
-            mass = self._mass(max_priority)
-            self._default = (max_given, max_priority, mass)
-        return mass, max_priority
+        max_priority = self.max_priority
+        if self._default[0] != max_priority:
+            self._default = max_priority, self._mass(max_priority)
+        return self._default[1], max_priority
 
     def priorities_of(self, masses: Floats) -> Floats:
         """Return the priorities of masses: the inverse of `masses_of`."""
@@ -326,6 +324,8 @@ class Prioritization:
 
     def check_loaded(self, masses: Floats, max_given: float) -> None:
         """Raise Damaged if the masses or the maximum priority in a file are out of range."""
+        from replay_tutorial.buffers.archive import Damaged
+
         most = 2 * self.priority_limit  # no mass is larger, and the total still can't overflow
         if not ((masses >= 0.0) & (masses <= most)).all():
             raise Damaged(f"a mass is not between 0 and {most:.3g}")

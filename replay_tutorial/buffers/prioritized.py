@@ -10,108 +10,46 @@ The equations are in `priorities`, the tree is in `sum_tree`: leaf i holds the m
 `add` writes only leaves; `sample` first recomputes the nodes above them.
 
 Source: Schaul et al. 2016, "Prioritized Experience Replay", algorithm 1.
+
+Built in chapter 05, *Prioritized replay*.
 """
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from types import MappingProxyType
-from typing import Any, Literal, Self, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.base import CpprbKwargs
 from replay_tutorial.buffers.fields import Batch, EnvDict
 from replay_tutorial.buffers.priorities import (
-    DONE,
     NO_PRIORITY,
-    Formula,
     Priorities,
     Prioritization,
-    Weights,
-    check_update,
     check_weight_options,
     check_weights,
-    masses_of,
     only_stored_count,
     write_weights,
 )
-from replay_tutorial.buffers.ring import Assignment
-from replay_tutorial.buffers.runtime.jit import Floats, Integers, int64, kernel
-from replay_tutorial.buffers.schemes.scheme import Scheme, StoredRows
+from replay_tutorial.buffers.prioritized_ring import PrioritizedRing
+from replay_tutorial.buffers.rows import checked_share
+from replay_tutorial.buffers.runtime.jit import Floats, Integers
 from replay_tutorial.buffers.streams import restore_rng_on_error
-from replay_tutorial.buffers.sum_tree import ROOT, SumTree, find_stratified, first_leaf, recompute_above
+from replay_tutorial.buffers.sum_tree import ROOT
 from replay_tutorial.buffers.uniform import ReplayBuffer
 
-
-@kernel
-def draw(
-    sums: Floats,
-    minima: Floats,
-    uniforms: Floats,
-    next_index: int,
-    capacity: int,
-    beta: float,
-    by_buffer: bool,
-    slots: Integers,
-    indexes: Integers,
-    weights: Weights,
-) -> None:
-    """Sample a slot for each uniform random number; write the slots and the rows' indexes and weights."""
-    found, masses = find_stratified(sums, uniforms)
-    next_slot = next_index % capacity
-    for i in range(found.shape[0]):
-        slots[i] = found[i]
-        indexes[i] = found[i] + next_index - next_slot
-        if found[i] >= next_slot:
-            indexes[i] -= capacity  # slots from next_slot on hold rows of the previous lap
-    write_weights(masses, beta, minima[ROOT], by_buffer, weights)
-
-
-@kernel
-def update_leaves(
-    indexes: Integers,
-    priorities: Floats,
-    oldest_index: int,
-    next_index: int,
-    capacity: int,
-    formula: Formula,
-    sums: Floats,
-    minima: Floats,
-    max_given: Floats,
-    stale_updates: Integers,
-) -> int:
-    """Set the masses of rows, update the maximum priority, and count the updates of replaced rows.
-
-    Return the status of `check_update`; if it is not DONE, nothing has changed.
-    """
-    alpha, eps, priority_limit = formula
-    status = check_update(indexes, priorities, next_index, priority_limit)
-    if status != DONE:
-        return status
-    masses = masses_of(priorities, alpha, eps)
-    first_node, first_of_lap = int64(first_leaf(sums)), next_index - next_index % capacity
-    slots = np.empty(indexes.shape[0], np.int64)
-    count, max_priority = 0, max_given[0]
-    for i in range(indexes.shape[0]):
-        index = indexes[i]
-        if index >= oldest_index:  # otherwise the row has been replaced, and its slot holds a newer one
-            slot = index - first_of_lap if index >= first_of_lap else index - first_of_lap + capacity
-            sums[first_node + slot] = masses[i]  # the last priority of a repeated index counts
-            max_priority = max(max_priority, priorities[i])
-            slots[count] = slot
-            count += 1
-    recompute_above(sums, minima, slots[:count])
-    max_given[0] = max_priority
-    stale_updates[0] += indexes.shape[0] - count
-    return DONE
+if TYPE_CHECKING:  # options are loaded when they are used
+    from replay_tutorial.buffers import archive
+    from replay_tutorial.buffers.schemes.scheme import Scheme, StoredRows
 
 
 class PrioritizedReplayBuffer(ReplayBuffer):
     """A replay buffer that samples transitions in proportion to their priorities.
 
     Like `ReplayBuffer`, it is not thread-safe.
+
+    Built in chapter 05, *Prioritized replay*.
 
     Example:
         >>> buffer = PrioritizedReplayBuffer(1000, {"obs": {"shape": 4}, "rew": {"shape": ()}}, seed=0)
@@ -123,8 +61,8 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         >>> buffer.update_priorities(sample["indexes"], np.full(32, 0.5))
     """
 
-    # The mass of a pending step. Users can't declare a field of this name.
-    _window_fields = MappingProxyType({"priorities": {"shape": (), "dtype": np.float64}})
+    _ring: PrioritizedRing
+    _has_priorities = True
 
     def __init__(
         self,
@@ -167,6 +105,8 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             TypeError: If an argument has the wrong type.
             ValueError: If a value is out of range or refers to a field that does not exist.
         """
+        self._alpha, self._eps = checked_share("alpha", alpha), eps
+        self._only_stored_count = only_stored_count(initial_priority, self._alpha)
         super().__init__(
             size,
             env_dict,
@@ -183,12 +123,11 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             raise ValueError(
                 f"The field names {sorted(taken)} are reserved in a prioritized buffer; rename the fields."
             )
-        self._prioritization = Prioritization(self._ring.capacity, np.full(1, NO_PRIORITY), alpha, eps)
-        self._only_stored_count = only_stored_count(initial_priority, self._prioritization.alpha)
-        self._tree = SumTree(self._ring.capacity)
-        self._tree_index = 0  # the nodes above the leaves include the rows before this index
-        self._stale_updates = np.zeros(1, np.int64)
-        self._layout |= {"alpha": self._prioritization.alpha, "eps": self._prioritization.eps}
+        self._layout |= {"alpha": self._alpha, "eps": self._ring.rules.eps}
+
+    def _new_ring(self, capacity: int, *arguments: Any) -> PrioritizedRing:
+        rules = Prioritization(capacity, np.full(1, NO_PRIORITY), self._alpha, self._eps)
+        return PrioritizedRing(rules, capacity, *arguments)
 
     def add(self, /, *, priorities: Any = None, **fields: Any) -> int | None:
         """Add one transition, or a batch of consecutive transitions along axis 0.
@@ -211,21 +150,12 @@ class PrioritizedReplayBuffer(ReplayBuffer):
                 is then unchanged.
         """
         count, columns = self._fields.to_columns(fields)
-        if self._window is not None:
-            self._check_consecutive(self._window, count, columns)
         if self._only_stored_count and priorities is None:
-            self._prioritization.lower_max(self._synced_tree(), self._ring.capacity)
-        rules = self._prioritization
-        masses, max_given = rules.initial_masses(priorities, count)
-        return self._store(count, columns, masses, ((rules.max_given, 0, max_given),))
-
-    def _append(
-        self, count: int, columns: list[Any], masses: Floats | float | None, assignments: Sequence[Assignment]
-    ) -> int:
-        ring = self._ring
-        first_index = ring.next_index
-        slots = first_index % ring.capacity if count == 1 else ring.slots_of(first_index, count)
-        return ring.append(count, columns, (*assignments, (self._tree.leaves, slots, masses)))
+            self._ring.rules.lower_max(self._ring.tree(), self._ring.capacity)
+        masses, max_priority = self._ring.rules.initial_masses(priorities, count)
+        if self._stages is None:
+            return self._ring.append(count, columns, masses, max_priority)
+        return self._stages.append(self._ring, count, columns, masses, max_priority)
 
     def sample(
         self,
@@ -233,7 +163,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         beta: float = 0.4,
         *,
         normalize: str | None = None,
-        scheme: Scheme | None = None,
+        scheme: "Scheme | None" = None,
     ) -> Batch:
         """Sample transitions in proportion to their masses, (priority + eps) ** alpha, with replacement.
 
@@ -273,15 +203,9 @@ class PrioritizedReplayBuffer(ReplayBuffer):
                 write_weights(drawn.probabilities, beta, drawn.least, by_buffer, batch["weights"])
                 check_weights(batch["weights"])
             return self._counted(batch, drawn.indexes)
-        tree, ring = self._synced_tree(), self._ring
-        tree.check_total()
+        self._ring.tree().check_total()
         uniforms = self._rng.random(batch_size)
-        slots, indexes = np.empty(batch_size, np.int64), np.empty(batch_size, np.int64)
-        weights = np.empty(batch_size, np.float32)  # Ctrl-C could interrupt a kernel that returns arrays
-        draw(
-            *(tree.sums, tree.minima, uniforms, ring.next_index, ring.capacity),
-            *(beta, by_buffer, slots, indexes, weights),
-        )
+        slots, indexes, weights = self._ring.draw_by_mass(uniforms, beta, by_buffer)
         check_weights(weights, self._rng, batch_size)
         batch = self._take(slots)
         batch["indexes"], batch["weights"] = indexes, weights
@@ -303,22 +227,12 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             ValueError: If the lengths differ, or a priority is negative, infinite or NaN. The buffer is then
                 unchanged.
         """
-        rules, ring, tree = self._prioritization, self._ring, self._tree
-        checked, given = rules.as_update(indexes, priorities)
-        oldest_index, next_index = ring.oldest_index, ring.next_index
-        if tree.ranking is not None:
-            tree.ranking.mark(checked % ring.capacity)  # before the change, because Ctrl-C may come between
-        status = update_leaves(
-            *(checked, given, oldest_index, next_index, ring.capacity, rules.formula),
-            *(tree.sums, tree.minima, rules.max_given, self._stale_updates),
-        )
-        if status != DONE:
-            raise rules.update_error(status, checked, given, next_index)
+        self._ring.update(indexes, priorities)
 
     @property
     def stale_updates(self) -> int:
         """Number of priority updates that were ignored because their row had been replaced."""
-        return int(self._stale_updates[0])
+        return self._ring.stale_updates.item()
 
     def get_max_priority(self) -> float:
         """Return the priority of rows that are added without one.
@@ -329,66 +243,52 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         they have no mass.
         """
         if self._only_stored_count:
-            self._prioritization.lower_max(self._synced_tree(), self._ring.capacity)
-        return self._prioritization.max_priority
+            self._ring.rules.lower_max(self._ring.tree(), self._ring.capacity)
+        return self._ring.rules.max_priority
 
     @property
     def priorities(self) -> Priorities:
         """The priorities of the stored rows: `buffer.priorities[indexes]` is float64[n]."""
-        return Priorities(self._prioritization, self._masses_of)
+        return Priorities(self._ring.rules, self._masses_of)
 
     def _masses_of(self, indexes: Integers) -> Floats:
         """Return the masses of stored rows."""
         self._check_indexes(indexes)
         self._check_stored(indexes, indexes >= self._ring.oldest_index)
-        return self._tree.leaves[indexes % self._ring.capacity]
+        return self._ring.leaves[indexes % self._ring.capacity]
 
     @property
     def total_mass(self) -> float:
         """Sum of the masses, (priority + eps) ** alpha, of all stored rows; 0.0 if the buffer is empty."""
-        return self._synced_tree().total
+        return self._ring.tree().total
 
     @property
     def min_mass(self) -> float:
         """Smallest nonzero mass of a stored row; 0.0 if there is none."""
-        return float(self._synced_tree().minima[ROOT])
+        return float(self._ring.tree().minima[ROOT])
 
-    def _stored_rows(self) -> StoredRows:
-        return super()._stored_rows()._replace(tree=self._synced_tree(), alpha=self._prioritization.alpha)
+    def _stored_rows(self) -> "StoredRows":
+        return super()._stored_rows()._replace(tree=self._ring.tree(), alpha=self._ring.rules.alpha)
 
-    def _synced_tree(self) -> SumTree:
-        """Recompute the nodes above the leaves that `add` has written, and return the tree."""
-        tree, ring = self._tree, self._ring
-        first_new = max(self._tree_index, ring.oldest_index)
-        if first_new < ring.next_index:
-            tree.recompute(ring.slot_numbers(first_new, ring.next_index))
-            self._tree_index = ring.next_index
-        return tree
-
-    def _cleared(self) -> dict[str, Any]:
-        return super()._cleared() | {
-            "_prioritization": self._prioritization.with_max(),
-            "_tree": SumTree(self._ring.capacity),
-            "_tree_index": self._ring.next_index,
-        }
-
-    def _state(self) -> tuple[dict[str, Any], archive.Arrays]:
+    def _state(self) -> "tuple[dict[str, Any], archive.Arrays]":
         counters, arrays = super()._state()
         counters["stale_updates"] = self.stale_updates
-        self._tree.ranking = None  # the loaded buffer builds it from the masses; so both draw the same rows
-        arrays["masses"] = [self._tree.leaves[self._ring.slots_in_order()]]
-        arrays["seen"] = [self._prioritization.max_given]
+        self._ring.restart_ranking()
+        arrays["masses"] = [self._ring.leaves[self._ring.slots_in_order()]]
+        arrays["seen"] = [self._ring.rules.max_given]
         return counters, arrays
 
-    def _from_state(self, counters: dict[str, Any], reader: archive.Reader) -> Self:
+    def _from_state(self, counters: dict[str, Any], reader: "archive.Reader") -> Self:
+        from replay_tutorial.buffers.archive import checked_count
+
         loaded = super()._from_state(counters, reader)
-        masses, seen = np.zeros(loaded.get_stored_size()), np.zeros(1)
+        ring = loaded._ring
+        masses, max_given = np.zeros(ring.stored), np.zeros(1)
         reader.read_into("masses", [masses])
-        reader.read_into("seen", [seen])
-        pending = loaded._window.pending()["priorities"] if loaded._window else np.zeros(0)
-        self._prioritization.check_loaded(np.append(masses, pending), seen[0])
-        loaded._prioritization = self._prioritization.with_max(seen[0])
-        loaded._tree, loaded._tree_index = SumTree(self._ring.capacity), 0
-        loaded._tree.leaves[loaded._ring.slots_in_order()] = masses
-        loaded._stale_updates = np.full(1, archive.checked_count(counters, "stale_updates"))
+        reader.read_into("seen", [max_given])
+        pending = loaded._stages.pending_masses if loaded._stages else np.zeros(0)
+        ring.rules.check_loaded(np.append(masses, pending), max_given[0])
+        ring.rules = ring.rules.with_max(max_given[0])
+        ring.leaves[ring.slots_in_order()] = masses
+        ring.stale_updates[0] = checked_count(counters, "stale_updates")
         return loaded

@@ -1,4 +1,4 @@
-"""A ring buffer of rows: stores the newest `capacity` transitions.
+"""The ring of one process: stores the newest rows.
 
 Transitions are numbered from 0 by an index that is never reused. Row `index` is stored in slot
 `index % capacity`, where it replaces row `index - capacity`. Because an index always identifies the same
@@ -7,25 +7,104 @@ transition, updates of a row that has been replaced can be detected.
     slot    0  1   2  3  4  5  6  7        capacity 8, next_index 11: the oldest row is 3,
     index   8  9  10  3  4  5  6  7        and row 11 will replace it in slot 3
 
-CPython raises KeyboardInterrupt only where it checks for signals: at the start of a function, at a backward
-jump and after a call. Attributes that must change together are therefore assigned in one statement without
-a call, with values computed beforehand; a loop over columns is a `map` that the statement exhausts.
+New rows are assembled beside the ring, and one kernel copies them into their slots and advances the counters.
+Python handles Ctrl-C only between two of its own instructions, so it comes before the kernel or after it, and
+never leaves a row half-written or uncounted.
+
+Built in chapter 01, *Uniform replay*.
 """
 
 import copy
-from collections.abc import Iterable, Sequence
-from itertools import repeat, starmap
-from operator import setitem
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.fields import Rows, as_bytes
-from replay_tutorial.buffers.rows import random_below, take_rows
-from replay_tutorial.buffers.runtime.jit import Integers
+from replay_tutorial.buffers.rows import copy_rows, take_rows
+from replay_tutorial.buffers.runtime.jit import Bytes, Floats, Integers, kernel
 
-Assignment = tuple[Any, Any, Any]  # target, key and value of `target[key] = value`
+# Positions in the counters, int64[4]: index of the next row; rows before this index have been cleared; first
+# row of the current episode; and, in a prioritized buffer, the row up to which the sum tree is up to date.
+NEXT_INDEX, CLEARED, EPISODE, SYNCED = 0, 1, 2, 3
+
+BYTES_AT_ONCE = 1 << 22  # a larger batch is appended in parts, each of which fits into the processor's cache
+
+Change = tuple[bool, Integers, Integers]  # arguments of `append_and_change`
+
+
+@kernel
+def append_rows(rows: Bytes, counters: Integers, new_rows: Bytes) -> int:
+    """Append rows, which replace the oldest ones if the ring is full; return the index of the first."""
+    first_index, capacity, count = counters[NEXT_INDEX], rows.shape[0], new_rows.shape[0]
+    first = max(0, count - capacity)  # of more rows than slots, only the last are stored
+    slot = (first_index + first) % capacity
+    before_wrap = min(count - first, capacity - slot)
+    copy_rows(rows, slot, new_rows, first, before_wrap)
+    copy_rows(rows, 0, new_rows, first + before_wrap, count - first - before_wrap)
+    counters[NEXT_INDEX] = first_index + count
+    return first_index
+
+
+@kernel
+def append_and_change(
+    rows: Bytes, counters: Integers, new_rows: Bytes, ends_episode: bool, state: Integers, new_state: Integers
+) -> int:
+    """Append rows, and set `state` to `new_state`: what a stage before the ring remembers."""
+    first_index = append_rows(rows, counters, new_rows)
+    if ends_episode:
+        counters[EPISODE] = counters[NEXT_INDEX]
+    for i in range(state.shape[0]):
+        state[i] = new_state[i]
+    return first_index
+
+
+@kernel
+def draw_slots(counters: Integers, capacity: int, uniforms: Floats, slots: Integers) -> None:
+    """Write a slot of a stored row for each number in [0, 1); all rows are equally likely.
+
+    The relative bias is at most capacity / 2^53.
+    """
+    next_index = counters[NEXT_INDEX]
+    oldest_index = max(counters[CLEARED], next_index - capacity)
+    stored = next_index - oldest_index
+    for i in range(slots.shape[0]):
+        drawn = np.int64(uniforms[i] * stored)
+        # in a full ring every slot holds a row, so no offset is needed
+        slots[i] = drawn if stored == capacity else (oldest_index + drawn) % capacity
+
+
+def parts_of(
+    count: int, columns: Sequence[Any], masses: Floats | float | None, at_once: int
+) -> Iterator[tuple[int, Sequence[Any], Floats | float | None]]:
+    """Split a batch into parts of at most `at_once` rows: the number, columns and masses of each."""
+    if count <= at_once:
+        yield count, columns, masses
+        return
+    for first in range(0, count, at_once):
+        part_count = min(at_once, count - first)
+        rows = slice(first, first + part_count) if part_count > 1 else first
+        part_masses = masses[rows] if isinstance(masses, np.ndarray) else masses
+        yield part_count, [column[rows] for column in columns], part_masses
+
+
+class StagedRows:
+    """Rows that are assembled outside the ring, to be copied to their slots as whole records.
+
+    Attributes:
+        records: The rows as structured records.
+        columns: Views of the records, one per field.
+        bytes: The same memory, uint8[count, bytes of a row].
+        masses: The masses of the rows in a prioritized buffer, float64[count].
+    """
+
+    def __init__(self, count: int, dtype: np.dtype[np.void]) -> None:
+        self.count = count
+        self.records: Rows = np.zeros(count, dtype)
+        self.columns: list[Any] = [self.records[name] for name in dtype.names or ()]
+        self.bytes: Bytes = as_bytes(self.records)
+        self.masses: Floats = np.zeros(count)
 
 
 class Ring:
@@ -33,8 +112,7 @@ class Ring:
 
     Attributes:
         capacity: Number of slots.
-        next_index: Index of the next row.
-        stored: Number of stored rows, at most the capacity.
+        counters: int64[4]; see the positions above.
         bytes: The rows as uint8[capacity, bytes of a row].
     """
 
@@ -43,63 +121,94 @@ class Ring:
 
         The caller must write `stored` rows to `segments()`; the last one has the index `next_index - 1`.
         """
-        self.capacity = capacity
-        self.next_index = next_index
-        self.stored = stored
-        self._rows: Rows = np.zeros(capacity, dtype)
-        self._make_views()
-
-    def _make_views(self) -> None:
-        self.bytes = as_bytes(self._rows)
-        self._columns: list[Any] = [self._rows[name] for name in self._rows.dtype.names or ()]
+        self.capacity, self.dtype = capacity, dtype
+        self.counters: Integers = np.array([next_index, next_index - stored, next_index, 0], np.int64)
+        self.bytes: Bytes = as_bytes(np.zeros(capacity, dtype))
+        self._rows_at_once = max(1, BYTES_AT_ONCE // dtype.itemsize)
+        self._staged = StagedRows(1, dtype)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("_columns", "bytes")}
+        return {name: value for name, value in self.__dict__.items() if name != "_staged"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._make_views()
+        self._staged = StagedRows(1, self.dtype)
+
+    @property
+    def next_index(self) -> int:
+        """Index of the next row."""
+        return self.counters.item(NEXT_INDEX)
 
     @property
     def oldest_index(self) -> int:
         """Index of the oldest stored row; `next_index` if there is none."""
-        return self.next_index - self.stored
+        return max(self.counters.item(CLEARED), self.counters.item(NEXT_INDEX) - self.capacity)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no row is stored."""
+        return self.counters.item(NEXT_INDEX) == self.counters.item(CLEARED)
+
+    @property
+    def stored(self) -> int:
+        """Number of stored rows."""
+        return self.next_index - self.oldest_index
 
     @property
     def nbytes(self) -> int:
         """Bytes reserved for rows."""
-        return self._rows.nbytes
+        return self.bytes.nbytes
 
-    def append(self, count: int, columns: Sequence[Any], assignments: Iterable[Assignment] = ()) -> int:
-        """Append `count` rows, which replace the oldest ones if the ring is full; return the first index.
+    def append(
+        self,
+        count: int,
+        columns: Sequence[Any],
+        masses: Floats | float | None = None,
+        max_priority: float | None = None,
+        change: Change | None = None,
+    ) -> int:
+        """Append rows, given by one array per field, or one value per field of a single row.
 
-        `columns` are one array per field, of shape (count, …), or one value per field if count is 1. The
-        assignments are made atomically with the rows: Ctrl-C interrupts before or after all of them.
+        Return the index of the first row. A ring without priorities ignores the masses. `change` is made
+        together with the rows.
         """
-        first_index, stored = self.next_index, self.stored
-        if stored < self.capacity:
-            stored = min(stored + count, self.capacity)
-        others = starmap(setitem, assignments) if assignments else None
-        if count == 1:
-            slot, row = first_index % self.capacity, tuple(columns)
-            if others is None:  # faster than the next branch
-                self._rows[slot], self.next_index, self.stored = row, first_index + 1, stored
-            else:
-                self._rows[slot], self.next_index, self.stored, _ = row, first_index + 1, stored, [*others]
-        else:
-            rows = map(setitem, self._columns, repeat(self.slots_of(first_index, count)), columns)
-            self.next_index, self.stored, _ = first_index + count, stored, [*rows, *(others or ())]
+        if count > self._rows_at_once:
+            return self._append_in_parts(count, columns, masses, max_priority, change)
+        new_rows = self._stage(count, columns).bytes
+        if change is None:
+            return append_rows(self.bytes, self.counters, new_rows)
+        return append_and_change(self.bytes, self.counters, new_rows, *change)
+
+    def _append_in_parts(
+        self,
+        count: int,
+        columns: Sequence[Any],
+        masses: Floats | float | None,
+        max_priority: float | None,
+        change: Change | None,
+    ) -> int:
+        """Append a large batch; Ctrl-C may come between two parts."""
+        first_index, end_index = self.next_index, self.next_index + count
+        for part in parts_of(count, columns, masses, self._rows_at_once):
+            is_last = self.next_index + part[0] == end_index
+            self.append(*part, max_priority, change if is_last else None)
         return first_index
 
-    def slots_of(self, first_index: int, count: int) -> slice | Integers:
-        """Return the slots of `count` consecutive rows: a slice, or int64[count] if they wrap around.
+    def end_episode(self) -> None:
+        """Begin a new episode with the next row."""
+        self.counters[EPISODE] = self.next_index
 
-        If there are more rows than slots, slots are repeated, and an assignment to them keeps the last rows.
-        """
-        slot = first_index % self.capacity
-        if slot + count <= self.capacity:
-            return slice(slot, slot + count)
-        return self.slot_numbers(first_index, first_index + count)
+    def _stage(self, count: int, columns: Sequence[Any]) -> StagedRows:
+        """Assemble rows; they are valid until the next call."""
+        staged = self._staged
+        if staged.count != count:
+            staged = self._staged = StagedRows(count, self.dtype)
+        if count == 1:  # the same as below, but faster
+            staged.records[0] = tuple(columns)
+        elif count:
+            for place, column in zip(staged.columns, columns, strict=True):
+                place[...] = column
+        return staged
 
     def slot_numbers(self, first_index: int, end_index: int) -> Integers:
         """Return the slots of the rows from `first_index` up to, but not including, `end_index`."""
@@ -107,11 +216,9 @@ class Ring:
 
     def draw(self, batch_size: int, rng: np.random.Generator) -> Integers:
         """Sample slots of stored rows uniformly with replacement: int64[batch_size]."""
-        drawn = random_below(self.stored, batch_size, rng)
-        if self.stored < self.capacity:  # in a full ring every slot holds a row, so no offset is needed
-            drawn += self.oldest_index
-            drawn %= self.capacity
-        return drawn
+        slots = np.empty(batch_size, np.int64)
+        draw_slots(self.counters, self.capacity, rng.random(batch_size), slots)
+        return slots
 
     def take(self, slots: Integers) -> Rows:
         """Return a copy of the rows in `slots`, int64[n], each of which must hold a row.
@@ -120,7 +227,7 @@ class Ring:
         """
         copies = np.empty((len(slots), self.bytes.shape[1]), np.uint8)
         take_rows(self.bytes, slots, copies)
-        return copies.view(self._rows.dtype).reshape(-1)
+        return copies.view(self.dtype).reshape(-1)
 
     def slots_in_order(self) -> Integers:
         """Return the slots of all stored rows, oldest first."""
@@ -128,13 +235,13 @@ class Ring:
 
     def segments(self) -> list[npt.NDArray[np.uint8]]:
         """Return the rows, oldest first, as two views, uint8[n, itemsize], split at the wrap-around."""
-        first = self.oldest_index % self.capacity
-        count = min(self.stored, self.capacity - first)
-        raw = self._rows.view(np.uint8).reshape(self.capacity, -1)
-        return [raw[first : first + count], raw[: self.stored - count]]
+        first, stored = self.oldest_index % self.capacity, self.stored
+        count = min(stored, self.capacity - first)
+        return [self.bytes[first : first + count], self.bytes[: stored - count]]
 
     def cleared(self) -> "Ring":
         """Return an empty ring that uses the same memory and continues the index count."""
         ring = copy.copy(self)
-        ring.stored = 0
+        ring.counters = self.counters.copy()
+        ring.counters[[CLEARED, EPISODE]] = self.next_index
         return ring

@@ -1,47 +1,39 @@
 """The uniform replay buffer: every stored transition is equally likely to be sampled.
 
-    add:     fields ──▶ (frames) ──▶ (n-step window) ──▶ ring
-    sample:  ring ──▶ (frames) ──▶ batch
+    add:     fields ──▶ (stages) ──▶ ring
+    sample:  ring ──▶ (stages) ──▶ batch
 
-`fields` checks the values and the `ring` stores the rows. Optionally, observations are stored as frame
-numbers (`frames`) and steps are combined into n-step rows (`n_step`).
+`fields` checks the values, and the `ring` stores the rows. The options next_of, stack_compress and Nstep put
+`stages` in between.
 
 Source: Lin 1992, "Self-improving reactive agents"; Mnih et al. 2015, "Human-level control", algorithm 1.
+
+Built in chapter 01, *Uniform replay*.
 """
 
 import copy
 import mmap
-from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
-from typing import Any, Literal, Self, Unpack
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.base import CpprbKwargs, check_keywords
-from replay_tutorial.buffers.fields import (
-    Batch,
-    EnvDict,
-    Fields,
-    FiniteFields,
-    Rows,
-    as_bytes,
-    expand_groups,
-    field_names,
-)
+from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, FiniteFields
 from replay_tutorial.buffers.gather import ArraySpec, Gather, array_specs
-from replay_tutorial.buffers.images.frame_layout import CHECKED_AT, with_next
-from replay_tutorial.buffers.images.frames import FrameStore
-from replay_tutorial.buffers.n_step.windows import Windows
 from replay_tutorial.buffers.private import PrivateBuffer
-from replay_tutorial.buffers.ring import Assignment, Ring
+from replay_tutorial.buffers.ring import EPISODE, Ring
 from replay_tutorial.buffers.rows import check_batch_size, checked_size
-from replay_tutorial.buffers.runtime.jit import Flags, Floats, Integers
+from replay_tutorial.buffers.runtime.jit import Flags, Integers
 from replay_tutorial.buffers.runtime.machine_memory import check_memory
-from replay_tutorial.buffers.schemes.sample_counts import COUNT_SPECS, SampleCounts, check_times
-from replay_tutorial.buffers.schemes.scheme import Drawn, Scheme, StoredRows, Uniform, check_scheme
 from replay_tutorial.buffers.streams import Stream
+
+if TYPE_CHECKING:  # options are loaded when they are used
+    from replay_tutorial.buffers import archive
+    from replay_tutorial.buffers.schemes.sample_counts import SampleCounts
+    from replay_tutorial.buffers.schemes.scheme import Drawn, Scheme, StoredRows
+    from replay_tutorial.buffers.stages import Stages
 
 
 class ReplayBuffer(PrivateBuffer):
@@ -50,6 +42,8 @@ class ReplayBuffer(PrivateBuffer):
     The buffer is not thread-safe: protect it with a lock if several threads use it. Memory pages are
     allocated when they are first written, so adding large rows is slower until the buffer is full. Call
     `touch_pages` to allocate all pages in advance.
+
+    Built in chapter 01, *Uniform replay*.
 
     Example:
         >>> buffer = ReplayBuffer(1000, {"obs": {"shape": 4}, "rew": {"shape": ()}}, seed=0)
@@ -62,11 +56,9 @@ class ReplayBuffer(PrivateBuffer):
         ((32, 4), (32,), 10)
     """
 
-    _frames: FrameStore | None = None
-    _window: Windows | None = None
-    _counts: SampleCounts | None = None
-    # Fields that are stored with a pending step in the window, but not in its row.
-    _window_fields: EnvDict = MappingProxyType({})
+    _stages: "Stages | None" = None
+    _counts: "SampleCounts | None" = None
+    _has_priorities = False
 
     def __init__(
         self,
@@ -121,45 +113,42 @@ class ReplayBuffer(PrivateBuffer):
             UserWarning: If the full buffer would be larger than the free memory (on Linux only).
         """
         check_keywords(type(self).__name__, cpprb_kwargs)
-        capacity, stored = checked_size(size), Fields(env_dict, default_dtype)
-        next_of = expand_groups(field_names(next_of), stored.fields)
-        stored = self._fields = with_next(stored, next_of)
-        if check_finite:
-            stored = self._fields = FiniteFields(stored.env_dict)
-        if next_of or stack_compress:
-            self._frames = FrameStore(stored, next_of, stack_compress, capacity)
-            stored = self._frames.fields
+        capacity, fields = checked_size(size), Fields(env_dict, default_dtype)
+        stored, layout = fields, dict[str, Any](frames=[], Nstep=None)
+        n_step = None if Nstep is False else Nstep  # cpprb accepts both
+        if next_of or stack_compress or n_step is not None:
+            from replay_tutorial.buffers.stages import Stages
+
+            options = next_of, stack_compress, n_step
+            stages = self._stages = Stages(fields, capacity, *options, self._has_priorities)
+            fields, stored, layout = stages.fields, stages.stored, stages.layout
         else:
             check_memory(capacity * stored.dtype.itemsize)
-        if Nstep is not None and Nstep is not False:  # cpprb accepts both
-            self._window = Windows(
-                stored, Nstep, argument_fields=self._fields, extra_fields=self._window_fields
-            )
-            rows = self._window.env_dict
-            stored = Fields({name: rows[name] for name in rows if name not in self._window_fields})
-        self._stored_fields = stored
-        self._ring = Ring(capacity, stored.dtype)
+        self._fields = FiniteFields(fields.env_dict) if check_finite else fields
+        self._ring = self._new_ring(capacity, stored.dtype)
         self._gather = Gather(stored)
         # The arrays of a sample: whole observations instead of frame numbers, and `discount`.
-        self._sampled: dict[str, ArraySpec] = array_specs(
-            Fields({**stored.env_dict, **self._fields.env_dict})
-        )
+        self._sampled: dict[str, ArraySpec] = array_specs(stored) | array_specs(fields)
         self._rng = Stream(seed)
-        self._episode_start = [0]  # number of steps added before the current episode
         self._layout = {
             "kind": type(self).__name__,
             "size": capacity,
-            "fields": self._fields.described,
-            "frames": self._frames.layout if self._frames else [],
-            "Nstep": list(self._window.settings) if self._window else None,
+            "fields": fields.described,
+            **layout,
             "check_finite": bool(check_finite),
         }
         if count_samples:
-            if "times_sampled" in self._fields.fields:
+            from replay_tutorial.buffers.schemes.sample_counts import COUNT_SPECS, SampleCounts
+
+            if "times_sampled" in fields.fields:
                 raise ValueError("With count_samples, the field name 'times_sampled' is reserved; rename it.")
             self._counts = SampleCounts.zeros(capacity)
             self._sampled |= COUNT_SPECS
             self._layout["count_samples"] = True
+
+    def _new_ring(self, capacity: int, *arguments: Any) -> Ring:
+        """Create the ring; overridden by the prioritized buffer, whose ring stores masses as well."""
+        return Ring(capacity, *arguments)
 
     def add(self, /, **fields: Any) -> int | None:
         """Add one transition, or a batch of consecutive transitions along axis 0.
@@ -185,9 +174,9 @@ class ReplayBuffer(PrivateBuffer):
                 unchanged.
         """
         count, columns = self._fields.to_columns(fields)
-        if self._window is not None:
-            self._check_consecutive(self._window, count, columns)
-        return self._store(count, columns)
+        if self._stages is None:
+            return self._ring.append(count, columns)
+        return self._stages.append(self._ring, count, columns)
 
     def on_episode_end(self) -> None:
         """End the episode, and store the rows that are still pending in the n-step window.
@@ -199,18 +188,12 @@ class ReplayBuffer(PrivateBuffer):
             ValueError: If an n-step return is too large for the dtype of its reward. The pending rows are
                 then discarded.
         """
-        steps = self._steps_added()
-        if self._window is None:
-            self._episode_start[0] = steps
-            return
-        try:
-            flushed = self._window.flush()
-        except ValueError:
-            self._episode_start[0] = self._steps_added()  # without those that were discarded
-            raise
-        self._append_rows(*flushed, [(self._episode_start, 0, steps)])
+        if self._stages is None:
+            self._ring.end_episode()
+        else:
+            self._stages.end_episode(self._ring)
 
-    def sample(self, batch_size: int, *, scheme: Scheme | None = None) -> Batch:
+    def sample(self, batch_size: int, *, scheme: "Scheme | None" = None) -> Batch:
         """Sample transitions uniformly with replacement, or by a scheme.
 
         O(batch_size); allocates the batch.
@@ -246,12 +229,12 @@ class ReplayBuffer(PrivateBuffer):
 
     def touch_pages(self) -> None:
         """Allocate all memory pages now instead of at the first write to each."""
-        for memory in (self._ring.bytes, *(self._frames.memory if self._frames else [])):
+        for memory in (self._ring.bytes, *(self._stages.memory if self._stages else [])):
             memory.reshape(-1)[:: mmap.PAGESIZE] |= 0
 
     def is_Nstep(self) -> bool:
         """Return whether the buffer stores n-step transitions."""
-        return self._window is not None
+        return self._stages is not None and self._stages.window is not None
 
     @property
     def field_specs(self) -> dict[str, ArraySpec]:
@@ -261,92 +244,30 @@ class ReplayBuffer(PrivateBuffer):
     @property
     def nbytes(self) -> int:
         """Bytes reserved for transitions."""
-        return self._ring.nbytes + (self._frames.nbytes if self._frames else 0)
-
-    def _check_consecutive(self, window: Windows, count: int, columns: list[Any]) -> None:
-        """Raise NotConsecutive if steps don't continue those in the window."""
-        restore = self._frames.values_of if self._frames else None
-        window.check_consecutive(count, columns, restore=restore)
-
-    def _store(
-        self,
-        count: int,
-        columns: list[Any],
-        masses: Floats | float | None = None,
-        assignments: Sequence[Assignment] = (),
-    ) -> int | None:
-        """Store checked transitions, and their masses if prioritized, through frames and window."""
-        if self._frames is None and self._window is None:
-            return self._append(count, columns, masses, assignments)
-        first_index = self._ring.next_index
-        if self._frames is None:
-            self._store_columns(count, columns, masses, assignments)
-        else:
-            if self._window is not None and count > self._frames.rows_at_once:
-                self._window.check_returns(count, columns)  # before the first part is stored
-            for first in range(0, count, self._frames.rows_at_once):
-                some = min(count - first, self._frames.rows_at_once)
-                rows = first if some == 1 else slice(first, first + some)
-                part = columns if some == count else [column[rows] for column in columns]
-                numbered = self._frames.number(some, part, self._rows_kept)
-                part_masses = masses[rows] if isinstance(masses, np.ndarray) else masses
-                self._store_columns(some, numbered, part_masses, assignments)
-            if first_index < CHECKED_AT <= self._ring.next_index:
-                self._frames.check_sharing(self._ring.next_index)
-        return first_index if first_index < self._ring.next_index else None
-
-    def _store_columns(
-        self, count: int, columns: list[Any], masses: Floats | float | None, assignments: Sequence[Assignment]
-    ) -> None:
-        if self._window is None:
-            self._append(count, columns, masses, assignments)
-        else:
-            steps = self._window.steps.to_rows(count, columns if masses is None else [*columns, masses])
-            self._append_rows(*self._window.push(steps, np.zeros(count, np.int64)), assignments)
-
-    def _append_rows(self, batch: Batch | None, taken: Assignment, assignments: Sequence[Assignment]) -> None:
-        """Append completed rows, and update the window in the same assignment."""
-        columns, masses, count = list[Any](), 0.0, 0
-        if batch is not None:
-            count = len(batch["discount"])
-            place = 0 if count == 1 else slice(None)
-            columns = [batch[name][place] for name in self._stored_fields.fields]
-            masses = batch["priorities"][place] if self._window_fields else 0.0
-        self._append(count, columns, masses, [*assignments, taken])
-
-    def _append(
-        self, count: int, columns: list[Any], masses: Floats | float | None, assignments: Sequence[Assignment]
-    ) -> int:
-        """Append rows and make the assignments, atomically; overridden to set masses as well."""
-        return self._ring.append(count, columns, assignments)
-
-    def _steps_added(self) -> int:
-        """Return the number of steps added, including those pending in the window."""
-        return self._ring.next_index + (self._window.count() if self._window else 0)
+        frames = self._stages.memory if self._stages else []
+        return self._ring.nbytes + sum(memory.nbytes for memory in frames)
 
     def get_current_episode_len(self) -> int:
         """Return the number of transitions added since the last `on_episode_end` or `clear`."""
-        return self._steps_added() - self._episode_start[0]
+        return self._steps_added() - self._ring.counters.item(EPISODE)
+
+    def _steps_added(self) -> int:
+        """Return the number of steps added, including those pending in the window."""
+        return self._ring.next_index + (len(self._stages.pending) if self._stages else 0)
 
     def _cleared(self) -> dict[str, Any]:
         """Return new values of the attributes that `clear` replaces."""
-        window, start = self._window and self._window.cleared(), [self._ring.next_index]
-        return {"_ring": self._ring.cleared(), "_window": window, "_episode_start": start}
-
-    def _rows_kept(self) -> Iterator[Rows]:
-        """Yield copies of all rows, oldest first: the ring in non-empty chunks, then the pending steps."""
-        end = self._ring.next_index
-        for first in range(self._ring.oldest_index, end, 1024):
-            yield self._ring.take(self._ring.slot_numbers(first, min(first + 1024, end)))
-        if self._window is not None and len(pending := self._window.pending()):
-            yield pending
+        stages = None if self._stages is None else self._stages.cleared()
+        return {"_ring": self._ring.cleared(), "_stages": stages}
 
     def _take(self, slots: Integers) -> Batch:
         batch = self._gather.take(self._ring.bytes, slots)
-        return batch if self._frames is None else self._frames.restore(batch)
+        return batch if self._stages is None else self._stages.restore(batch)
 
-    def _sample_by(self, scheme: Scheme | None, batch_size: int) -> tuple[Batch, Drawn]:
+    def _sample_by(self, scheme: "Scheme | None", batch_size: int) -> "tuple[Batch, Drawn]":
         """Sample with a scheme; None is uniform. Return the batch, and what was drawn, uncounted."""
+        from replay_tutorial.buffers.schemes.scheme import Uniform
+
         drawn = (scheme or Uniform()).draw(self._stored_rows(), batch_size, self._rng)
         batch = self._take(drawn.indexes % self._ring.capacity)
         if scheme is not None:
@@ -367,61 +288,53 @@ class ReplayBuffer(PrivateBuffer):
     def _indexes_in_order(self) -> Integers:
         return np.arange(int(self._ring.oldest_index), int(self._ring.next_index))
 
-    def _stored_rows(self) -> StoredRows:
+    def _stored_rows(self) -> "StoredRows":
         """Return what a scheme sees of the buffer."""
+        from replay_tutorial.buffers.schemes.scheme import StoredRows
+
         ring = self._ring
         return StoredRows(ring.oldest_index, ring.next_index, ring.capacity, None)
 
-    def _check_sample(self, batch_size: int, scheme: Scheme | None) -> None:
+    def _check_sample(self, batch_size: int, scheme: "Scheme | None") -> None:
         check_batch_size(batch_size)
         if scheme is not None:
+            from replay_tutorial.buffers.schemes.scheme import check_scheme
+
             check_scheme(scheme, self._fields.fields)
-        if self._ring.stored == 0:
+        if self._ring.is_empty:
             raise ValueError(f"Can't sample {batch_size} transitions: the buffer is empty. Add some first.")
 
-    def _state(self) -> tuple[dict[str, Any], archive.Arrays]:
+    def _state(self) -> "tuple[dict[str, Any], archive.Arrays]":
+        ring = self._ring
         counters: dict[str, Any] = {
-            "next_index": self._ring.next_index,
-            "stored": self._ring.stored,
-            "waiting": len(self._window.pending()) if self._window else 0,
+            "next_index": ring.next_index,
+            "stored": ring.stored,
+            "waiting": 0,
             "episode_len": self.get_current_episode_len(),
             "frames": [],
             "random_state": self._rng.state,
         }
-        arrays: archive.Arrays = {"rows": self._ring.segments()}
-        if self._window is not None:
-            arrays["waiting"] = [as_bytes(self._window.pending())]
+        arrays: archive.Arrays = {"rows": ring.segments()}
         if self._counts is not None:
             arrays["times_sampled"] = [self._counts.of(self._indexes_in_order())]
-        if self._frames is not None:
-            counters["frames"], frames = self._frames.state(self._rows_kept)
-            arrays |= frames
+        if self._stages is not None:
+            counted, parts = self._stages.state(ring)
+            return counters | counted, arrays | parts
         return counters, arrays
 
-    def _from_state(self, counters: dict[str, Any], reader: archive.Reader) -> Self:
+    def _from_state(self, counters: dict[str, Any], reader: "archive.Reader") -> Self:
+        from replay_tutorial.buffers import archive
+
         loaded = copy.copy(self)
         next_index = archive.checked_count(counters, "next_index")
         stored = archive.checked_count(counters, "stored", most=min(next_index, self._ring.capacity))
-        loaded._ring = Ring(self._ring.capacity, self._stored_fields.dtype, next_index, stored)
+        ring = loaded._ring = self._new_ring(self._ring.capacity, self._ring.dtype, next_index, stored)
         loaded._rng = archive.checked_generator(counters)
-        reader.read_into("rows", loaded._ring.segments())
-        if self._window is not None:
-            loaded._window = self._window.cleared()
-            most = self._window.settings.size - 1
-            count = archive.checked_count(counters, "waiting", most=most)
-            pending = np.zeros(count, self._window.steps.dtype)
-            reader.read_into("waiting", [as_bytes(pending)])
-            loaded._window.restore(pending)
-        if self._frames is not None:
-            rows = [part.view(self._stored_fields.dtype) for part in loaded._ring.segments()]
-            if loaded._window is not None:
-                rows.append(loaded._window.pending())
-            loaded._frames = self._frames.from_state(counters, reader, rows)
+        reader.read_into("rows", ring.segments())
+        if self._stages is not None:
+            loaded._stages = self._stages.from_state(counters, reader, ring)
         if self._counts is not None:
-            times, loaded._counts = np.zeros(stored, np.int64), SampleCounts.zeros(self._ring.capacity)
-            reader.read_into("times_sampled", [times])
-            check_times(times)
-            loaded._counts.restore(loaded._indexes_in_order(), times)
+            loaded._counts = self._counts.from_state(reader, loaded._indexes_in_order())
         episode_len = archive.checked_count(counters, "episode_len")
-        loaded._episode_start = [loaded._steps_added() - episode_len]
+        ring.counters[EPISODE] = loaded._steps_added() - episode_len
         return loaded

@@ -42,7 +42,7 @@ def use(buffer, rows_from):
 
 
 def masses_of(buffer):
-    return buffer._ring.masses if isinstance(buffer, MPReplayBuffer) else buffer._tree.leaves
+    return buffer._ring.masses if isinstance(buffer, MPReplayBuffer) else buffer._ring.leaves
 
 
 @pytest.mark.parametrize("name", ["plain", "prioritized, n-step, both"])

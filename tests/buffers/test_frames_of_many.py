@@ -199,7 +199,7 @@ def test_a_memory_of_frames_that_lies_harms_no_row():
         rows = environments.step()
         add(buffer, rows, step % 2 == 0)
         added += [{name: column[i] for name, column in rows.items()} for i in range(4)]
-        (log,) = buffer._frames.logs
+        (log,) = buffer._stages.frames.logs
         hashes, numbers = log._index
         hashes[:] = rng.permutation(hashes) if step % 3 else 1
         numbers[:] = rng.permutation(numbers)

@@ -52,7 +52,7 @@ def test_the_search_for_the_largest_mass_may_stop_at_the_first_row_that_has_it(m
         buffer.add(act=[1, 2], priorities=priority)
         for _ in range(3):
             buffer.add(act=3)
-            assert bounds[-1] == buffer._tree.leaves.max()  # pyright: ignore[reportPrivateUsage]
+            assert bounds[-1] == buffer._ring.leaves.max()  # pyright: ignore[reportPrivateUsage]
 
 
 @each_kind

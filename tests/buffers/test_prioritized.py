@@ -13,7 +13,7 @@ from oracles import CAPACITIES, PlainPriorities
 
 from replay_tutorial import Mixture, MPPrioritizedReplayBuffer, MPReplayBuffer, PrioritizedReplayBuffer
 from replay_tutorial.buffers.priorities import write_weights
-from replay_tutorial.buffers.prioritized import draw
+from replay_tutorial.buffers.prioritized_ring import draw
 from replay_tutorial.buffers.runtime.jit import compile_now
 
 ENV_DICT: dict[str, dict[str, Any]] = {"act": {"shape": (), "dtype": np.int64}}

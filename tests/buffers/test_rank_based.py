@@ -12,7 +12,7 @@ import pytest
 from test_sampling_statistics import assert_distributed
 
 from replay_tutorial import MPPrioritizedReplayBuffer, PrioritizedReplayBuffer, ReplayBuffer
-from replay_tutorial.buffers import prioritized
+from replay_tutorial.buffers import prioritized_ring
 from replay_tutorial.buffers.schemes import Combined, RankBased
 
 ACT: dict[str, dict[str, Any]] = {"act": {"shape": (), "dtype": np.int64}}
@@ -152,14 +152,14 @@ def test_schemes_and_buffers_are_independent_of_each_other():
 
 
 def test_an_update_interrupted_after_its_kernel_counts(monkeypatch):
-    buffer, scheme, update_leaves = buffer_of(APART), RankBased(), prioritized.update_leaves
+    buffer, scheme, update_leaves = buffer_of(APART), RankBased(), prioritized_ring.update_leaves
     buffer.sample(1, scheme=scheme)
 
     def interrupted(*arguments: Any) -> None:
         update_leaves(*arguments)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(prioritized, "update_leaves", interrupted)
+    monkeypatch.setattr(prioritized_ring, "update_leaves", interrupted)
     with pytest.raises(KeyboardInterrupt):
         buffer.update_priorities([7], [1000.0])
     assert reported(buffer, scheme) == pytest.approx(law({**dict(enumerate(APART)), 7: 1000.0}, 0.7))

@@ -10,6 +10,8 @@ Each new frame is looked up among the most recent frames, which may come from se
 and compared byte by byte. The caller doesn't have to mark anything: the end of an episode, the wrap-around,
 or transitions in arbitrary order only make the log grow faster. Older frames are not searched, because a row
 that refers to an old frame would keep all later frames in memory.
+
+Built in chapter 02, *Episodes and n-step returns*.
 """
 
 import copy

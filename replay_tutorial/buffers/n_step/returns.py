@@ -138,8 +138,7 @@ class PendingSteps(NamedTuple):
 
     steps: Bytes  # [environments * room, bytes]; environment e has the slots from e * room on
     rewards: FloatRows  # [environments * room, reward elements + 1]; the last column is γ
-    oldest: Integers  # [environments], position of the oldest step in its ring
-    counts: Integers  # [environments], number of pending steps
+    state: Integers  # [2 * environments], position of the oldest step in each ring, then number of steps
 
 
 class CompletedRows(NamedTuple):
@@ -156,18 +155,17 @@ PlainCompleted = Annotated[tuple[Any, ...], CompletedRows]
 
 
 @kernel
-def count_completed(counts: Integers, environments: Integers, ends: Flags, n: int) -> tuple[int, int]:
-    """Return the number of rows that the steps will complete, and the maximum number of steps pending."""
+def count_completed(counts: Integers, environments: Integers, ends: Flags, n: int) -> int:
+    """Return the number of rows that the steps will complete."""
     counts = counts.copy()
-    completed, most = 0, 0
+    completed = 0
     for i in range(len(environments)):
         environment = environments[i]
         count = int(counts[environment]) + 1
-        most = max(most, count)
         out = count if ends[i] else count // n
         counts[environment] = count - out
         completed += out
-    return completed, most
+    return completed
 
 
 @kernel
@@ -179,7 +177,8 @@ def find_discontinuity(
     Each step must belong to a different environment. The bytes `spans[k]` (start, stop) of a new step are
     compared with those of the newest pending step that begin at `next_starts[k]`.
     """
-    pending, oldest, counts = plain_pending[0], plain_pending[2], plain_pending[3]
+    pending, _, state = plain_pending
+    oldest, counts = state[: len(state) // 2], state[len(state) // 2 :]
     room = len(pending) // len(counts)
     for i in range(len(steps)):
         environment = environments[i]
@@ -210,7 +209,8 @@ def emit_rows(
     the position of a return that overflows, in `completed.returns` as one sequence.
     """
     overflow, elements = -1, completed.returns.shape[1]
-    steps, rewards, oldest, counts = pending
+    steps, rewards, state = pending
+    oldest, counts = state[: len(state) // 2], state[len(state) // 2 :]
     room = len(steps) // len(counts)
     base = environment * room
     last = base + (oldest[environment] + counts[environment] - 1) % room
@@ -253,7 +253,7 @@ def push_steps(
 ) -> int:
     """Add steps to the pending ones, and write the rows that they complete; return as `emit_rows`."""
     pending, completed = PendingSteps(*plain_pending), CompletedRows(*plain_completed)
-    oldest, counts = pending.oldest, pending.counts
+    oldest, counts = pending.state[: len(pending.state) // 2], pending.state[len(pending.state) // 2 :]
     room = len(pending.steps) // len(counts)
     row, overflow = 0, -1
     for i in range(len(steps)):
@@ -280,5 +280,5 @@ def flush_steps(
 ) -> int:
     """Convert all pending steps of an environment to rows of fewer than n rewards; return as `emit_rows`."""
     pending, completed = PendingSteps(*plain_pending), CompletedRows(*plain_completed)
-    count = pending.counts[environment]
+    count = pending.state[len(pending.state) // 2 + environment]
     return emit_rows(pending, completed, 0, environment, count, False, at_end, limits)

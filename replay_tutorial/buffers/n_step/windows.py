@@ -3,6 +3,8 @@
 The steps of all environments are stored in one array, so that one kernel call adds a step of each. A buffer
 has a window for one environment; an actor computes the n-step rows of all its environments with `NStep`. The
 kernels are in `n_step`.
+
+Built in chapter 02, *Episodes and n-step returns*.
 """
 
 import copy
@@ -11,7 +13,6 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from itertools import pairwise
-from operator import setitem
 from types import MappingProxyType
 from typing import Any
 
@@ -43,9 +44,8 @@ from replay_tutorial.buffers.n_step.returns import (
     parse_settings,
     push_steps,
 )
-from replay_tutorial.buffers.ring import Assignment
 from replay_tutorial.buffers.rows import checked_at_least, checked_environment
-from replay_tutorial.buffers.runtime.jit import Flags, Integers, compile_now
+from replay_tutorial.buffers.runtime.jit import Bytes, Flags, Integers, compile_now
 
 # Converts stored values of a field, an array of shape (n, ...), to observations if they are frame numbers.
 Restore = Callable[[str, npt.NDArray[Any]], npt.NDArray[Any]]
@@ -60,6 +60,10 @@ class Windows:
         settings: The parsed argument `Nstep`.
         steps: The fields of a step.
         environments: Number of environments.
+        state: int64[2 * environments]: the position of each environment's oldest pending step in its ring,
+            then its number of pending steps. `push` and `flush` return the new state, and the caller sets it.
+        resets: What the next step of each environment is, if `next_step`; otherwise None.
+        lasts: The last step of each environment's last episode, if `next_step`.
     """
 
     def __init__(
@@ -103,18 +107,14 @@ class Windows:
         limits = [np.repeat(overflow_limit(field.dtype), math.prod(field.shape)) for field in rewards]
         self._limits = np.concatenate([np.empty(0), *limits])
         self.next_step = next_step
-        self._pending = self._start()
+        self._start()
 
-    def _start(self) -> list[Any]:
-        """Return the state without pending steps, a list so that an `Assignment` can set it.
-
-        It is the `PendingSteps` and, if `next_step`, `Resets` and the last step of each environment's last
-        episode.
-        """
-        state: list[Any] = [self._empty(min(4, self.settings.size))]
-        if self.next_step:
-            state += [np.zeros(self.environments, np.uint8), np.zeros(self.environments, self.steps.dtype)]
-        return state
+    def _start(self) -> None:
+        """Begin without pending steps."""
+        self.state: Integers = np.zeros(2 * self.environments, np.int64)
+        self._steps, self._rewards = self._empty(min(4, self.settings.size))
+        self.resets: Resets | None = np.zeros(self.environments, np.uint8) if self.next_step else None
+        self.lasts: Rows = np.zeros(self.environments * self.next_step, self.steps.dtype)
 
     @property
     def env_dict(self) -> dict[str, dict[str, Any]]:
@@ -133,40 +133,41 @@ class Windows:
     def cleared(self) -> "Windows":
         """Return equivalent windows without pending steps."""
         windows = copy.copy(self)
-        windows._pending = self._start()
+        windows._start()
         return windows
+
+    def _pending(self, state: Integers) -> PlainPending:
+        """Return `PendingSteps` for the kernels, with the counts in `state`."""
+        return self._steps, self._rewards, state
 
     def count(self, environment: int = 0) -> int:
         """Return the number of pending steps of an environment."""
-        return int(self._pending[0][3][environment])
+        return self.state.item(self.environments + environment)
 
     def pending(self, environment: int = 0) -> Rows:
         """Return a copy of an environment's pending steps, oldest first: at most n - 1 records."""
-        steps, _, oldest, _ = self._pending[0]
-        room = len(steps) // self.environments
-        slots: Any = environment * room + (oldest[environment] + np.arange(self.count(environment))) % room
-        return steps[slots].view(self.steps.dtype).reshape(-1)
+        room, oldest = len(self._steps) // self.environments, self.state.item(environment)
+        slots = environment * room + (oldest + np.arange(self.count(environment))) % room
+        return self._steps[slots].view(self.steps.dtype).reshape(-1)
 
     def saved(self, environment: int) -> Rows:
         """Return the steps to be passed to `restore`: the pending ones, or the last one before a reset."""
-        if self.next_step and self._pending[1][environment] != TRANSITION:
-            return self._pending[2][environment : environment + 1]
+        if self.resets is not None and self.resets[environment] != TRANSITION:
+            return self.lasts[environment : environment + 1]
         return self.pending(environment)
 
     def restore(self, rows: Rows, environment: int = 0) -> None:
         """Set the pending steps of an environment that has none, or the last step before its reset."""
-        if self.next_step and self.ends_of(rows).any():
-            self._pending[1][environment], self._pending[2][environment] = RESET, rows[0]
+        if self.resets is not None and self.ends_of(rows).any():
+            self.resets[environment], self.lasts[environment] = RESET, rows[0]
             return
         if len(rows) >= self.settings.size:
             raise ValueError(f"At most {self.settings.size - 1} steps can be pending, not {len(rows)}.")
-        if len(rows) * self.environments > len(self._pending[0][0]):
-            self._pending[0] = self._copied(len(rows))
-        steps, rewards, oldest, counts = self._pending[0]
-        first = len(steps) // self.environments * environment
-        oldest[environment], counts[environment] = 0, len(rows)
-        steps[first : first + len(rows)] = as_bytes(rows)
-        rewards[first : first + len(rows)] = self._rewards_of(rows)
+        self._reserve(len(rows))
+        first = len(self._steps) // self.environments * environment
+        self.state[[environment, self.environments + environment]] = 0, len(rows)
+        self._steps[first : first + len(rows)] = as_bytes(rows)
+        self._rewards[first : first + len(rows)] = self._rewards_of(rows)
 
     def check_consecutive(
         self, count: int, columns: Sequence[Any], environment: int = 0, restore: Restore | None = None
@@ -202,9 +203,10 @@ class Windows:
         """Like `check_consecutive`, for one step of each of several environments."""
         steps = as_bytes(rows)
         links = self._link_starts, self._link_spans
-        if not self._links or find_discontinuity(self._pending[0], environments, steps, *links) < 0:
+        pending = self._pending(self.state)
+        if not self._links or find_discontinuity(pending, environments, steps, *links) < 0:
             return
-        has_pending = self._pending[0][3][environments] > 0
+        has_pending = self.state[self.environments + environments] > 0
         selected = environments[has_pending]
         for next_name, name, _ in self._links:  # compare values, because two NaN may differ in their bytes
             broken = differ(self._newest(next_name, selected), rows[name][has_pending])
@@ -223,7 +225,8 @@ class Windows:
 
     def without_resets(self, rows: Rows, environments: Integers) -> tuple[Rows, Integers, Resets]:
         """Remove the steps that only reset an environment; return the other steps, and the new `Resets`."""
-        _, resets, lasts = self._pending
+        resets: Any = self.resets
+        lasts = self.lasts
         if nothing_ends(resets, [rows[name] for name in self._ends]):
             return rows, environments, resets
 
@@ -263,71 +266,64 @@ class Windows:
         return ends_of([rows[name] for name in self._ends], len(rows))
 
     def push(
-        self,
-        rows: Rows,
-        environments: Integers,
-        resets: Resets | None = None,
-        watch: ResetWatch | None = None,
-    ) -> tuple[Batch | None, Assignment]:
+        self, rows: Rows, environments: Integers, watch: ResetWatch | None = None
+    ) -> tuple[Batch | None, Integers]:
         """Compute the rows that new steps complete; their environments are all the same, or all different.
 
-        Return the completed rows, or None, and an assignment that adds the steps to the pending ones. The
-        windows are unchanged until the assignment is made. `resets` are the new ones, if `next_step`;
-        `watch` sees the steps.
+        Return the completed rows, or None, and the new `state`. The windows are unchanged until the caller
+        sets it, because the steps are written only to free slots. `watch` sees the steps.
         """
-        size = self.settings.size
         terminates, *others = (rows[name].reshape(len(rows)).astype(np.bool_) for name in self._ends)
         ends = functools.reduce(np.logical_or, others, terminates)
-        pending = self._pending[0]
-        count, most = count_completed(pending[3], environments, ends, size)
-        if most * self.environments > len(pending[0]):
-            pending = self._copied(min(size, 2 * most))
-        elif len(rows) > 1 and environments[0] == environments[1]:
-            pending = self._copied(most)
-        else:  # the kernel writes only to free slots, which are not read before the assignment
-            pending = (*pending[:2], pending[2].copy(), pending[3].copy())
-        completed = self._new_rows(count)
+        are_consecutive = len(rows) > 1 and environments[0] == environments[1]
+        counts = self.state[self.environments :]
+        if are_consecutive or len(self._steps) < self.settings.size * self.environments:
+            self._reserve(int(counts.max()) + (len(rows) if are_consecutive else 1))
+        state = self.state.copy()
+        completed = self._new_rows(count_completed(counts, environments, ends, self.settings.size))
         steps, rewards = as_bytes(rows), self._rewards_of(rows)
         if isinstance(name := self.settings.gamma, str):
             wrong = rewards[~((rewards[:, -1] >= 0) & (rewards[:, -1] <= 1)), -1]
             if len(wrong):
                 raise ValueError(f"{name!r} is the discount of a step; it must be in [0, 1], not {wrong[0]}.")
         overflow = push_steps(
-            *(pending, completed, environments, steps, rewards, ends, terminates),
-            *(self._at_end, size, self._limits),
+            *(self._pending(state), completed, environments, steps, rewards, ends, terminates),
+            *(self._at_end, self.settings.size, self._limits),
         )
         if overflow >= 0:
             raise self._overflow_error(completed, overflow)
         if watch is not None:
             self._watch_resets(watch, rows, environments, ends)
-        if resets is None:
-            return self._batch(completed), (self._pending, 0, pending)
-        lasts = self._pending[2]
-        if ends.any():
-            lasts = lasts.copy()
-            lasts[environments[ends]] = rows[ends]
-        return self._batch(completed), (self._pending, slice(None), [pending, resets, lasts])
+        return self._batch(completed), state
 
-    def flush(self, environment: int = 0) -> tuple[Batch | None, Assignment]:
+    def flush(self, environment: int = 0) -> tuple[Batch | None, Integers]:
         """Compute the rows of all pending steps of an environment, at the end of an episode; see `push`.
 
         If a return overflows, raise ValueError and discard the steps, because they could never be flushed.
         """
-        steps, rewards, oldest, counts = self._pending[0]
-        pending = (steps, rewards, oldest.copy(), counts.copy())
-        completed = self._new_rows(counts[environment])
-        overflow = flush_steps(pending, completed, environment, self._at_end, self._limits)
-        changed: list[Any] = [pending]
-        if self.next_step:
-            changed.append(episode_ended(self._pending[1], environment))
-        change = self._pending, slice(len(changed)), changed
+        state = self.state.copy()
+        completed = self._new_rows(self.count(environment))
+        overflow = flush_steps(self._pending(state), completed, environment, self._at_end, self._limits)
         if overflow >= 0:
-            setitem(*change)
+            self.state, self.resets = state, self.resets_after_end(environment)
             error = self._overflow_error(completed, overflow)
             raise ValueError(
                 f"{error} The {len(completed[0])} pending steps of the episode have been discarded."
             )
-        return self._batch(completed), change
+        return self._batch(completed), state
+
+    def resets_after_end(self, environment: int) -> Resets | None:
+        """Return the new `resets` after the end of an episode that the flags didn't report."""
+        return None if self.resets is None else episode_ended(self.resets, environment)
+
+    def lasts_after(self, rows: Rows, environments: Integers) -> Rows:
+        """Return the new `lasts` after steps, if `next_step`."""
+        ends = self.ends_of(rows) if self.next_step else np.zeros(0, np.bool_)
+        if not ends.any():
+            return self.lasts
+        lasts = self.lasts.copy()
+        lasts[environments[ends]] = rows[ends]
+        return lasts
 
     def _new_rows(self, count: int) -> PlainCompleted:
         """Allocate `CompletedRows`."""
@@ -371,30 +367,32 @@ class Windows:
             rewards[:, elements] = rows[name].reshape(len(rows), elements.stop - elements.start)
         return rewards
 
-    def _empty(self, room: int) -> PlainPending:
-        """Allocate `PendingSteps` with empty rings of `room` slots."""
-        slots, integers = self.environments * room, np.zeros((2, self.environments), np.int64)
+    def _empty(self, room: int) -> tuple[Bytes, FloatRows]:
+        """Allocate steps and rewards of `PendingSteps`, in empty rings of `room` slots."""
+        slots = self.environments * room
         steps = np.zeros((slots, self.steps.dtype.itemsize), np.uint8)
-        return steps, np.zeros((slots, len(self._limits) + 1)), integers[0], integers[1]
+        return steps, np.zeros((slots, len(self._limits) + 1))
 
     def _newest(self, name: str, environment: Any) -> Any:
         """Return a field's value in the newest pending step of one or several environments."""
-        steps, _, oldest, counts = self._pending[0]
-        room = len(steps) // self.environments
-        slots = environment * room + (oldest[environment] + counts[environment] - 1) % room
-        return steps.view(self.steps.dtype).reshape(-1)[name][slots]
+        room = len(self._steps) // self.environments
+        end = self.state[environment] + self.state[self.environments + environment]
+        slots = environment * room + (end - 1) % room
+        return self._steps.view(self.steps.dtype).reshape(-1)[name][slots]
 
-    def _copied(self, room: int) -> PlainPending:
-        """Return a copy of `PendingSteps` whose rings have at least `room` slots."""
-        steps, rewards, oldest, counts = self._pending[0]
-        before, environments = len(steps) // self.environments, np.arange(self.environments)[:, None]
-        room = max(room, before)
-        made = self._empty(room)
+    def _reserve(self, room: int) -> None:
+        """Make room for at least `room` steps of each environment."""
+        before, environments = len(self._steps) // self.environments, np.arange(self.environments)[:, None]
+        if room <= before:
+            return
+        room = max(room, min(self.settings.size, 2 * before))
+        oldest, counts = self.state.reshape(2, self.environments)
         places = environments * before + (oldest[:, None] + np.arange(before)) % before
-        for array, copies in ((steps, made[0]), (rewards, made[1])):
+        steps, rewards = self._empty(room)
+        for array, copies in ((self._steps, steps), (self._rewards, rewards)):
             copies.reshape(self.environments, room, array.shape[1])[:, :before] = array[places]
-        made[3][:] = counts
-        return made
+        state = np.append(np.zeros_like(oldest), counts)
+        self._steps, self._rewards, self.state = steps, rewards, state  # Ctrl-C can't come between
 
 
 class NStep:
@@ -402,6 +400,8 @@ class NStep:
 
     Use it with vector environments, and in actors that add to a shared buffer. Each environment has its own
     n-step window. Pass `autoreset`, the mode in which a vector environment starts the next episode.
+
+    Built in chapter 02, *Episodes and n-step returns*.
 
     Example:
         >>> number, flag = {"shape": ()}, {"shape": (), "dtype": bool}
@@ -490,7 +490,7 @@ class NStep:
         """
         checked_environment(environment, self._windows.environments)
         count, columns = self._fields.to_columns(fields)
-        environments, resets = np.full(count, environment), None
+        environments, resets = np.full(count, environment), self._windows.resets
         rows = self._fields.to_rows(count, columns)
         if self._windows.next_step:
             rows, environments, resets = self._windows.without_resets(rows, environments)
@@ -517,7 +517,8 @@ class NStep:
         """
         count, columns = self._fields.to_columns(fields)
         check_one_of_each(self._windows.environments, count)
-        rows, environments, resets = self._fields.to_rows(count, columns), np.arange(count), None
+        rows, environments = self._fields.to_rows(count, columns), np.arange(count)
+        resets = self._windows.resets
         if self._windows.next_step:
             rows, environments, resets = self._windows.without_resets(rows, environments)
         self._windows.check_consecutive_step(rows, environments)
@@ -544,7 +545,10 @@ class NStep:
         checked_environment(environment, self._windows.environments)
         if self._watch is not None:
             self._watch.episode_ended(environment)
-        return self._apply(*self._windows.flush(environment))
+        windows = self._windows
+        rows, state = windows.flush(environment)
+        windows.resets, windows.state = windows.resets_after_end(environment), state
+        return rows
 
     def state(self) -> list[Rows]:
         """Return a copy of the pending steps, to be passed to `restore`.
@@ -596,14 +600,13 @@ class NStep:
         return np.dtype([(field.name, field.dtype, field.shape) for field in self._fields.fields.values()])
 
     def _push(self, rows: Rows, environments: Integers, resets: Resets | None) -> Batch | None:
-        pushed = self._windows.push(rows, environments, resets, self._watch)
+        windows = self._windows
+        completed, state = windows.push(rows, environments, self._watch)
         if self._watch is not None and self._watch.is_over:
             self._watch = None
-        return self._apply(*pushed)
-
-    def _apply(self, batch: Batch | None, change: Assignment) -> Batch | None:
-        setitem(*change)
-        return batch
+        lasts = windows.lasts_after(rows, environments)
+        windows.state, windows.resets, windows.lasts = state, resets, lasts  # Ctrl-C can't come between
+        return completed
 
 
 def overflow_limit(dtype: np.dtype[Any]) -> float:

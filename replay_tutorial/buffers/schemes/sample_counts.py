@@ -6,7 +6,7 @@ the count of a replaced row is recognized and `add` doesn't need to reset it.
 
 import numpy as np
 
-from replay_tutorial.buffers.archive import MAX_COUNT, Damaged
+from replay_tutorial.buffers.archive import MAX_COUNT, Damaged, Reader
 from replay_tutorial.buffers.gather import ArraySpec
 from replay_tutorial.buffers.runtime.jit import Integers, kernel
 
@@ -57,6 +57,14 @@ class SampleCounts:
         """Return how many times each row was sampled, int64[n]."""
         slots = indexes % len(self._counts)
         return np.where(self._counted[slots] == indexes + 1, self._counts[slots], 0)
+
+    def from_state(self, reader: Reader, indexes: Integers) -> "SampleCounts":
+        """Return new counts of the rows with these indexes, read from a file."""
+        loaded, times = SampleCounts.zeros(len(self._counts)), np.zeros(len(indexes), np.int64)
+        reader.read_into("times_sampled", [times])
+        check_times(times)
+        loaded.restore(indexes, times)
+        return loaded
 
     def restore(self, indexes: Integers, times: Integers) -> None:
         """Set the counts of rows to values from a file, which `check_times` has checked."""

@@ -12,7 +12,6 @@ Built in chapter 09, *Sequences*.
 import copy
 from collections.abc import Iterable
 from enum import Enum
-from functools import partial
 from itertools import repeat
 from operator import setitem
 from typing import Any, Self, TypedDict
@@ -48,7 +47,6 @@ from replay_tutorial.buffers.n_step.autoreset import (
     TRANSITION,
     NotConsecutive,
     ResetWatch,
-    ends_of,
     episode_ended,
     find_resets,
     nothing_ends,
@@ -292,9 +290,7 @@ class EpisodeReplayBuffer(PrivateBuffer):
         """
         checked_environment(environment, self._ring.environments)
         count, columns = self._fields.to_columns(fields)
-        if self._next_step:
-            return self._append_transitions(np.full(count, environment), columns, priorities)[0]
-        return self._append(environment, count, columns, priorities)
+        return self._append(environment, count, columns, priorities)[0]
 
     def add_step(self, /, *, priorities: Any = None, **fields: Any) -> Integers:
         """Add one step of every environment, as returned by a vector environment.
@@ -315,64 +311,33 @@ class EpisodeReplayBuffer(PrivateBuffer):
         count, columns = self._fields.to_columns(fields)
         check_one_of_each(self._ring.environments, count)
         environments = np.arange(count)
-        indexes = self._ring.arrays.rings["head"] * count + environments
-        if self._next_step:
-            return indexes[self._append_transitions(environments, columns, priorities)[1]]
-        self._append(environments if count > 1 else 0, count, columns, priorities)
-        return indexes
+        indexes: Integers = self._ring.arrays.rings["head"] * count + environments
+        return indexes[self._append(environments, count, columns, priorities)[1]]
 
-    def _append_transitions(
-        self, environments: Integers, columns: list[Any], priorities: Any
-    ) -> tuple[int | None, Integers]:
+    def _append(
+        self, environments: Integers | int, count: int, columns: list[Any], priorities: Any
+    ) -> tuple[int | None, Any]:
         """Append the steps that don't only reset their environment.
 
-        Return the index of the first one, or None if there is none, and their positions.
+        Return the index of the first one, or None if there is none, and which steps they are.
         """
-        rings, roles, count = self._ring.arrays.rings, self._roles, len(environments)
-        if nothing_ends(rings["reset"], [columns[place] for place in roles.end_places]):
-            kept, rings["next_reset"] = np.arange(count), TRANSITION
-        else:
-            by_name = dict(zip(self._fields.fields, columns, strict=True))
-            if count == 1:
-                by_name = {name: np.asarray(column)[np.newaxis] for name, column in by_name.items()}
-            ends = ends_of([by_name[name] for name in roles.ends], count)
-            continues = partial(self._continues, environments, by_name)
-            kept, resets = find_resets(rings["reset"], environments, ends, continues)
-            if not len(kept):
-                rings["reset"] = resets
-                return None, kept
-            if len(kept) < count:
-                if priorities is not None and (array := as_array("priorities", priorities)).size == count:
-                    priorities = array.reshape(-1)[kept]
-                columns = [column[kept] if len(kept) > 1 else column[kept[0]] for column in by_name.values()]
-            rings["next_reset"] = resets
-        numbers = environments[kept] if len(kept) > 1 else environments.item(kept[0])
-        return self._append(numbers, len(kept), columns, priorities), kept
-
-    def _continues(self, environments: Integers, columns: Batch, i: int) -> bool:
-        """Return whether step i begins with the next observation of the step before it, as far as known."""
-        ring, environment, step = self._ring, environments[i], np.s_[i : i + 1]
-        follows = i > 0 and environments[i - 1] == environment
-        final = ring.arrays.rings["head"][environment] - 1  # position of the final observation
-        if not follows and final < ring.oldest_positions[environment]:  # the buffer was cleared
-            return True
-        slot = slot_of(ring.arrays, environment, final)
-        for name, next_name in self._roles.nexts.items():
-            before = columns[next_name][i - 1 : i] if follows else ring.rows[name][slot, np.newaxis]
-            if differ(before, np.asarray(columns[name][step], before.dtype))[0]:
-                return False
-        return True
-
-    def _append(self, environments: Integers | int, count: int, columns: list[Any], priorities: Any) -> int:
-        """Check that steps continue their episodes, append them, and return the index of the first step."""
-        masses, max_priority = self._prioritization.initial_masses(priorities, count)
-        staged, spans = self._staged, self._roles.spans
+        staged, kept = self._staged, ...
         if staged.count != count:
             staged = StagedSteps(count, self._roles)
             if count <= self._ring.environments:  # for the next step of each; a larger batch is freed
                 self._staged = staged
-        staged.write(environments, columns, masses)
-        arrays = self._ring.arrays_tuple, staged.arrays_tuple
+        staged.write(environments, columns)
+        if self._next_step:
+            kept = self._find_transitions(staged)
+            if not len(kept):
+                return None, kept
+            if len(kept) < count:
+                staged = staged.selected(kept)
+                if priorities is not None and (array := as_array("priorities", priorities)).size == count:
+                    priorities = array.reshape(-1)[kept]
+        masses, max_priority = self._prioritization.initial_masses(priorities, staged.count)
+        staged.arrays.masses[...] = masses
+        arrays, spans = (self._ring.arrays_tuple, staged.arrays_tuple), self._roles.spans
         changes = self._prioritization.max_given, max_priority, self._window_rule
         index = append_steps(*arrays, spans, *changes)
         if index < 0:
@@ -383,27 +348,48 @@ class EpisodeReplayBuffer(PrivateBuffer):
             self._watch.see(staged.arrays.environments, staged.arrays.ends, staged.observed)
             if self._watch.is_over:
                 self._watch = None
-        return index
+        return index, kept
 
-    def _check_consecutive(self, staged: StagedSteps) -> None:
-        """Raise ValueError if an observation differs from the next observation of the step before it."""
+    def _find_transitions(self, staged: StagedSteps) -> Integers:
+        """Return which steps don't only reset their environment, and prepare the resets after them."""
+        rings, environments, ends = self._ring.arrays.rings, staged.arrays.environments, staged.arrays.ends
+        if nothing_ends(rings["reset"], [ends]):
+            rings["next_reset"] = TRANSITION
+            return np.arange(len(ends))
+        continues = ~np.logical_or.reduce([*self._differences(staged).values()])
+        kept, resets = find_resets(rings["reset"], environments, ends, continues.item)
+        rings["next_reset" if len(kept) else "reset"] = resets
+        return kept
+
+    def _differences(self, staged: StagedSteps) -> dict[str, Flags]:
+        """Return, for each observation, in which steps it differs from that of the row before the step.
+
+        Before the first step of an episode is the final observation of the last one, unless it was cleared.
+        """
         ring, environments, (steps, nexts) = self._ring, staged.arrays.environments, staged.rows
         is_batch = len(steps) > 1 and environments[0] == environments[1]  # consecutive, of one environment
         first = environments[:1] if is_batch else environments
-        before = slot_of(ring.arrays, first, ring.arrays.rings["head"][first])
-        follows = ring.arrays.rings["running"][environments]
-        if is_batch:
-            follows[1:] = ~staged.arrays.ends[:-1]
-        for name, next_name in self._roles.nexts.items():
-            stored = ring.rows[name][before]
-            expected = np.concatenate([stored, nexts[name][:-1]]) if is_batch else stored
-            broken = follows & differ(expected, steps[name])
-            if broken.any():
-                step = int(broken.argmax())
+        newest = ring.arrays.rings["head"][first] - ~ring.arrays.rings["running"][first]
+        rows, known = ring.rows[slot_of(ring.arrays, first, newest)], newest >= ring.oldest_positions[first]
+        differences: dict[str, Flags] = {}
+        for name in self._roles.nexts:
+            before = np.concatenate([rows[name], nexts[name][:-1]]) if is_batch else rows[name]
+            differences[name] = differ(before, steps[name])
+            differences[name][: len(first)] &= known
+        return differences
+
+    def _check_consecutive(self, staged: StagedSteps) -> None:
+        """Raise NotConsecutive if a step does not continue the running episode of its environment."""
+        environments, ends = staged.arrays.environments, staged.arrays.ends
+        follows = self._ring.arrays.rings["running"][environments]
+        if len(ends) > 1 and environments[0] == environments[1]:
+            follows[1:] = ~ends[:-1]
+        for name, differs in self._differences(staged).items():
+            if len(broken := np.flatnonzero(follows & differs)):
                 raise NotConsecutive(
-                    f"The {name!r} of step {step} differs from the {next_name!r} of the step before it, in "
-                    f"environment {environments[step]}, but no episode ended in between. If an episode was "
-                    "cut off, call on_episode_end(environment)."
+                    f"The {name!r} of step {broken[0]} differs from the {self._roles.nexts[name]!r} of the "
+                    f"step before it, in environment {environments[broken[0]]}, but no episode ended in "
+                    "between. If an episode was cut off, call on_episode_end(environment)."
                 )
 
     def on_episode_end(self, environment: int = 0, /) -> None:
@@ -561,7 +547,8 @@ class EpisodeReplayBuffer(PrivateBuffer):
                 f"There are {len(checked)} indexes, but the fields have {count} values; pass one per index."
             )
         rows, records = self._ring.rows, changed.to_rows(count, columns)[stored]
-        targets, sources = [rows[name] for name in values], [records[name] for name in values]
+        targets: list[Any] = [rows[name] for name in values]
+        sources: list[Any] = [records[name] for name in values]
         list(map(setitem, targets, repeat(slots[stored]), sources))  # atomic: Ctrl-C can't interrupt one call
         return stored
 

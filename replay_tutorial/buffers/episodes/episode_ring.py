@@ -308,10 +308,8 @@ def evict_episodes(arrays_tuple: ArraysTuple, environments: Integers, serials: I
 
 
 @kernel
-def locate(
-    arrays_tuple: ArraysTuple, slots: Integers, positions: Integers, starts: Integers, ends: Integers
-) -> None:
-    """Write the position of each slot's step, and where its stored episode starts and ends.
+def locate(arrays_tuple: ArraysTuple, slots: Integers) -> tuple[Integers, Integers, Integers]:
+    """Return the position of each slot's step, and where its stored episode starts and ends.
 
     The start is at least the oldest position. The end is the position of the final observation or, in a
     running episode, of the newest observation.
@@ -319,6 +317,7 @@ def locate(
     arrays = EpisodeArrays(*arrays_tuple)
     environments = arrays.rings.shape[0]
     room, entries = arrays.kinds.shape[0] // environments, arrays.table.shape[0] // environments
+    positions, starts, ends = np.empty_like(slots), np.empty_like(slots), np.empty_like(slots)
     for i in range(slots.shape[0]):  # only this, so that the cache misses overlap
         positions[i] = arrays.serials[slots[i]]  # for now, the number of the episode
     ring, first_entry, head, head_slot, oldest, begun, next_entry = -room, 0, 0, 0, 0, 0, 0
@@ -336,6 +335,7 @@ def locate(
         starts[i] = max(arrays.table[entry].start, oldest)
         end = arrays.table[entry].end
         ends[i] = head if end == RUNNING else end
+    return positions, starts, ends
 
 
 class Episodes(NamedTuple):

@@ -25,7 +25,6 @@ class StepFields:
         nexts: Maps observations to their next observations, such as obs to next_obs.
         spans: int64[k, 2], the bytes of the observations in a row, from start to stop.
         ends: The flags that end an episode.
-        end_places: Their positions among the arguments.
         terminated: The flag that says whether a step is terminal: `terminated` or else `done`.
         reward: The field that is summed to the return of an episode; None if it is not declared.
     """
@@ -47,7 +46,6 @@ class StepFields:
                 f"fields are {list(declared)}."
             )
         self.ends = [name for name in END_FIELDS if name in declared]
-        self.end_places = [[*declared].index(name) for name in self.ends]
         if not {"terminated", "done"} & declared.keys():
             raise ValueError(
                 f"env_dict must declare 'terminated' or 'done'; the fields are {list(declared)}. If episodes "
@@ -97,18 +95,25 @@ class StagedSteps:
             self._fields,
         )  # copied views would no longer share memory with `rows`
 
-    def write(self, environments: Integers | int, columns: Sequence[Any], masses: Floats | float) -> None:
+    def selected(self, kept: Integers) -> "StagedSteps":
+        """Return a copy of some of the steps."""
+        copies = StagedSteps(len(kept), self._fields)
+        copies.rows[...] = self.rows[:, kept]
+        for name in ("environments", "rewards", "ends"):
+            getattr(copies.arrays, name)[...] = getattr(self.arrays, name)[kept]
+        return copies
+
+    def write(self, environments: Integers | int, columns: Sequence[Any]) -> None:
         """Write steps, with the columns that `Fields.to_columns` returns."""
         for target, column in zip(self._targets, columns):  # noqa: B905 - strict=True takes 0.2 µs more
             target[...] = column
         arrays = self.arrays
         if self._reward is not None:
             arrays.rewards[...] = self._reward
+        arrays.environments[...] = environments
         if self.count == 1:  # the same as below, but five times as fast
-            arrays.environments[0], arrays.masses[0] = environments, masses
             arrays.ends[0] = any(map(np.ndarray.item, self._flags))
         else:
-            arrays.environments[...], arrays.masses[...] = environments, masses
             np.logical_or.reduce(self._flags, out=arrays.ends)
 
     def observed(self, i: int) -> tuple[bytes, bytes, bool]:

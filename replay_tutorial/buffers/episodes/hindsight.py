@@ -22,11 +22,12 @@ import numpy as np
 
 from replay_tutorial.buffers.cast import as_array, cast
 from replay_tutorial.buffers.episodes.episode_replay import EpisodeOptions, EpisodeReplayBuffer, selected
+from replay_tutorial.buffers.episodes.episode_returns import parse_returns, sum_rewards
 from replay_tutorial.buffers.episodes.episode_ring import NO_STEP, ArraysTuple, EpisodeArrays, locate, slot_of
 from replay_tutorial.buffers.episodes.inherited_options import accepts_options_of
 from replay_tutorial.buffers.fields import Batch, EnvDict
 from replay_tutorial.buffers.gather import Gather
-from replay_tutorial.buffers.n_step.returns import NStepSettings, parse_settings, with_constant_gamma
+from replay_tutorial.buffers.n_step.returns import NStepSettings
 from replay_tutorial.buffers.rows import checked_number, next_slots, random_below
 from replay_tutorial.buffers.runtime.jit import Flags, Floats, Integers, int64, kernel
 from replay_tutorial.buffers.streams import restore_rng_on_error
@@ -55,8 +56,7 @@ def choose_goals(
     """
     arrays, count = EpisodeArrays(*arrays_tuple), slots.shape[0]
     room = arrays.kinds.shape[0] // arrays.rings.shape[0]
-    positions, starts, ends = np.empty_like(slots), np.empty_like(slots), np.empty_like(slots)
-    locate(arrays_tuple, slots, positions, starts, ends)
+    positions, starts, ends = locate(arrays_tuple, slots)
     ring, head = -room, 0
     for i in range(count):
         if not ring <= slots[i] < ring + room:
@@ -69,32 +69,6 @@ def choose_goals(
             goal_slots[i] = slot + room if slot < ring else slot - room if slot >= ring + room else slot
         has_goal = strategy != FINAL or ends[i] != head  # a running episode has no final step yet
         relabelled[i] = has_goal and uniforms[i] < relabel
-
-
-@kernel
-def sum_windows(
-    rewards: Floats,
-    terminated: Flags,
-    counts: Integers,
-    gamma: float,
-    returns: Floats,
-    discounts: Floats,
-    lasts: Integers,
-) -> None:
-    """Sum the rewards of each row's window up to its first terminated step; write the entry of this step.
-
-    Each row has equally many entries of `rewards` and `terminated`, of which the first `counts` are used.
-    """
-    width = rewards.shape[0] // counts.shape[0]
-    for i in range(counts.shape[0]):
-        returns[i], discounts[i] = 0.0, 1.0
-        for entry in range(i * width, i * width + counts[i]):
-            returns[i] += discounts[i] * rewards[entry]
-            discounts[i] *= gamma
-            lasts[i] = entry
-            if terminated[entry]:
-                discounts[i] = 0.0
-                break
 
 
 class HindsightReplayBuffer(EpisodeReplayBuffer):
@@ -232,14 +206,10 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
 
     def _parse(self, settings: Mapping[str, Any]) -> NStepSettings:
         """Parse `Nstep`; all `next_` fields are those of a row's last step."""
+        if isinstance(settings, Mapping) and "next" in settings:
+            raise ValueError("Nstep must not contain 'next': all next_ fields are those of the last step.")
         reward = self._layout["rew"]
-        if isinstance(settings, Mapping):
-            if "next" in settings:
-                raise ValueError(
-                    "Nstep must not contain 'next': all next_ fields are those of the last step."
-                )
-            settings = {"rew": reward, **settings, "next": ()}
-        parsed = with_constant_gamma(parse_settings(settings, self._fields))
+        parsed = parse_returns(settings, reward, self._fields)
         if parsed.rewards != (reward,):
             raise ValueError(f"Nstep['rew'] must be {reward!r}, the argument rew, not {settings['rew']!r}.")
         return parsed
@@ -297,7 +267,7 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
             ring.arrays_tuple, slots, uniforms, self._relabel, self._strategy, goal_slots, relabelled
         )
         (rows,) = relabelled.nonzero()
-        goals = self._gather_goals.take(ring.arrays.rows, goal_slots[rows])[self._achieved]
+        goals = self._gather_goals.take(ring.arrays.rows, goal_slots[rows])[self._achieved].copy()
         if self._n_step is None:
             batch = self._transitions(slots, slots)
             self._write(batch, rows, self._outcomes(slots[rows], goals))
@@ -310,25 +280,27 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
     def _sum_windows(self, n_step: NStepSettings, slots: Integers, relabelled: Flags, goals: Any) -> Batch:
         """Return the n-step rows of steps; `goals` are those of the relabelled rows."""
         ring, reward, flag = self._ring, self._layout["rew"], self._roles.terminated
-        positions, starts, ends, lasts = np.empty((4, len(slots)), np.int64)
-        locate(ring.arrays_tuple, slots, positions, starts, ends)
+        rows = ring.rows
+        positions, _, ends = locate(ring.arrays_tuple, slots)
         counts = np.minimum(ends - positions, n_step.size)
         steps = np.arange(int(counts.max()))
-        window = slot_of(
-            ring.arrays, slots[:, None] // ring.room, positions[:, None] + steps
-        )  # [batch, steps]
-        rewards = ring.rows[reward][window].reshape(window.shape).astype(np.float64)
-        terminated = ring.rows[flag][window].reshape(window.shape) != 0
+        environments = slots[:, None] // ring.room
+        window = slot_of(ring.arrays, environments, positions[:, None] + steps)  # [batch, steps]
+        rewards = rows[reward][window].reshape(window.shape).astype(np.float64)
+        terminated = rows[flag][window].reshape(window.shape) != 0
         changed = relabelled[:, None] & (steps < counts[:, None])
         outcomes = self._outcomes(window[changed], goals.repeat(counts[relabelled], 0))
         rewards[changed], terminated[changed] = outcomes.values()
+        firsts, lasts = np.arange(len(slots)) * len(steps), np.empty(len(slots), np.int64)
         returns, discounts = np.empty((2, len(slots)))
-        sum_windows(rewards.ravel(), terminated.ravel(), counts, n_step.gamma, returns, discounts, lasts)
+        sum_rewards(
+            *(rewards.ravel(), terminated.ravel(), firsts, counts, n_step.gamma), *(returns, discounts, lasts)
+        )
         last_slots, flags = window.ravel()[lasts], terminated.ravel()[lasts]
         batch = self._transitions(slots, last_slots)
         for name in ring.fields.fields:  # stored fields that a row takes from its last step
             if name in self._roles.ends or name.startswith("next_"):
-                batch[name] = ring.rows[name][last_slots]
+                batch[name] = rows[name][last_slots]
         batch["discount"] = np.empty_like(batch[reward])
         self._write(batch, np.s_[:], {reward: returns, flag: flags, "discount": discounts})
         return batch

@@ -26,6 +26,7 @@ import numpy.typing as npt
 from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.cast import as_array, cast
 from replay_tutorial.buffers.episodes.episode_replay import EpisodeOptions, EpisodeReplayBuffer, selected
+from replay_tutorial.buffers.episodes.episode_returns import parse_returns, sum_rewards
 from replay_tutorial.buffers.episodes.episode_ring import (
     DROP,
     PAD,
@@ -41,25 +42,27 @@ from replay_tutorial.buffers.episodes.episode_ring import (
     slot_of,
 )
 from replay_tutorial.buffers.episodes.inherited_options import accepts_options_of
-from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, field_names
+from replay_tutorial.buffers.fields import Batch, EnvDict, field_names
 from replay_tutorial.buffers.gather import Gather
-from replay_tutorial.buffers.n_step.returns import NStepSettings, parse_settings, with_constant_gamma
+from replay_tutorial.buffers.n_step.returns import NStepSettings
 from replay_tutorial.buffers.priorities import check_weight_options
 from replay_tutorial.buffers.rows import check_batch_size, checked_at_least, random_below
-from replay_tutorial.buffers.runtime.jit import Flags, Floats, Integers, jitable, kernel
+from replay_tutorial.buffers.runtime.jit import Flags, Floats, Integers, jitable, kernel, types
 
 BOUNDARIES = {"pad": PAD, "shift": SHIFT, "drop": DROP}
 Lengths = tuple[int, int, int]  # burn_in, length, n
+IntegerMatrix = Annotated[npt.NDArray[np.int64], types.int64[:, ::1]]
+FlagMatrix = Annotated[npt.NDArray[np.bool_], types.boolean[:, ::1]]
 
 
 class WindowEntries(NamedTuple):
-    """Where the entries of n windows are, one window after another, with `total` entries each."""
+    """Where the entries of n windows are."""
 
-    slots: Integers  # [n * total], that of the last row, which is zero, for padding
-    valid: Flags  # [n * total], initially false
-    learn: Flags  # [n * total], initially false
-    # Time of the observation n steps later, or of the last observation of the episode; empty if not needed.
-    bootstraps: Integers  # [n * total]
+    slots: IntegerMatrix  # [n, total], that of the last row, which is zero, for padding
+    valid: FlagMatrix  # [n, total], initially false
+    learn: FlagMatrix  # [n, total], initially false
+    # Time of the observation n steps later, or of the last observation of the episode.
+    bootstraps: IntegerMatrix  # [n, total], or [n, 0] if they aren't needed
     indexes: Integers  # [n], indexes of the first learned steps
 
 
@@ -75,26 +78,20 @@ def locate_windows(
     burn_in, length, n = lengths
     environments, total = arrays.rings.shape[0], burn_in + length + n
     room, padding = arrays.kinds.shape[0] // environments, arrays.kinds.shape[0]
-    positions, firsts, ends = np.empty_like(starts), np.empty_like(starts), np.empty_like(starts)
-    locate(arrays_tuple, starts, positions, firsts, ends)
+    positions, firsts, ends = locate(arrays_tuple, starts)
     for i in range(starts.shape[0]):
         environment, zero = starts[i] // room, positions[i] - burn_in  # the position of time 0
         first, stop = max(firsts[i] - zero, 0), ends[i] - zero  # times of first step and last observation
         indexes[i] = positions[i] * environments + environment
-        window = slots[i * total : (i + 1) * total]
-        window[:] = padding
+        slots[i] = padding
         first_slot = slot_of(arrays, environment, zero + first)
         real, to_wrap = min(stop + 1, total) - first, room - first_slot % room
-        for k in range(min(real, to_wrap)):
-            window[first + k] = first_slot + k
-        for k in range(to_wrap, real):
-            window[first + k] = first_slot + k - room
-        valid[i * total + first : i * total + min(stop, total)] = True
-        learn[i * total + burn_in : i * total + min(stop, total)] = True
-        if bootstraps.shape[0]:
-            window = bootstraps[i * total : (i + 1) * total]
-            for time in range(total):
-                window[time] = min(max(time, first) + n, stop)
+        for k in range(real):
+            slots[i, first + k] = first_slot + k - (0 if k < to_wrap else room)
+        valid[i, first : min(stop, total)] = True
+        learn[i, burn_in : min(stop, total)] = True
+        for time in range(bootstraps.shape[1]):
+            bootstraps[i, time] = min(max(time, first) + n, stop)
 
 
 @jitable
@@ -361,57 +358,44 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
     def _take_windows(self, starts: Integers, time_major: bool) -> Batch:
         """Copy the windows that start in these slots."""
         ring, count, total = self._ring, len(starts), sum(self._lengths)
-        valid, learn = np.zeros((2, count * total), np.bool_)
-        slots, indexes = np.empty(count * total, np.int64), np.empty(count, np.int64)
-        bootstraps = np.empty(count * total if self._n_step else 0, np.int64)
+        valid, learn = np.zeros((2, count, total), np.bool_)
+        slots, indexes = np.empty((count, total), np.int64), np.empty(count, np.int64)
+        bootstraps = np.empty((count, total if self._n_step else 0), np.int64)
         locate_windows(ring.arrays_tuple, starts, self._lengths, (slots, valid, learn, bootstraps, indexes))
-        rows, firsts = ring.arrays.rows, self._gather_firsts
-        first_slots = (
-            slots[valid.reshape(count, total).argmax(1) + np.arange(count) * total] if firsts else slots
-        )
-        shape, steps = (count, total), np.s_[:, : total - self._lengths[2]]
-        if time_major:
-            slots, bootstraps = (array.reshape(-1, total).T.ravel() for array in (slots, bootstraps))
-            valid, learn = (array.reshape(-1, total).T.ravel() for array in (valid, learn))
-            shape, steps = (total, count), np.s_[: total - self._lengths[2]]
-        taken = {
-            name: array.reshape(*shape, *array.shape[1:])
-            for name, array in self._gather_windows.take(rows, slots, in_runs=not time_major).items()
-        }
-        nexts = self._roles.nexts
-        batch = {name: array if name in nexts else array[steps] for name, array in taken.items()}
-        if firsts is not None:
-            batch |= firsts.take(rows, first_slots)
-        batch |= {"valid": valid.reshape(shape)[steps], "learn": learn.reshape(shape)[steps]}
+        rows, steps = ring.arrays.rows, total - self._lengths[2]
+        of_steps: Batch = {"valid": valid[:, :steps], "learn": learn[:, :steps]}
         if self._n_step is not None:
-            times = np.ascontiguousarray(bootstraps.reshape(shape)[steps])
-            batch |= self._returns(taken, batch["valid"], times, time_major)
-        return batch | {"indexes": indexes}
+            of_steps |= self._returns(self._n_step, slots, of_steps["valid"], bootstraps[:, :steps])
+        batch: Batch = {}
+        if self._gather_firsts is not None:
+            first_slots = slots[np.arange(count), valid.argmax(1)]
+            batch = self._gather_firsts.take(rows, first_slots)
+        if time_major:
+            slots, some = slots.T, np.s_[:steps]
+            of_steps = {name: np.ascontiguousarray(array.swapaxes(0, 1)) for name, array in of_steps.items()}
+        else:
+            some = np.s_[:, :steps]
+        for name, array in self._gather_windows.take(rows, slots.ravel(), in_runs=not time_major).items():
+            windows = array.reshape(*slots.shape, *array.shape[1:])
+            batch[name] = windows if name in self._roles.nexts else windows[some]
+        return batch | of_steps | {"indexes": indexes}
 
-    def _returns(
-        self, taken: Batch, valid: npt.NDArray[np.bool_], bootstraps: Integers, time_major: bool
-    ) -> Batch:
+    def _returns(self, n_step: NStepSettings, slots: Integers, valid: Flags, bootstraps: Integers) -> Batch:
         """Compute the n-step returns, discounts and times of the bootstrap observations."""
-        assert self._n_step is not None
-        n, gamma, (name,), _ = self._n_step
-        rewards, shape = taken[name], valid.shape
-        values: Any = rewards.reshape(rewards.shape[:2]).astype(np.float64, copy=False)
-        terminated = taken[self._roles.terminated].reshape(values.shape)
-        axis = 0 if time_major else 1
-        steps: int = shape[axis]
-        times = np.arange(steps)[:, None] if time_major else np.arange(steps)
-        powers, total = gamma ** np.arange(n + 1), np.zeros(shape)
-        for k in range(n):  # rewards after the last step are padding, and therefore 0
-            total += powers[k] * (values[k : k + steps] if time_major else values[:, k : k + steps])
-        rewarded = np.where(valid, bootstraps - times, 0)
-        ended = np.take_along_axis(terminated, bootstraps - 1, axis).astype(np.bool_, copy=False)
-        results: dict[str, Any] = {
-            "n_step_return": np.where(valid, total, 0.0),
-            "discount": np.where(valid & ~ended, powers[rewarded], 0.0),
-        }
-        inner, dtype = rewards.shape[2:], rewards.dtype
-        batch = {name: cast(name, array, dtype).reshape(*shape, *inner) for name, array in results.items()}
-        return batch | {"bootstrap": bootstraps}
+        rows, name, (count, steps) = self._ring.rows, n_step.rewards[0], valid.shape
+        rewards = rows[name][slots].ravel().astype(np.float64, copy=False)
+        terminated = rows[self._roles.terminated][slots].ravel() != 0
+        firsts = np.arange(slots.size).reshape(slots.shape)[:, :steps].ravel()
+        counts: Integers = np.ravel((bootstraps - np.arange(steps)) * valid)
+        returns, discounts = np.empty((2, len(counts)))
+        sum_rewards(
+            *(rewards, terminated, firsts, counts, n_step.gamma), *(returns, discounts, np.empty_like(firsts))
+        )
+        field = self._ring.fields.fields[name]
+        return {
+            name: cast(name, column, field.dtype).reshape(count, steps, *field.shape)
+            for name, column in (("n_step_return", returns), ("discount", discounts))
+        } | {"bootstrap": np.ascontiguousarray(bootstraps)}
 
     def _state(self) -> tuple[dict[str, Any], archive.Arrays]:
         counters, arrays = super()._state()
@@ -432,18 +416,6 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
                 f"Can't sample {batch_size} windows: none is complete. Add more steps. With "
                 f'boundary="drop", episodes of fewer than {self._lengths[1]} steps have no window.'
             )
-
-
-def parse_returns(settings: Mapping[str, Any], rew: str, fields: Fields) -> NStepSettings:
-    """Parse and check the argument `Nstep`, which needs no key `next`."""
-    if isinstance(settings, Mapping):
-        settings = {"rew": rew, **settings, "next": ()}
-    parsed = with_constant_gamma(parse_settings(settings, fields))
-    if len(parsed.rewards) != 1 or fields.fields[parsed.rewards[0]].shape not in ((), (1,)):
-        raise ValueError(
-            f"Nstep['rew'] must be one field of the shape () or (1,), not {list(parsed.rewards)}."
-        )
-    return parsed
 
 
 def sequence_priorities(

@@ -227,6 +227,13 @@ def test_the_files_for_a_release_agree_with_the_project() -> None:
     assert recipe["build"]["python"]["entry_points"] == scripts
 
 
+def test_the_admitted_versions_of_numba_are_those_that_are_tested() -> None:
+    (numba,) = [requirement for requirement in PROJECT["dependencies"] if requirement.startswith("numba")]
+    oldest, above = map(int, re.fullmatch(r"numba>=0\.(\d+),<0\.(\d+)", numba).groups())
+    script = (ROOT / "tests" / "numba_versions.sh").read_text(encoding="utf-8")
+    assert f"set -- 0.{oldest}.0 0.{{{oldest + 1}..{above - 1}}}.*\n" in script
+
+
 @pytest.mark.skipif(os.name == "nt", reason="needs a POSIX shell")
 def test_a_release_needs_a_tag_of_its_version_and_passing_tests(tmp_path: Path) -> None:
     yaml = pytest.importorskip("yaml", reason="it comes with the extra `docs`")

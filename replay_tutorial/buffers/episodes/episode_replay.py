@@ -306,7 +306,9 @@ class EpisodeReplayBuffer(PrivateBuffer):
         Raises:
             KeyError: If a field is missing or unknown.
             TypeError: If a value is not numeric.
-            ValueError: As for `add`. The buffer is then unchanged.
+            ValueError: If a shape, length or value doesn't match its field, there isn't one step of each
+                environment, a priority is negative or not finite, or the `obs` of a step differs from the
+                `next_obs` of the step before it. The buffer is then unchanged.
         """
         count, columns = self._fields.to_columns(fields)
         check_one_of_each(self._ring.environments, count)
@@ -421,8 +423,9 @@ class EpisodeReplayBuffer(PrivateBuffer):
 
         Args:
             batch_size: Number of steps.
-            beta: Exponent of the importance-sampling weights, as for `PrioritizedReplayBuffer.sample`.
-            normalize: As for `PrioritizedReplayBuffer.sample`.
+            beta: Exponent of the importance-sampling weights, in [0, 1]; 1 corrects the bias fully.
+            normalize: "buffer" divides the weights by the largest weight in the buffer, "batch" by the
+                largest weight in the batch.
 
         Returns:
             A dict with one array per field, of shape (batch_size, *shape), and two further arrays:

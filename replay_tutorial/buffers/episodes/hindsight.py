@@ -238,8 +238,9 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
 
         Args:
             batch_size: Number of rows.
-            beta: Exponent of the importance-sampling weights, as for `PrioritizedReplayBuffer.sample`.
-            normalize: As for `PrioritizedReplayBuffer.sample`.
+            beta: Exponent of the importance-sampling weights, in [0, 1]; 1 corrects the bias fully.
+            normalize: "buffer" divides the weights by the largest weight in the buffer, "batch" by the
+                largest weight in the batch.
 
         Returns:
             The dict that `EpisodeReplayBuffer.sample` returns, and `relabelled`, bool[batch_size]. With

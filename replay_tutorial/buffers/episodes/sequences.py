@@ -266,8 +266,9 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
 
         Args:
             batch_size: Number of windows, n.
-            beta: Exponent of the importance-sampling weights, as for `PrioritizedReplayBuffer.sample`.
-            normalize: As for `PrioritizedReplayBuffer.sample`.
+            beta: Exponent of the importance-sampling weights, in [0, 1]; 1 corrects the bias fully.
+            normalize: "buffer" divides the weights by the largest weight in the buffer, "batch" by the
+                largest weight in the batch.
             by: "window" draws windows in proportion to their masses, or uniformly if alpha is 0. "episode"
                 draws an episode uniformly, then one of its windows, so that short and long episodes are drawn
                 equally often; this requires alpha = 0.
@@ -371,13 +372,13 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
             first_slots = slots[np.arange(count), valid.argmax(1)]
             batch = self._gather_firsts.take(rows, first_slots)
         if time_major:
-            slots, some = slots.T, np.s_[:steps]
+            slots, without_last = slots.T, np.s_[:steps]
             of_steps = {name: np.ascontiguousarray(array.swapaxes(0, 1)) for name, array in of_steps.items()}
         else:
-            some = np.s_[:, :steps]
+            without_last = np.s_[:, :steps]
         for name, array in self._gather_windows.take(rows, slots.ravel(), in_runs=not time_major).items():
             windows = array.reshape(*slots.shape, *array.shape[1:])
-            batch[name] = windows if name in self._roles.nexts else windows[some]
+            batch[name] = windows if name in self._roles.nexts else windows[without_last]
         return batch | of_steps | {"indexes": indexes}
 
     def _returns(self, n_step: NStepSettings, slots: Integers, valid: Flags, bootstraps: Integers) -> Batch:
@@ -386,10 +387,12 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
         rewards = rows[name][slots].ravel().astype(np.float64, copy=False)
         terminated = rows[self._roles.terminated][slots].ravel() != 0
         firsts = np.arange(slots.size).reshape(slots.shape)[:, :steps].ravel()
-        counts: Integers = np.ravel((bootstraps - np.arange(steps)) * valid)
-        returns, discounts = np.empty((2, len(counts)))
+        counts = bootstraps - np.arange(steps, dtype=np.int64)
+        counts[~valid] = 0
+        returns, discounts = np.empty((2, len(firsts)))
         sum_rewards(
-            *(rewards, terminated, firsts, counts, n_step.gamma), *(returns, discounts, np.empty_like(firsts))
+            *(rewards, terminated, firsts, counts.ravel(), n_step.gamma),
+            *(returns, discounts, np.empty_like(firsts)),
         )
         field = self._ring.fields.fields[name]
         return {

@@ -59,12 +59,12 @@ def laber(
     check_batch_size(batch_size)
     if variant not in ("mean", "lazy", "max"):
         raise ValueError(f'variant must be "mean", "lazy" or "max", not {variant!r}.')
-    given = widened(as_array("priorities", priorities))
-    if given.dtype.kind not in "biuf":
-        raise TypeError(f"priorities must be real numbers, not {given.dtype} ({priorities!r:.60}).")
-    if given.ndim == 0 or given.size != len(given):
-        raise ValueError(f"priorities must have the shape (M,) or (M, 1), not {given.shape}.")
-    p = given.reshape(-1).astype(np.float64)  # float64[M]; a copy
+    errors = widened(as_array("priorities", priorities))
+    if errors.dtype.kind not in "biuf":
+        raise TypeError(f"priorities must be real numbers, not {errors.dtype} ({priorities!r:.60}).")
+    if errors.ndim == 0 or errors.size != len(errors):
+        raise ValueError(f"priorities must have the shape (M,) or (M, 1), not {errors.shape}.")
+    p = errors.reshape(-1).astype(np.float64)  # float64[M]; a copy
     valid = (p >= 0.0) & (p < np.inf)  # False for NaN
     if not valid.all():
         raise ValueError(f"A priority must be finite and at least 0, not {p[~valid][0]}. Pass |TD error|.")

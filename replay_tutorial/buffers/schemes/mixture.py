@@ -103,7 +103,7 @@ class Mixture:
         """
         if not isinstance(components, Mapping):
             raise TypeError(f"components must be a dict of (buffer, share), not {components!r:.60}.")
-        self._components = [checked_component(name, given) for name, given in components.items()]
+        self._components = [checked_component(name, parts) for name, parts in components.items()]
         buffers: list[Any] = [component.buffer for component in self._components]
         if not buffers:
             raise ValueError("A mixture must have at least one component.")
@@ -213,7 +213,7 @@ class Mixture:
         Raises:
             IndexError: If a component doesn't exist, or an index has not been assigned to any row of its
                 buffer. All buffers are then unchanged.
-            TypeError: As for `PrioritizedReplayBuffer.update_priorities`.
+            TypeError: If the indexes are not integers, or the priorities are not real numbers.
             ValueError: If the lengths differ, or a priority is negative, infinite or NaN. All buffers are
                 then unchanged.
         """
@@ -228,23 +228,24 @@ class Mixture:
                 f"There is no component {wrong[0]}; the mixture has {len(self._components)}, {self.names}. "
                 "Pass the batch that `sample` of this mixture returned."
             )
-        given = widened(as_array("priorities", priorities)).reshape(-1)
-        if given.size not in (1, len(source)):
+        floats = widened(as_array("priorities", priorities)).reshape(-1)
+        if floats.size not in (1, len(source)):
             raise ValueError(
-                f"priorities must be one number per row or one for all: {len(source)} or 1, not {given.size}."
+                f"priorities must be one number per row or one for all: {len(source)} or 1, not "
+                f"{floats.size}."
             )
-        given = np.broadcast_to(given, len(source))
+        floats = np.broadcast_to(floats, len(source))
         updates = [
-            (component.buffer, indexes[mine], given[mine])
+            (component.buffer, indexes[mine], floats[mine])
             for number, component in enumerate(self._components)
             if (mine := source == number).any() and has_priorities(component.buffer)
         ]
         # All checks are before the first update, so that an error changes no buffer.
         largest = max((buffer.get_buffer_size() for buffer, *_ in updates), default=1)
         limit = np.float64(limit_of_priorities(largest))  # float32 can't hold it
-        if given.dtype.kind in "biuf" and not (valid := (given >= 0) & (given <= limit)).all():
+        if floats.dtype.kind in "biuf" and not (valid := (floats >= 0) & (floats <= limit)).all():
             raise ValueError(
-                f"A priority must be between 0 and {limit:.3g}, not {given[~valid][0]}. Pass |TD error|."
+                f"A priority must be between 0 and {limit:.3g}, not {floats[~valid][0]}. Pass |TD error|."
             )
         for buffer, mine, _ in updates:
             if (wrong := mine[(mine < 0) | (mine >= buffer.get_next_index())]).size:
@@ -252,8 +253,8 @@ class Mixture:
                     f"No row with index {wrong[0]} has been added to its buffer. Pass the batch that "
                     "`sample` returned."
                 )
-        for buffer, mine, errors in updates:
-            buffer.update_priorities(mine, errors)
+        for buffer, mine, own_values in updates:
+            buffer.update_priorities(mine, own_values)
 
 
 def random_counts(shares: Floats, batch_size: int, rng: np.random.Generator) -> Integers:
@@ -268,13 +269,13 @@ def random_counts(shares: Floats, batch_size: int, rng: np.random.Generator) -> 
     return np.diff(np.floor(bounds + rng.random()).astype(np.int64))
 
 
-def checked_component(name: str, given: Any) -> Component:
+def checked_component(name: str, parts: Any) -> Component:
     """Check one component, and add the default scheme."""
-    if not isinstance(given, tuple) or not 2 <= len(parts := cast(tuple[Any, ...], given)) <= 3:
+    if not isinstance(parts, tuple) or not 2 <= len(cast(tuple[Any, ...], parts)) <= 3:
         raise TypeError(
-            f"The component {name!r} must be (buffer, share) or (buffer, share, scheme), not {given!r:.60}."
+            f"The component {name!r} must be (buffer, share) or (buffer, share, scheme), not {parts!r:.60}."
         )
-    buffer, share, *schemes = parts
+    buffer, share, *schemes = cast(tuple[Any, ...], parts)
     sample = getattr(buffer, "sample", None)
     if sample is None or "scheme" not in inspect.signature(sample).parameters:
         raise TypeError(

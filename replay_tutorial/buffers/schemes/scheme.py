@@ -110,7 +110,7 @@ class Scheme(ABC):
             stored: The rows stored now.
             drawn: The batch.
             positions: int64[m], which rows of the batch to replace.
-            rng: As for `draw`.
+            rng: The buffer's random generator.
         """
         again = self.draw(stored, len(positions), rng)
         drawn.indexes[positions], drawn.probabilities[positions] = again.indexes, again.probabilities
@@ -314,13 +314,13 @@ class Combined(Scheme):
         first_new = stored.next_index - newest
         drawn = self.scheme.draw(stored, others, rng)
         new = np.arange(first_new, stored.next_index)
-        given = self.scheme.probabilities(stored, np.append(new, stored.oldest_index))
+        *of_new, of_oldest = self.scheme.probabilities(stored, np.append(new, stored.oldest_index))
         indexes = np.concatenate([new, drawn.indexes])
-        probabilities = np.concatenate([given[:-1], drawn.probabilities])
+        probabilities = np.concatenate([of_new, drawn.probabilities])
         least_old = drawn.least if newest < stored.row_count else math.inf
         limit = drawn.least * (1 + ROUNDING)
         # The rarest row may be new, so look at all old rows, unless the oldest is equally rare: O(rows).
-        if given[:-1].min() <= limit and not 0.0 < given[-1] <= limit:
+        if min(of_new) <= limit and not 0.0 < of_oldest <= limit:
             old = self.scheme.probabilities(stored, np.arange(stored.oldest_index, first_new))
             least_old = old.min(where=old > 0.0, initial=math.inf)
         probabilities *= others

@@ -188,11 +188,20 @@ def updated_mass(
 
 @jitable
 def end_log_of_dead_updater(counters: Integers, log: Integers) -> None:
-    """Let all processes check every slot if an updater died before it had logged its changes."""
+    """If an updater died before it had logged its changes, skip a lap, so that all check every slot."""
     begun = counters[LOG_BEGUN]
     if begun != counters[LOG_END]:
         store_release(counters, LOG_BEGUN, begun + log.shape[0])
         store_release(counters, LOG_END, begun + log.shape[0])
+
+
+@jitable
+def begin_log(counters: Integers, count: int) -> int:
+    """Announce that `count` entries will be overwritten; return the position of the first."""
+    begun = counters[LOG_BEGUN]
+    store_release(counters, LOG_BEGUN, begun + count)
+    fence_release()  # otherwise a reader could copy a new entry and not notice
+    return begun
 
 
 @jitable
@@ -327,9 +336,7 @@ def update_rows(
     masses, slots = masses_of(priorities, alpha, eps), np.empty(indexes.shape[0], np.int64)
     capacity, first_node = uint64(known.shape[0]), first_leaf(sums)
     count, max_priority = uint64(0), NO_PRIORITY
-    begun = counters[LOG_BEGUN]
-    store_release(counters, LOG_BEGUN, begun + indexes.shape[0])
-    fence_release()  # otherwise a reader could copy a new entry and not notice
+    begun = begin_log(counters, indexes.shape[0])
     for i in range(uint64(indexes.shape[0])):
         slot = uint64(indexes[i]) % capacity
         if known[slot] == indexes[i]:  # otherwise the row has been overwritten

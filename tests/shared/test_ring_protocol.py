@@ -267,9 +267,14 @@ def test_the_parts_of_a_stamp_do_not_overlap():
 
 
 def machine_orders(function):
-    """The memory orders in the optimized code of a kernel, without the runtime's own functions."""
+    """The memory orders in the optimized code of a kernel."""
     compile_now(function)
-    compiled = numba.njit(function.signatures[0], nogil=True, error_model="numpy")(function.py_func)
+    return orders_of(function.py_func, *function.signatures[0])
+
+
+def orders_of(function, *arguments):
+    """The memory orders in the optimized code of a function, without the runtime's own functions."""
+    compiled = numba.njit(arguments, nogil=True, error_model="numpy")(function)
     code = compiled.inspect_llvm(compiled.signatures[0])
     parts = [part.partition("\n}")[0] for part in code.split("\ndefine ")[1:]]
     own = "\n".join(part for part in parts if "@NRT_" not in part.partition("(")[0])

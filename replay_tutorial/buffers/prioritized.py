@@ -14,15 +14,14 @@ Source: Schaul et al. 2016, "Prioritized Experience Replay", algorithm 1.
 Built in chapter 05, *Prioritized replay*.
 """
 
-from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers.base import CpprbKwargs
 from replay_tutorial.buffers.fields import Batch, EnvDict
+from replay_tutorial.buffers.inherited_options import accepts_options_of
 from replay_tutorial.buffers.priorities import (
     NO_PRIORITY,
     Priorities,
@@ -33,11 +32,11 @@ from replay_tutorial.buffers.priorities import (
     write_weights,
 )
 from replay_tutorial.buffers.prioritized_ring import PrioritizedRing
-from replay_tutorial.buffers.rows import checked_share
+from replay_tutorial.buffers.rows import check_batch_size, checked_share
 from replay_tutorial.buffers.runtime.jit import Floats, Integers
 from replay_tutorial.buffers.streams import restore_rng_on_error
-from replay_tutorial.buffers.sum_tree import ROOT
-from replay_tutorial.buffers.uniform import ReplayBuffer
+from replay_tutorial.buffers.sum_tree import ROOT, SumTree
+from replay_tutorial.buffers.uniform import BufferOptions, ReplayBuffer
 
 if TYPE_CHECKING:  # options are loaded when they are used
     from replay_tutorial.buffers import archive
@@ -63,62 +62,44 @@ class PrioritizedReplayBuffer(ReplayBuffer):
 
     _ring: PrioritizedRing
     _has_priorities = True
+    _only_stored_count = False
 
+    @accepts_options_of(ReplayBuffer.__init__)
     def __init__(
         self,
         size: int,
         env_dict: EnvDict,
         *,
-        next_of: str | Sequence[str] | None = None,
-        stack_compress: str | Sequence[str] | Mapping[str, int] | None = None,
-        default_dtype: npt.DTypeLike = np.float32,
-        Nstep: Mapping[str, Any] | Literal[False] | None = None,
-        seed: int | np.random.SeedSequence | None = None,
-        check_finite: bool = False,
-        count_samples: bool = False,
         alpha: float = 0.6,
         eps: float = 1e-4,
         initial_priority: Literal["max", "max_stored"] = "max",
-        **cpprb_kwargs: Unpack[CpprbKwargs],
+        **options: Unpack[BufferOptions],
     ) -> None:
         """Create an empty buffer.
 
         Args:
-            size: As for `ReplayBuffer`.
-            env_dict: As for `ReplayBuffer`; the names `indexes`, `weights` and `priorities` are reserved.
-            next_of: As for `ReplayBuffer`.
-            stack_compress: As for `ReplayBuffer`.
-            default_dtype: As for `ReplayBuffer`.
-            Nstep: As for `ReplayBuffer`.
-            seed: As for `ReplayBuffer`.
-            check_finite: As for `ReplayBuffer`.
-            count_samples: As for `ReplayBuffer`.
+            size: Maximum number of transitions; once it is reached, each new one replaces the oldest.
+            env_dict: The fields: maps each name to a dict with `shape` (an int or a tuple, default 1) and
+                `dtype`. A field of shape 1 is sampled with shape `(batch, 1)`, a field of shape `()` with
+                shape `(batch,)`. The names `indexes`, `weights` and `priorities` are reserved.
             alpha: Exponent of the priorities, in [0, 1]; 0 samples uniformly.
             eps: Added to each priority so that rows of priority 0 can be sampled; finite and at least 0.
             initial_priority: Priority of rows that are added without one: "max" is the largest priority that
                 has been set so far; "max_stored" is the largest of the stored rows, so that an outlier that
                 has been updated or replaced no longer counts. "max_stored" takes 40 bytes per row.
-            **cpprb_kwargs: As for `ReplayBuffer`.
+            **options: The keyword arguments of `ReplayBuffer`, with the same meanings and defaults.
 
         Raises:
-            MemoryError: As for `ReplayBuffer`, which also warns.
+            MemoryError: If the full buffer would be larger than the memory of the machine or container.
             TypeError: If an argument has the wrong type.
             ValueError: If a value is out of range or refers to a field that does not exist.
+
+        Warns:
+            UserWarning: If the full buffer would be larger than the free memory (on Linux only).
         """
         self._alpha, self._eps = checked_share("alpha", alpha), eps
         self._only_stored_count = only_stored_count(initial_priority, self._alpha)
-        super().__init__(
-            size,
-            env_dict,
-            next_of=next_of,
-            stack_compress=stack_compress,
-            default_dtype=default_dtype,
-            Nstep=Nstep,
-            seed=seed,
-            check_finite=check_finite,
-            count_samples=count_samples,
-            **cpprb_kwargs,
-        )
+        super().__init__(size, env_dict, **options)
         if taken := {"indexes", "weights", "priorities"} & self._fields.fields.keys():
             raise ValueError(
                 f"The field names {sorted(taken)} are reserved in a prioritized buffer; rename the fields."
@@ -138,16 +119,20 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             priorities: |TD error|, one per transition or one for all, finite and at least 0. None means
                 `get_max_priority()`, so that new transitions are likely to be sampled soon. An n-step row has
                 the priority of its first step.
-            **fields: One value per field, as for `ReplayBuffer.add`.
+            **fields: One value per field. Nested dicts and tuples are flattened, for example
+                `obs={"image": …}` to the field `obs/image`.
 
         Returns:
-            The index of the first row that was added, or None, as for `ReplayBuffer.add`.
+            The index of the first row that was added, or None if no row was added because the n-step window
+            is not full yet. Indexes count rows from 0 and are never reused; a row is stored in slot
+            `index % size`.
 
         Raises:
             KeyError: If a field is missing or unknown.
             TypeError: If a value is not numeric.
-            ValueError: As for `ReplayBuffer.add`, or if a priority is negative, infinite or NaN. The buffer
-                is then unchanged.
+            ValueError: If a shape or length doesn't match, if the dtype of a field can't represent a value,
+                if a priority is negative, infinite or NaN, or, with `Nstep`, if the `obs` of a step differs
+                from the `next_obs` of the step before it. The buffer is then unchanged.
         """
         count, columns = self._fields.to_columns(fields)
         if self._only_stored_count and priorities is None:
@@ -180,22 +165,30 @@ class PrioritizedReplayBuffer(ReplayBuffer):
                 to the masses.
 
         Returns:
-            A dict of the fields, as for `ReplayBuffer.sample`, and two further arrays: `indexes`,
+            A dict with one array per field, of shape (batch_size, *shape), and two further arrays: `indexes`,
             int64[batch_size], the argument of `update_priorities`, and `weights`, float32[batch_size] in
             (0, 1], importance-sampling weights by which the losses must be multiplied. Rows are in ascending
             order of their slots. With a scheme, there is a third array, `probabilities`,
             float64[batch_size], and the weights are computed from it.
 
         Raises:
+            RuntimeError: In shared memory: if no row has all its frames, or, with `count_samples`, another
+                process updates priorities.
             TypeError: If batch_size is not an integer, or the scheme is not a scheme.
             ValueError: If an argument is out of range, the buffer is empty, every mass is 0, the scheme can't
                 draw from this buffer, or every weight is below 2^-24, so that nothing would be learned, which
                 only normalize="buffer" can cause.
         """
-        self._check_sample(batch_size, scheme)
+        check_batch_size(batch_size)
+        if scheme is not None:
+            self._check_scheme(scheme)
         if normalize is None:
             normalize = "buffer" if scheme is None else "batch"
-        beta, by_buffer = check_weight_options(beta, normalize), normalize == "buffer"
+        beta = check_weight_options(beta, normalize)
+        return self._draw_weighted(batch_size, beta, normalize == "buffer", scheme)
+
+    def _draw_weighted(self, batch_size: int, beta: float, by_buffer: bool, scheme: "Scheme | None") -> Batch:
+        """Sample in proportion to the masses or by a scheme, with weights."""
         if scheme is not None:
             with restore_rng_on_error(self._rng) if by_buffer else nullcontext():  # no others are refused
                 batch, drawn = self._sample_by(scheme, batch_size)
@@ -203,6 +196,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
                 write_weights(drawn.probabilities, beta, drawn.least, by_buffer, batch["weights"])
                 check_weights(batch["weights"])
             return self._counted(batch, drawn.indexes)
+        self._ring.check_not_empty(batch_size)
         self._ring.tree().check_total()
         uniforms = self._rng.random(batch_size)
         slots, indexes, weights = self._ring.draw_by_mass(uniforms, beta, by_buffer)
@@ -223,16 +217,20 @@ class PrioritizedReplayBuffer(ReplayBuffer):
 
         Raises:
             IndexError: If an index has not been assigned to any row.
+            RuntimeError: In shared memory: if another living process updates priorities.
             TypeError: If the indexes are not integers, or the priorities are not real numbers.
             ValueError: If the lengths differ, or a priority is negative, infinite or NaN. The buffer is then
                 unchanged.
         """
+        self._update(indexes, priorities)
+
+    def _update(self, indexes: npt.ArrayLike, priorities: npt.ArrayLike) -> None:
         self._ring.update(indexes, priorities)
 
     @property
     def stale_updates(self) -> int:
         """Number of priority updates that were ignored because their row had been replaced."""
-        return self._ring.stale_updates.item()
+        return self._ring.stale_updates
 
     def get_max_priority(self) -> float:
         """Return the priority of rows that are added without one.
@@ -260,12 +258,15 @@ class PrioritizedReplayBuffer(ReplayBuffer):
     @property
     def total_mass(self) -> float:
         """Sum of the masses, (priority + eps) ** alpha, of all stored rows; 0.0 if the buffer is empty."""
-        return self._ring.tree().total
+        return self._synced_tree().total
 
     @property
     def min_mass(self) -> float:
         """Smallest nonzero mass of a stored row; 0.0 if there is none."""
-        return float(self._ring.tree().minima[ROOT])
+        return float(self._synced_tree().minima[ROOT])
+
+    def _synced_tree(self) -> SumTree:
+        return self._ring.tree()
 
     def _stored_rows(self) -> "StoredRows":
         return super()._stored_rows()._replace(tree=self._ring.tree(), alpha=self._ring.rules.alpha)
@@ -290,5 +291,5 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         ring.rules.check_loaded(np.append(masses, pending), max_given[0])
         ring.rules = ring.rules.with_max(max_given[0])
         ring.leaves[ring.slots_in_order()] = masses
-        ring.stale_updates[0] = checked_count(counters, "stale_updates")
+        ring.stale_updates = checked_count(counters, "stale_updates")
         return loaded

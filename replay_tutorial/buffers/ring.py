@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from replay_tutorial.buffers.fields import Rows, as_bytes
 from replay_tutorial.buffers.rows import copy_rows, take_rows
-from replay_tutorial.buffers.runtime.jit import Bytes, Floats, Integers, kernel
+from replay_tutorial.buffers.runtime.jit import Bytes, Floats, Integers, Words, kernel
 
 # Positions in the counters, int64[4]: index of the next row; rows before this index have been cleared; first
 # row of the current episode; and, in a prioritized buffer, the row up to which the sum tree is up to date.
@@ -96,6 +96,7 @@ class StagedRows:
         records: The rows as structured records.
         columns: Views of the records, one per field.
         bytes: The same memory, uint8[count, bytes of a row].
+        words: The same memory, uint64[count, words of a row], as a shared ring stores it.
         masses: The masses of the rows in a prioritized buffer, float64[count].
     """
 
@@ -104,7 +105,16 @@ class StagedRows:
         self.records: Rows = np.zeros(count, dtype)
         self.columns: list[Any] = [self.records[name] for name in dtype.names or ()]
         self.bytes: Bytes = as_bytes(self.records)
+        self.words: Words = self.bytes.view(np.uint64)
         self.masses: Floats = np.zeros(count)
+
+    def write(self, columns: Sequence[Any]) -> None:
+        """Write one array per field, or one value per field of a single row."""
+        if self.count == 1:  # the same as below, but faster
+            self.records[0] = tuple(columns)
+        elif self.count:
+            for place, column in zip(self.columns, columns, strict=True):
+                place[...] = column
 
 
 class Ring:
@@ -144,10 +154,10 @@ class Ring:
         """Index of the oldest stored row; `next_index` if there is none."""
         return max(self.counters.item(CLEARED), self.counters.item(NEXT_INDEX) - self.capacity)
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether no row is stored."""
-        return self.counters.item(NEXT_INDEX) == self.counters.item(CLEARED)
+    def check_not_empty(self, batch_size: int) -> None:
+        """Raise ValueError if no row is stored."""
+        if self.counters.item(NEXT_INDEX) == self.counters.item(CLEARED):
+            raise ValueError(f"Can't sample {batch_size} transitions: the buffer is empty. Add some first.")
 
     @property
     def stored(self) -> int:
@@ -203,11 +213,7 @@ class Ring:
         staged = self._staged
         if staged.count != count:
             staged = self._staged = StagedRows(count, self.dtype)
-        if count == 1:  # the same as below, but faster
-            staged.records[0] = tuple(columns)
-        elif count:
-            for place, column in zip(staged.columns, columns, strict=True):
-                place[...] = column
+        staged.write(columns)
         return staged
 
     def slot_numbers(self, first_index: int, end_index: int) -> Integers:
@@ -216,6 +222,7 @@ class Ring:
 
     def draw(self, batch_size: int, rng: np.random.Generator) -> Integers:
         """Sample slots of stored rows uniformly with replacement: int64[batch_size]."""
+        self.check_not_empty(batch_size)
         slots = np.empty(batch_size, np.int64)
         draw_slots(self.counters, self.capacity, rng.random(batch_size), slots)
         return slots

@@ -36,6 +36,18 @@ if TYPE_CHECKING:  # options are loaded when they are used
     from replay_tutorial.buffers.stages import Stages
 
 
+class BufferOptions(CpprbKwargs, total=False):
+    """The keyword arguments of `ReplayBuffer`, which `PrioritizedReplayBuffer` accepts as well."""
+
+    next_of: str | Sequence[str] | None
+    stack_compress: str | Sequence[str] | Mapping[str, int] | None
+    default_dtype: npt.DTypeLike
+    Nstep: Mapping[str, Any] | Literal[False] | None
+    seed: int | np.random.SeedSequence | None
+    check_finite: bool
+    count_samples: bool
+
+
 class ReplayBuffer(PrivateBuffer):
     """A replay buffer that samples uniformly.
 
@@ -213,15 +225,18 @@ class ReplayBuffer(PrivateBuffer):
             has been sampled, including all its draws in this sample.
 
         Raises:
+            RuntimeError: In shared memory: if no row has all its frames, or, with `count_samples`, another
+                process samples.
             TypeError: If batch_size is not an integer, or the scheme is not a scheme.
             ValueError: If batch_size is below 1, the buffer is empty, or the scheme can't draw from this
                 buffer.
         """
-        self._check_sample(batch_size, scheme)
+        check_batch_size(batch_size)
+        if scheme is not None:
+            self._check_scheme(scheme)
         if scheme is None and self._counts is None:
-            return self._take(self._ring.draw(batch_size, self._rng))
-        batch, drawn = self._sample_by(scheme, batch_size)
-        return self._counted(batch, drawn.indexes)
+            return self._draw(batch_size)
+        return self._draw_by(batch_size, scheme)
 
     def clear(self) -> None:
         """Remove all transitions and priorities, including pending n-step rows; indexes continue to count."""
@@ -264,10 +279,20 @@ class ReplayBuffer(PrivateBuffer):
         batch = self._gather.take(self._ring.bytes, slots)
         return batch if self._stages is None else self._stages.restore(batch)
 
+    def _draw(self, batch_size: int) -> Batch:
+        """Sample uniformly."""
+        return self._take(self._ring.draw(batch_size, self._rng))
+
+    def _draw_by(self, batch_size: int, scheme: "Scheme | None") -> Batch:
+        """Sample by a scheme, or uniformly, and count the rows if the buffer counts."""
+        batch, drawn = self._sample_by(scheme, batch_size)
+        return self._counted(batch, drawn.indexes)
+
     def _sample_by(self, scheme: "Scheme | None", batch_size: int) -> "tuple[Batch, Drawn]":
         """Sample with a scheme; None is uniform. Return the batch, and what was drawn, uncounted."""
         from replay_tutorial.buffers.schemes.scheme import Uniform
 
+        self._ring.check_not_empty(batch_size)
         drawn = (scheme or Uniform()).draw(self._stored_rows(), batch_size, self._rng)
         batch = self._take(drawn.indexes % self._ring.capacity)
         if scheme is not None:
@@ -295,14 +320,10 @@ class ReplayBuffer(PrivateBuffer):
         ring = self._ring
         return StoredRows(ring.oldest_index, ring.next_index, ring.capacity, None)
 
-    def _check_sample(self, batch_size: int, scheme: "Scheme | None") -> None:
-        check_batch_size(batch_size)
-        if scheme is not None:
-            from replay_tutorial.buffers.schemes.scheme import check_scheme
+    def _check_scheme(self, scheme: "Scheme") -> None:
+        from replay_tutorial.buffers.schemes.scheme import check_scheme
 
-            check_scheme(scheme, self._fields.fields)
-        if self._ring.is_empty:
-            raise ValueError(f"Can't sample {batch_size} transitions: the buffer is empty. Add some first.")
+        check_scheme(scheme, self._fields.fields)
 
     def _state(self) -> "tuple[dict[str, Any], archive.Arrays]":
         ring = self._ring

@@ -11,13 +11,13 @@ from typing import Any, Self
 
 import numpy as np
 
-from replay_tutorial.buffers.base import BaseBuffer
 from replay_tutorial.buffers.fields import Fields, FiniteFields
-from replay_tutorial.buffers.gather import Gather
+from replay_tutorial.buffers.gather import ArraySpec, Gather, array_specs
 from replay_tutorial.buffers.images.frame_layout import FrameLayout, with_numbers
 from replay_tutorial.buffers.priorities import Prioritization
-from replay_tutorial.buffers.schemes.sample_counts import SampleCounts
+from replay_tutorial.buffers.schemes.sample_counts import COUNT_SPECS, SampleCounts
 from replay_tutorial.buffers.streams import Stream
+from replay_tutorial.buffers.uniform import ReplayBuffer
 from replay_tutorial.shared.memory import SharedArrays, Specs
 from replay_tutorial.shared.registry import WRITER_SPECS, WriterRegistry
 from replay_tutorial.shared.sampler import INITIAL_VALUES, PrioritizedSampler, UpdaterLease, priority_specs
@@ -82,6 +82,7 @@ class MappedBuffer:
         self.lease = UpdaterLease(self.ring.counters, block.identity)
         if is_prioritized:
             self.priorities = Prioritization(capacity, block["seen"], layout["alpha"], layout["eps"])
+            self.ring.rules = self.priorities
             only_stored = layout.get("initial_priority") == "max_stored"
             self.sampler = PrioritizedSampler(
                 self.ring, self.lease, self.priorities, block, only_stored_count=only_stored
@@ -97,12 +98,16 @@ class Closed:
         raise ValueError(f"This {owner.__name__} is closed.")
 
 
-class Handle(BaseBuffer):
+class Handle(ReplayBuffer):
     """Methods of a shared buffer that concern its block: attaching, pickling, closing and sizes."""
 
     _block: SharedArrays = Closed()  # pyright: ignore[reportAssignmentType]
     # Not pickled: each process builds its own.
     _mapped: MappedBuffer = Closed()  # pyright: ignore[reportAssignmentType]
+
+    def __new__(cls, *_: Any, **__: Any) -> Self:
+        """Create a handle, which other processes may copy without a warning."""
+        return object.__new__(cls)
 
     @property
     def _ring(self) -> SharedRing:
@@ -111,6 +116,18 @@ class Handle(BaseBuffer):
     @property
     def _fields(self) -> Fields:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self._mapped.fields
+
+    @property
+    def _stages(self) -> SharedFrames | None:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self._mapped.frames
+
+    @property
+    def _counts(self) -> SampleCounts | None:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self._mapped.counts
+
+    @property
+    def _sampled(self) -> dict[str, ArraySpec]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return array_specs(self._fields) | (COUNT_SPECS if self._counts else {})
 
     @property
     def _layout(self) -> dict[str, Any]:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -204,6 +221,11 @@ class Handle(BaseBuffer):
     def is_Nstep(self) -> bool:
         """Return False: shared buffers do not fold n-step transitions."""
         return False
+
+    def touch_pages(self) -> None:
+        """Allocate all memory pages now instead of at the first write to each; other processes may add."""
+        for ring in (self._ring, *(frames.ring for frames in (self._stages.rings if self._stages else []))):
+            ring.touch_pages()
 
     @property
     def nbytes(self) -> int:

@@ -13,35 +13,33 @@ Built in chapter 07, *Ape-X*.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from os import PathLike
+from collections.abc import Callable
 from typing import Any, ClassVar, Literal, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers import archive
-from replay_tutorial.buffers.base import CpprbKwargs
 from replay_tutorial.buffers.fields import Batch, EnvDict, Rows
+from replay_tutorial.buffers.inherited_options import accepts_options_of
 from replay_tutorial.buffers.priorities import (
     NO_PRIORITY,
-    Priorities,
     Prioritization,
     Weights,
-    check_weight_options,
     check_weights,
     only_stored_count,
     power,
     write_masses,
     write_weights,
 )
-from replay_tutorial.buffers.rows import check_batch_size, checked_size
+from replay_tutorial.buffers.prioritized import PrioritizedReplayBuffer
+from replay_tutorial.buffers.rows import checked_size
 from replay_tutorial.buffers.runtime.jit import Floats, Integers
-from replay_tutorial.buffers.schemes.scheme import Proportional, Scheme, check_scheme
+from replay_tutorial.buffers.schemes.scheme import Proportional, Scheme
 from replay_tutorial.buffers.streams import restore_rng_on_error, state_before
 from replay_tutorial.buffers.sum_tree import ROOT, SumTree
-from replay_tutorial.shared.mp_uniform import MPReplayBuffer
-from replay_tutorial.shared.protocol import SAMPLED, STALE, raise_max
+from replay_tutorial.shared.mp_uniform import MPBufferOptions, MPReplayBuffer
+from replay_tutorial.shared.protocol import SAMPLED, raise_max
 from replay_tutorial.shared.sampler import draw_rows, sync_tree, update_rows
 from replay_tutorial.shared.shared_frames import DrawAgain
 
@@ -49,7 +47,9 @@ from replay_tutorial.shared.shared_frames import DrawAgain
 POLL_SECONDS = 0.001
 
 
-class MPPrioritizedReplayBuffer(MPReplayBuffer):
+class MPPrioritizedReplayBuffer(  # pyright: ignore[reportIncompatibleVariableOverride]
+    MPReplayBuffer, PrioritizedReplayBuffer
+):
     """A replay buffer in shared memory: any number of processes add and sample by priority, one updates.
 
     Pass the buffer to other processes as an argument; it works with fork, spawn and forkserver. Any process
@@ -79,44 +79,30 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         write_weights,
     )
 
+    @accepts_options_of(MPReplayBuffer.__init__)
     def __init__(
         self,
         size: int,
         env_dict: EnvDict,
         *,
-        next_of: str | Sequence[str] | None = None,
-        stack_compress: str | Sequence[str] | Mapping[str, int] | None = None,
-        frames_per_transition: float = 1.25,
-        default_dtype: npt.DTypeLike = np.float32,
-        Nstep: Any = None,
-        seed: int | np.random.SeedSequence | None = None,
-        check_finite: bool = False,
-        count_samples: bool = False,
-        path: str | PathLike[str] | None = None,
         alpha: float = 0.6,
         eps: float = 1e-4,
         initial_priority: Literal["max", "max_stored"] = "max",
-        **cpprb_kwargs: Unpack[CpprbKwargs],
+        **options: Unpack[MPBufferOptions],
     ) -> None:
-        """Reserve shared memory for `size` transitions.
+        """Reserve shared memory for `size` transitions; the system allocates pages as they are first written.
 
         Args:
-            size: Capacity in transitions; see `MPReplayBuffer`.
-            env_dict: Shape and dtype of each field; see `PrioritizedReplayBuffer`.
-            next_of: See `MPReplayBuffer`.
-            stack_compress: See `MPReplayBuffer`.
-            frames_per_transition: See `MPReplayBuffer`.
-            default_dtype: See `MPReplayBuffer`.
-            Nstep: Not supported: must be None or False. Use `NStep` in each actor instead.
-            seed: See `MPReplayBuffer`.
-            check_finite: See `ReplayBuffer`.
-            count_samples: See `MPReplayBuffer`.
-            path: See `MPReplayBuffer`.
+            size: Maximum number of transitions; once it is reached, each new one replaces the oldest.
+            env_dict: The fields: maps each name to a dict with `shape` (an int or a tuple, default 1) and
+                `dtype`. A field of shape 1 is sampled with shape `(batch, 1)`, a field of shape `()` with
+                shape `(batch,)`. The names `indexes`, `weights` and `priorities` are reserved.
             alpha: Exponent of the priorities, in [0, 1]; 0 samples uniformly.
-            eps: Added to each priority; finite and at least 0.
-            initial_priority: See `PrioritizedReplayBuffer`; "max_stored" takes effect when the updater calls
-                `update_priorities`, and the 40 bytes per row are in its private memory.
-            **cpprb_kwargs: See `MPReplayBuffer`.
+            eps: Added to each priority so that rows of priority 0 can be sampled; finite and at least 0.
+            initial_priority: Priority of rows that are added without one: "max" is the largest priority that
+                has been set so far; "max_stored" is the largest of the stored rows. It takes effect when the
+                updater calls `update_priorities`, and takes 40 bytes per row of its private memory.
+            **options: The keyword arguments of `MPReplayBuffer`, with the same meanings and defaults.
 
         Raises:
             MemoryError: If the buffer is larger than the free memory, or than the free space on the disk.
@@ -128,98 +114,17 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         self._priority_options = {"alpha": rules.alpha, "eps": rules.eps}
         if only_stored_count(initial_priority, rules.alpha):
             self._priority_options |= {"initial_priority": initial_priority}
-        super().__init__(
-            size,
-            env_dict,
-            next_of=next_of,
-            stack_compress=stack_compress,
-            frames_per_transition=frames_per_transition,
-            default_dtype=default_dtype,
-            Nstep=Nstep,
-            seed=seed,
-            check_finite=check_finite,
-            count_samples=count_samples,
-            path=path,
-            **cpprb_kwargs,
-        )
-
-    @property
-    def stale_updates(self) -> int:
-        """Number of priority updates dropped because their row had been overwritten."""
-        return int(self._ring.counters[STALE])
-
-    def add(self, /, *, priorities: Any = None, **fields: Any) -> int:
-        """Add one transition, or a batch along axis 0. Any process may call this.
-
-        Args:
-            priorities: |TD error| of each transition, or one value for all of them; finite and at least 0.
-                None assigns the current maximum, `get_max_priority()`.
-            **fields: One value or batch per field. Nested dicts and tuples are flattened; their keys are
-                joined with "/".
-
-        Returns:
-            The index of the first row; see `MPReplayBuffer.add`.
-
-        Raises:
-            KeyError: If a field is missing or unknown.
-            TypeError: If a value is not numeric.
-            ValueError: If a shape or length does not match, a priority is negative or not finite, a value
-                cannot be represented in the field's dtype, or `check_finite` rejects it. The buffer is left
-                unchanged.
-        """
-        mapped = self._mapped
-        count, columns = mapped.fields.to_columns(fields)
-        masses, max_priority = mapped.priorities.initial_masses(priorities, count)
-        return self._append(count, columns, masses, max_priority)
-
-    def sample(
-        self,
-        batch_size: int,
-        beta: float = 0.4,
-        *,
-        normalize: str | None = None,
-        scheme: Scheme | None = None,
-    ) -> Batch:
-        """Sample transitions with probability proportional to their mass, stratified, with replacement.
-
-        Args:
-            batch_size: Number of transitions.
-            beta: Importance-sampling exponent in [0, 1]; 0 corrects none of the bias, 1 all of it.
-            normalize: Divide the weights by the largest weight in the "buffer" or in the "batch". None means
-                "batch" with a scheme, and otherwise "buffer".
-            scheme: A scheme that chooses the transitions; see `buffers.schemes`. None samples in proportion
-                to the masses. The object is used only in this process.
-
-        Returns:
-            The dict that `MPReplayBuffer.sample` returns, with two more arrays. `indexes`, int64[batch_size],
-            are the serial numbers that `add` returns; pass them to `update_priorities`. (The position in an
-            array of the buffer's size is `index % size`.) `weights`, float32[batch_size] in (0, 1], scale the
-            losses. With a scheme, there is a third array, `probabilities`, and the weights are computed from
-            it.
-
-        Raises:
-            RuntimeError: If no row has all its frames, or, with `count_samples`, another living process is
-                the updater.
-            TypeError: If `batch_size` is not an integer, or the scheme is not a scheme.
-            ValueError: If an argument is out of range, the buffer is empty, every mass is 0, the scheme
-                cannot draw from this buffer, or every weight is below 2^-24, so that nothing would be
-                learned, which only normalize="buffer" can cause.
-        """
-        mapped = self._mapped
-        check_batch_size(batch_size)
-        if normalize is None:
-            normalize = "buffer" if scheme is None else "batch"
-        beta = check_weight_options(beta, normalize)
-        if scheme is not None:
-            check_scheme(scheme, mapped.fields.fields)
-        by_buffer, counts = normalize == "buffer", mapped.counts is not None
-        return mapped.lease.hold(self._draw_weighted, batch_size, beta, by_buffer, scheme, updates=counts)
+        MPReplayBuffer.__init__(self, size, env_dict, **options)
 
     def _draw_weighted(self, batch_size: int, beta: float, by_buffer: bool, scheme: Scheme | None) -> Batch:
+        mapped = self._mapped
+        arguments = batch_size, beta, by_buffer, scheme
+        return mapped.lease.hold(self._draw_in_lease, *arguments, updates=mapped.counts is not None)
+
+    def _draw_in_lease(self, batch_size: int, beta: float, by_buffer: bool, scheme: Scheme | None) -> Batch:
         if scheme is not None and type(scheme) is not Proportional:
             with restore_rng_on_error(self._rng):
-                alpha = self._mapped.priorities.alpha
-                batch, drawn = self._draw_by(scheme, batch_size, self._mapped.sampler.synced_tree, alpha)
+                batch, drawn = self._sample_by(scheme, batch_size)
                 probabilities, least = drawn.probabilities, drawn.least
                 batch["weights"] = self._weights(probabilities, beta, least, by_buffer)
             return self._counted(batch, drawn.indexes)
@@ -268,36 +173,11 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
 
         return draw_again
 
-    def update_priorities(self, indexes: npt.ArrayLike, priorities: npt.ArrayLike) -> None:
-        """Set the priorities of sampled rows.
+    def _tree_and_alpha(self) -> tuple[Callable[[], SumTree], float]:
+        return self._mapped.sampler.synced_tree, self._mapped.priorities.alpha
 
-        If an index is repeated, its last priority wins. An update for a row that has been overwritten is
-        dropped and counted in `stale_updates`.
-
-        Args:
-            indexes: Integers[n], as returned by `sample`.
-            priorities: |TD error| of each row, or one value for all of them; finite and at least 0.
-
-        Raises:
-            IndexError: If an index has not been assigned to any row yet.
-            RuntimeError: If another living process is the updater.
-            TypeError: If the indexes are not integers, or the priorities are not real numbers.
-            ValueError: If the lengths differ, or a priority is negative or not finite. No priority is
-                changed.
-        """
+    def _update(self, indexes: npt.ArrayLike, priorities: npt.ArrayLike) -> None:
         self._mapped.lease.hold(self._mapped.sampler.update, indexes, priorities, updates=True)
-
-    def get_max_priority(self) -> float:
-        """Return the priority of rows that are added without one; see `PrioritizedReplayBuffer`.
-
-        With `initial_priority="max_stored"`, it includes changes up to the last `update_priorities`.
-        """
-        return self._mapped.priorities.max_priority
-
-    @property
-    def priorities(self) -> Priorities:
-        """The priorities of the stored rows: `buffer.priorities[indexes]` is float64[n], in any process."""
-        return Priorities(self._mapped.priorities, self._masses_of)
 
     def _masses_of(self, indexes: Integers) -> Floats:
         """Return the masses of stored rows."""
@@ -307,19 +187,6 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         masses = self._masses(slots)
         self._check_stored(indexes, stored & (self._ring.indexes(slots) == indexes))
         return masses
-
-    @property
-    def total_mass(self) -> float:
-        """Sum of the masses of all rows that can be sampled; 0.0 if there are none.
-
-        The mass of a row is (priority + eps) ** alpha.
-        """
-        return self._synced_tree().total
-
-    @property
-    def min_mass(self) -> float:
-        """Smallest mass above 0 among the rows that can be sampled; 0.0 if there is none."""
-        return float(self._synced_tree().minima[ROOT])
 
     def _synced_tree(self) -> SumTree:
         return self._mapped.lease.hold(self._mapped.sampler.synced_tree)

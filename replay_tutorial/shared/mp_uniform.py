@@ -21,14 +21,14 @@ from replay_tutorial.buffers.base import CpprbKwargs, check_keywords
 from replay_tutorial.buffers.cast import round_floats
 from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, Rows, expand_groups, field_names
 from replay_tutorial.buffers.images.frame_layout import frame_layouts, with_next
-from replay_tutorial.buffers.priorities import NO_PRIORITY
-from replay_tutorial.buffers.rows import check_batch_size, checked_at_least, checked_number, checked_size
+from replay_tutorial.buffers.rows import checked_at_least, checked_number, checked_size
 from replay_tutorial.buffers.runtime.interrupts import run_in_thread
 from replay_tutorial.buffers.runtime.jit import Flags, Floats, Integers, compile_now
 from replay_tutorial.buffers.schemes.sample_counts import check_times
-from replay_tutorial.buffers.schemes.scheme import Drawn, Scheme, Uniform, check_scheme
+from replay_tutorial.buffers.schemes.scheme import Drawn, Scheme, Uniform
 from replay_tutorial.buffers.streams import Stream, restore_rng_on_error
 from replay_tutorial.buffers.sum_tree import SumTree
+from replay_tutorial.buffers.uniform import BufferOptions
 from replay_tutorial.shared import snapshot
 from replay_tutorial.shared.handle import Handle, make_block
 from replay_tutorial.shared.limiter import wait_until
@@ -45,6 +45,13 @@ from replay_tutorial.shared.shared_frames import number_in_ring, read_frames
 from replay_tutorial.shared.shared_ring import Statistics
 
 
+class MPBufferOptions(BufferOptions, total=False):
+    """The keyword arguments of `MPReplayBuffer`, which `MPPrioritizedReplayBuffer` accepts as well."""
+
+    frames_per_transition: float
+    path: str | PathLike[str] | None
+
+
 class MPReplayBuffer(Handle):
     """A replay buffer in shared memory: any number of processes add and sample uniformly.
 
@@ -52,8 +59,7 @@ class MPReplayBuffer(Handle):
     and any of its threads, may add and sample at any time.
 
     Adding large rows is slower until every slot has been written once, because the operating system allocates
-    each page at its first write. There is no `touch_pages` as in `ReplayBuffer`, because other processes may
-    already be writing.
+    each page at its first write. Call `touch_pages` to allocate all pages in advance.
 
     Example:
         >>> buffer = MPReplayBuffer(1000, {"obs": {"shape": 4}, "rew": {"shape": ()}}, seed=0)
@@ -95,21 +101,30 @@ class MPReplayBuffer(Handle):
         """Reserve shared memory for `size` transitions; the system allocates pages as they are first written.
 
         Args:
-            size: Capacity in transitions; a full buffer overwrites the oldest.
-            env_dict: Shape and dtype of each field; see `ReplayBuffer`.
-            next_of: See `ReplayBuffer`. A frame is stored once for all rows of one process that contain it,
-                if the rows are added close together, as an actor does. Several environments may alternate.
-            stack_compress: See `ReplayBuffer`.
+            size: Maximum number of transitions; once it is reached, each new one replaces the oldest.
+            env_dict: The fields: maps each name to a dict with `shape` (an int or a tuple, default 1) and
+                `dtype`. A field of shape 1 is sampled with shape `(batch, 1)`, a field of shape `()` with
+                shape `(batch,)`. The dict is not modified.
+            next_of: Name or names of the observations that share memory with their next observations. For
+                each name, `add` and `sample` have an additional field `next_…`. A frame is stored once for
+                all rows of one process that contain it, if the rows are added close together, as an actor
+                does. Several environments may alternate.
+            stack_compress: Name or names of the observations that are stacks of frames; each frame is stored
+                only once. With three axes, the stack axis is the shorter of the first and the last axis. If
+                it isn't clear, as in colour stacks of shape (4, 64, 64, 3), pass a dict such as `{"obs": 0}`.
             frames_per_transition: Frames to reserve per transition if `next_of` or `stack_compress` stores
                 observations as frames; at least 1. Episodes of L steps need 1 + 4/(3 L), or 1 + 16/(3 L) if
                 the first observation stacks four different frames. A transition whose frames have been
                 overwritten counts as overwritten itself.
-            default_dtype: Dtype of the fields that are declared without one.
+            default_dtype: dtype of the fields that don't declare one.
             Nstep: Not supported: must be None or False. Use `NStep` in each actor instead.
-            seed: Seed for sampling; None draws fresh entropy from the operating system.
-            check_finite: See `ReplayBuffer`; applies in every process that adds.
-            count_samples: See `ReplayBuffer`. The counts are in shared memory. Only one process at a time can
-                sample and count: the first one, until it exits or closes its handle.
+            seed: Seed for sampling; None uses entropy from the operating system. A copy of the buffer in
+                another process draws other rows, which the seed determines as well.
+            check_finite: Whether `add` raises ValueError for NaN and infinity in float fields, in every
+                process.
+            count_samples: Whether a sample contains `times_sampled`, the number of times that each row has
+                been sampled. The counts take 16 bytes per transition of shared memory, and are saved. Only
+                one process can then sample, until it exits or closes its handle.
             path: File on disk that holds the buffer, so that its contents outlive the processes. An existing
                 file is opened with all its published rows and their priorities. None keeps the buffer in
                 memory.
@@ -161,46 +176,10 @@ class MPReplayBuffer(Handle):
         compile_now(*self._kernels, *((number_in_ring, read_frames) if layouts else ()))
         self._open(make_block(description, path), stream)
 
-    def add(self, /, **fields: Any) -> int:
-        """Add one transition, or a batch along axis 0. Any process may call this.
-
-        Args:
-            **fields: One value or batch per field. Nested dicts and tuples are flattened; their keys are
-                joined with "/".
-
-        Returns:
-            The index of the first row: its serial number among the rows of all processes, starting at 0 and
-            never reused. Of a batch that is longer than the buffer, the first rows are not stored.
-
-        Raises:
-            KeyError: If a field is missing or unknown.
-            TypeError: If a value is not numeric.
-            ValueError: If a shape or length does not match, a value cannot be represented in the field's
-                dtype, or `check_finite` rejects it. The buffer is left unchanged.
-        """
-        count, columns = self._mapped.fields.to_columns(fields)
-        return self._append(count, columns, None)
-
-    def _append(self, count: int, columns: list[Any], masses: Any, max_priority: float = NO_PRIORITY) -> int:
-        mapped = self._mapped
-        if mapped.frames is not None:
-            columns = mapped.frames.number(count, columns)
-        staged = mapped.ring.stage(count, columns, masses)
-        index = mapped.ring.append(staged.words, staged.masses, max_priority)
-        mapped.ring.free_buffers.append(staged)
-        if mapped.frames is not None:
-            mapped.frames.check_sharing(index, index + count)
-        return index
-
     @property
     def rows_dropped(self) -> int:
         """Rows that this handle could not write, because stopped processes held every slot it tried."""
         return self._ring.dropped
-
-    def on_episode_end(self) -> None:
-        """Reset this process's episode length to 0. There are no pending n-step rows to flush."""
-        counts = self._ring.handle_counts
-        counts[1] = counts[0]
 
     def wait_for(self, rows: int, timeout: float | None = None) -> bool:
         """Block until `rows` rows are stored, or until `timeout` seconds have passed.
@@ -228,35 +207,6 @@ class MPReplayBuffer(Handle):
         statistics, frames = self._ring.statistics(), self._mapped.frames
         return statistics._replace(frames_added=frames.added) if frames else statistics
 
-    def sample(self, batch_size: int, *, scheme: Scheme | None = None) -> Batch:
-        """Sample transitions uniformly, with replacement, or by a scheme.
-
-        Args:
-            batch_size: Number of transitions.
-            scheme: A scheme that chooses the transitions; see `buffers.schemes`. None samples uniformly. The
-                object is used only in this process.
-
-        Returns:
-            A dict with one newly allocated array of shape (batch_size, *shape) per field. With a scheme,
-            there are two more arrays: `indexes`, int64[batch_size], and `probabilities`, float64[batch_size],
-            with which the rows were drawn. With `count_samples`, there is `times_sampled`; see
-            `ReplayBuffer.sample`.
-
-        Raises:
-            RuntimeError: If no row has all its frames, or, with `count_samples`, another living process
-                samples.
-            TypeError: If `batch_size` is not an integer, or the scheme is not a scheme.
-            ValueError: If `batch_size` is below 1, the buffer is empty, or the scheme cannot draw from this
-                buffer.
-        """
-        mapped = self._mapped
-        check_batch_size(batch_size)
-        if scheme is not None:
-            check_scheme(scheme, mapped.fields.fields)
-        if mapped.counts is not None:
-            return mapped.lease.hold(self._draw_counted, scheme, batch_size, updates=True)
-        return self._draw(batch_size) if scheme is None else self._draw_counted(scheme, batch_size)
-
     def _draw(self, batch_size: int) -> Batch:
         mapped = self._mapped
         if mapped.frames is None:
@@ -265,21 +215,19 @@ class MPReplayBuffer(Handle):
             rows = mapped.ring.draw(batch_size, self._rng)
             return mapped.frames.restore(rows, self._draw_again)
 
-    def _draw_counted(self, scheme: Scheme | None, batch_size: int) -> Batch:
+    def _draw_by(self, batch_size: int, scheme: Scheme | None) -> Batch:
+        if self._mapped.counts is None:
+            return self._draw_counted(batch_size, scheme)
+        return self._mapped.lease.hold(self._draw_counted, batch_size, scheme, updates=True)
+
+    def _draw_counted(self, batch_size: int, scheme: Scheme | None) -> Batch:
         with restore_rng_on_error(self._rng):
-            batch, drawn = self._draw_by(scheme, batch_size)
+            batch, drawn = self._sample_by(scheme, batch_size)
         return self._counted(batch, drawn.indexes)
 
-    def _draw_by(
-        self,
-        scheme: Scheme | None,
-        batch_size: int,
-        synced_tree: Callable[[], SumTree] | None = None,
-        alpha: float = 1.0,
-    ) -> tuple[Batch, Drawn]:
-        """Sample with a scheme; None is uniform. Return the batch, and what was drawn, uncounted."""
+    def _sample_by(self, scheme: Scheme | None, batch_size: int) -> tuple[Batch, Drawn]:
         mapped = self._mapped
-        draw = SchemeDraw(mapped.ring, scheme or Uniform(), batch_size, self._rng, synced_tree, alpha)
+        draw = SchemeDraw(mapped.ring, scheme or Uniform(), batch_size, self._rng, *self._tree_and_alpha())
         if mapped.frames is None:
             batch = mapped.gather.to_batch(draw.rows)
         else:
@@ -289,11 +237,9 @@ class MPReplayBuffer(Handle):
             batch |= {"indexes": drawn.indexes, "probabilities": drawn.probabilities}
         return batch, drawn
 
-    def _counted(self, batch: Batch, indexes: Integers) -> Batch:
-        """Count the rows of a batch, if the buffer counts, and add `times_sampled` to it."""
-        if (counts := self._mapped.counts) is not None:
-            batch["times_sampled"] = counts.count(indexes)
-        return batch
+    def _tree_and_alpha(self) -> tuple[Callable[[], SumTree] | None, float]:
+        """Return what a scheme needs to draw by mass; overridden by the prioritized buffer."""
+        return None, 1.0
 
     def _draw_again(self, positions: Integers) -> Rows:
         """Draw one replacement row for each position whose row lacks a frame."""

@@ -54,6 +54,9 @@ CLEARED, SAMPLED, REJECTED, STALE, DROPPED, CREATED_AT = 24, *range(26, 31)
 COUNTER_WORDS = 32
 
 
+PAGE_WORDS = 512  # of the smallest pages, 4 KiB
+
+
 class RingArrays(NamedTuple):
     """The arrays that an append uses; the first four lie in shared memory."""
 
@@ -111,6 +114,13 @@ def published_index(stamp: int, cleared_before: int) -> int:
 def add_to_counter(counters: Integers, counter: int, count: int) -> int:
     """Add `count` to a counter and return the old value."""
     return fetch_add(counters, counter, count)
+
+
+@kernel
+def touch_words(words: Integers) -> None:
+    """Write to each page of the memory without changing it."""
+    for i in range(0, words.shape[0], PAGE_WORDS):
+        compare_and_swap(words, i, 0, 0)  # not `fetch_add` of 0, of which LLVM makes a load
 
 
 @kernel

@@ -28,6 +28,7 @@ from replay_tutorial.buffers.images.frame_search import (
     number_frames,
     same_bytes,
 )
+from replay_tutorial.buffers.priorities import NO_PRIORITY
 from replay_tutorial.buffers.runtime.jit import Flags, Floats, Integers, Words, jitable, kernel, types
 from replay_tutorial.buffers.runtime.user_warning import warn_user
 from replay_tutorial.shared import snapshot
@@ -242,6 +243,23 @@ class SharedFrames:
     def added(self) -> int:
         """Number of frames added for the observation with the most frames."""
         return max(int(frames.ring.counters[NEXT_INDEX]) for frames in self.rings)
+
+    def append(
+        self,
+        ring: SharedRing,
+        count: int,
+        columns: Sequence[Any],
+        masses: Floats | float | None = None,
+        max_priority: float = NO_PRIORITY,
+    ) -> int:
+        """Write the frames of rows, then append the rows to the ring; see `SharedRing.append`."""
+        index = ring.append(count, self.number(count, columns), masses, max_priority)
+        self.check_sharing(index, index + count)
+        return index
+
+    def end_episode(self, ring: SharedRing) -> None:
+        """Begin a new episode; no steps are pending."""
+        ring.end_episode()
 
     def number(self, count: int, columns: Sequence[Any]) -> list[Any]:
         """Write the frames of `count` rows; return the columns with frame indexes instead of observations."""

@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from replay_tutorial.buffers.fields import Rows
-from replay_tutorial.buffers.priorities import NO_PRIORITY
+from replay_tutorial.buffers.priorities import NO_PRIORITY, Prioritization
+from replay_tutorial.buffers.ring import StagedRows
 from replay_tutorial.buffers.rows import random_below
 from replay_tutorial.buffers.runtime.jit import Flags, Floats, Integers, Words
 from replay_tutorial.buffers.streams import state_before
@@ -45,6 +46,7 @@ from replay_tutorial.shared.protocol import (
     load_indexes,
     read_drawn,
     read_slots,
+    touch_words,
     write_rows,
 )
 from replay_tutorial.shared.registry import WriterRegistry
@@ -94,23 +96,6 @@ def ring_specs(capacity: int, dtype: np.dtype[np.void], prefix: str = "") -> Spe
     }
 
 
-class StagingBuffer:
-    """Rows assembled in private memory, to be copied to their slots as whole records.
-
-    Attributes:
-        rows: The rows as records.
-        words: The same memory in the ring's format, uint64[count, words].
-        masses: float64[count].
-        columns: Views of the rows, one per field.
-    """
-
-    def __init__(self, count: int, dtype: np.dtype[np.void]) -> None:
-        self.rows: Rows = np.zeros(count, dtype)
-        self.words = self.rows.view(np.uint64).reshape(count, -1)
-        self.masses = np.zeros(count)
-        self.columns = [self.rows[name] for name in dtype.names or ()]
-
-
 class SharedRing:
     """Rows in shared memory with their masses and stamps.
 
@@ -123,8 +108,11 @@ class SharedRing:
         writers: Registry of the processes that write to the ring.
         counters: int64[COUNTER_WORDS], at the positions that `protocol` defines.
         dropped: Rows that this process dropped.
+        rules: Conversion of priorities to masses; in a prioritized buffer only.
         free_buffers: Staging buffers for later calls; allocating one takes longer than filling it.
     """
+
+    rules: Prioritization
 
     def __init__(
         self,
@@ -143,7 +131,7 @@ class SharedRing:
         self.masses = arrays[f"{prefix}masses"]
         self.capacity = len(self.stamps)
         self.dropped = 0
-        self.free_buffers: list[StagingBuffer] = []
+        self.free_buffers: list[StagedRows] = []
         self._checked: tuple[int, Integers, int] = (0, np.empty(0, np.int64), 0)
         # Rows appended by this handle; of these, rows before the current episode.
         self.handle_counts = np.zeros(2, np.int64)
@@ -162,6 +150,20 @@ class SharedRing:
     def cleared_before(self) -> int:
         """Rows with an index below this one have been cleared."""
         return int(self.counters[CLEARED])
+
+    @property
+    def stale_updates(self) -> int:
+        """Number of priority updates that were dropped because their row had been overwritten."""
+        return self.counters.item(STALE)
+
+    def end_episode(self) -> None:
+        """Begin a new episode of this handle with the next row."""
+        self.handle_counts[1] = self.handle_counts[0]
+
+    def touch_pages(self) -> None:
+        """Allocate all memory pages, while other processes may be writing to them."""
+        for memory in (self.rows, self.stamps, self.masses):
+            touch_words(memory.reshape(-1).view(np.int64))
 
     @property
     def nbytes(self) -> int:
@@ -192,27 +194,31 @@ class SharedRing:
             self._checked = next_index, waiting, missing
         return next_index - oldest - missing
 
-    def stage(self, count: int, columns: Sequence[Any], masses: Any) -> StagingBuffer:
-        """Assemble rows from columns, with masses: one per row, one for all rows, or None.
+    def append(
+        self,
+        count: int,
+        columns: Sequence[Any],
+        masses: Floats | float | None = None,
+        max_priority: float = NO_PRIORITY,
+    ) -> int:
+        """Append rows, given by one array per field, or one value per field of a single row.
 
-        The returned buffer belongs to the calling thread until it is appended to `free_buffers`.
+        `masses` are one per row, one for all rows, or None. Return the index of the first row.
         """
         try:
-            staged = self.free_buffers.pop()
+            staged = self.free_buffers.pop()  # belongs to this thread until it is appended again
         except IndexError:
             staged = None
-        if staged is None or len(staged.masses) != count:
-            staged = StagingBuffer(count, self.dtype)
-        if count == 1:  # the same as below, but faster
-            staged.rows[0] = tuple(columns)
-        else:
-            for place, column in zip(staged.columns, columns, strict=True):
-                place[...] = column
+        if staged is None or staged.count != count:
+            staged = StagedRows(count, self.dtype)
+        staged.write(columns)
         if masses is not None:
             staged.masses[...] = masses
-        return staged
+        index = self.write(staged.words, staged.masses, max_priority)
+        self.free_buffers.append(staged)
+        return index
 
-    def append(
+    def write(
         self,
         new_rows: Words,
         new_masses: Floats,
@@ -243,7 +249,7 @@ class SharedRing:
             self.dropped += len(passed_over)
             return first_index
         self.handle_counts[0] -= len(passed_over)
-        index = self.append(new_rows[passed_over], new_masses[passed_over], attempts=attempts - 1)
+        index = self.write(new_rows[passed_over], new_masses[passed_over], attempts=attempts - 1)
         return index if passed_over[0] == 0 else first_index
 
     def draw(self, batch_size: int, rng: np.random.Generator) -> Rows:

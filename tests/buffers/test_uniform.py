@@ -245,7 +245,7 @@ def test_other_keywords_are_refused_with_the_remedy(kind, tmp_path):
 TOUCHED = """
 from pathlib import Path
 import numpy as np
-from replay_tutorial import ReplayBuffer
+from replay_tutorial import MPReplayBuffer, ReplayBuffer
 
 def resident():
     lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
@@ -254,7 +254,7 @@ def resident():
 options = {options}
 picture = {{"shape": (4, 40, 40), "dtype": np.uint8}}
 fields = {{"obs": picture, "rew": {{}}}} | ({{}} if options else {{"next_obs": picture}})
-small, buffer = (ReplayBuffer(capacity, fields, **options) for capacity in (16, 10_000))
+small, buffer = ({kind}(capacity, fields, **options) for capacity in (16, 10_000))
 seen = np.random.default_rng(0).integers(0, 256, (11, 4, 40, 40), np.uint8)
 for each in (small, buffer):  # what is loaded at a first call is no page of the buffer
     for i in range(10):
@@ -272,7 +272,8 @@ print((resident() - before) / buffer.nbytes)
 @pytest.mark.parametrize(
     "options", [{}, {"next_of": "obs", "stack_compress": "obs"}], ids=["plain", "frames"]
 )
-def test_pages_are_handed_out_when_they_are_asked_for_and_keep_what_they_hold(options):
-    command = [sys.executable, "-c", TOUCHED.format(options=options)]
+@pytest.mark.parametrize("kind", ["ReplayBuffer", "MPReplayBuffer"])
+def test_pages_are_handed_out_when_they_are_asked_for_and_keep_what_they_hold(kind, options):
+    command = [sys.executable, "-c", TOUCHED.format(kind=kind, options=options)]
     result = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
     assert 0.7 < float(result.stdout) < 1.3

@@ -219,7 +219,7 @@ def test_append_does_what_the_model_does(stamp, living_process, dead_process):
     arrays["counters"][NEXT_INDEX] = INDEX
     model, state = model_state(stamp, Writer(RESERVE, (1,)))
     after = run_alone(model, state, (DONE,))
-    index = ring.append(np.full((1, 2), INDEX + 1, np.uint64), np.full(1, INDEX + 1.0))
+    index = ring.write(np.full((1, 2), INDEX + 1, np.uint64), np.full(1, INDEX + 1.0))
     assert index == after.next_index - 1  # the row's own: a new one where it was passed over
     assert arrays["counters"][NEXT_INDEX] == after.next_index
     assert tuple(arrays["stamps"]) == after.stamps

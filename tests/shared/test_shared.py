@@ -22,7 +22,8 @@ from shared_rows import (
     running,
 )
 
-from replay_tutorial import MPPrioritizedReplayBuffer, MPReplayBuffer
+from replay_tutorial import MPPrioritizedReplayBuffer, MPReplayBuffer, PrioritizedReplayBuffer, ReplayBuffer
+from replay_tutorial.buffers import private
 
 impatience = shared_rows.impatience
 
@@ -165,3 +166,10 @@ def test_bad_add_in_a_child_is_refused_and_blocks_nobody(buffer_class):
     assert_whole(buffer.sample(4))
     buffer.add(**rows_of(2, 0, 3))
     assert_whole(buffer.get_all_transitions())
+
+
+def test_a_shared_buffer_is_a_buffer_of_its_kind_but_not_private() -> None:
+    for kind, parent in (MPReplayBuffer, ReplayBuffer), (MPPrioritizedReplayBuffer, PrioritizedReplayBuffer):
+        buffer = kind(4, {"obs": {}})
+        assert isinstance(buffer, parent)
+        assert buffer not in private._buffers

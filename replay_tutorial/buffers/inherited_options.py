@@ -48,13 +48,13 @@ def accepts_options_of(parent: Callable[..., None]) -> Callable[[Constructor], C
         added = [
             each
             for name, each in inspect.signature(parent).parameters.items()
-            if each.kind is each.KEYWORD_ONLY and name not in signature.parameters
+            if each.kind in (each.KEYWORD_ONLY, each.VAR_KEYWORD) and name not in signature.parameters
         ]
         target: Any = constructor
         target.__signature__ = signature.replace(parameters=[*own, *added])
         if doc := inspect.getdoc(constructor):  # None with python -OO
             described = {found[1]: found[0] for found in DESCRIPTION.finditer(f"{inspect.getdoc(parent)}\n")}
-            descriptions = "".join(described[each.name] for each in added)
+            descriptions = "".join(described[str(each).partition(":")[0]] for each in added)
             target.__doc__ = DESCRIPTION.sub(
                 lambda found: descriptions if found[1] == "**options" else found[0], doc + "\n"
             )

@@ -225,24 +225,31 @@ def recompute_changed(sampler: SamplerArrays, slots: Integers) -> None:
     recompute_above(sampler.sums, sampler.minima, slots)
 
 
+@jitable
+def is_synced(counters: Integers, progress: Integers) -> bool:
+    """Return whether the tree includes all changes, as between a sample and its update."""
+    return (
+        load_acquire(counters, NEXT_INDEX) == progress[SYNCED_TO]
+        and load_acquire(counters, LOG_END) == progress[FOLLOWED]
+        and load_acquire(counters, CLEARED) == progress[CLEARED_TO]
+        and progress[AWAITED] == 0
+    )
+
+
 @kernel
-def sync_tree(sampler: SamplerTuple) -> None:
+def sync_tree(arrays: SamplerArrays) -> None:
     """Update the tree with the rows published, updated and cleared since the last call."""
-    arrays = SamplerArrays(*sampler)
     # Taken out before the loops: taking an array out of a tuple updates its reference count each time.
     counters, stamps, masses, sums = arrays.counters, arrays.stamps, arrays.masses, arrays.sums
     updated_indexes, updated_masses = arrays.updated_indexes, arrays.updated_masses
     known, awaited, progress = arrays.known, arrays.awaited, arrays.progress
     capacity, first_node = stamps.shape[0], int64(first_leaf(sums))
     log_end, cleared_before = load_acquire(counters, LOG_END), load_acquire(counters, CLEARED)
-    next_index = load_acquire(counters, NEXT_INDEX)
-    followed, synced_to, again = progress[FOLLOWED], progress[SYNCED_TO], progress[AWAITED]
-    check_all = cleared_before != progress[CLEARED_TO]
-    if log_end == followed and next_index == synced_to and again == 0 and not check_all:
-        return
-    updated, is_complete = read_log(counters, arrays.log, followed, log_end)
-    if check_all or not is_complete:
-        check_all, synced_to, again = True, 0, 0
+    next_index, synced_to, again = load_acquire(counters, NEXT_INDEX), progress[SYNCED_TO], progress[AWAITED]
+    updated, is_complete = read_log(counters, arrays.log, progress[FOLLOWED], log_end)
+    check_all = not is_complete or cleared_before != progress[CLEARED_TO]
+    if check_all:
+        synced_to, again = 0, 0
     first_new = max(synced_to, next_index - capacity)
     new = next_index - first_new
     changed = np.empty(again + new + updated.shape[0], np.int64)
@@ -294,8 +301,9 @@ def draw_rows(
     Returns the number of rows that must be drawn again, and writes their positions to `failed`. They are the
     rows that have been overwritten in the meantime, or all rows if none has mass.
     """
-    sync_tree(sampler)
     arrays = SamplerArrays(*sampler)
+    if not is_synced(arrays.counters, arrays.progress):
+        sync_tree(arrays)
     if arrays.sums[ROOT] == 0.0:
         for i in range(failed.shape[0]):
             failed[i] = i
@@ -329,7 +337,8 @@ def update_rows(
     known, sums = arrays.known, arrays.sums
     updated_indexes, updated_masses = arrays.updated_indexes, arrays.updated_masses
     end_log_of_dead_updater(counters, log)
-    sync_tree(sampler)
+    if not is_synced(counters, progress):
+        sync_tree(arrays)
     status = check_update(indexes, priorities, progress[SYNCED_TO], priority_limit)
     if status != DONE:
         return status
@@ -409,7 +418,7 @@ class PrioritizedSampler:
         """Return the tree, updated with all changes."""
         if self._built_by is not self._lease.registration:
             self._start_tree()
-        sync_tree(self._tuple)
+        sync_tree(self.arrays)
         if self.tree.ranking is not None:
             self._mark_changed(self.tree.ranking)
         return self.tree

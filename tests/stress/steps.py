@@ -177,7 +177,11 @@ class Killer:
         SharedFrames.number = number
         sampler.update_rows = sampler.update_rows.py_func
         vars(sampler).update(
-            fetch_add=fetch_add, store_release=leave_mass, fence_release=lambda: None, raise_max=raise_and_die
+            load_acquire=load_acquire,
+            fetch_add=fetch_add,
+            store_release=leave_mass,
+            fence_release=lambda: None,
+            raise_max=raise_and_die,
         )
 
 

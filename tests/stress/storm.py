@@ -1,9 +1,9 @@
 """A storm: writers are killed and stopped at random moments, and the sampler looks at every row that it gets.
 
 One process samples, checks and updates as fast as it can, and between its samples kills a writer (SIGKILL)
-and starts another, or stops one (SIGSTOP) and lets it go on once the others have lapped it. Its speed is
-measured before and after. The whole storm runs in a process group of its own, so that a buffer that hangs
-can be ended.
+and starts another, or stops one (SIGSTOP) and lets it go on once the others have lapped it. A second process
+samples, too, and is killed and replaced now and then. The first one's speed is measured before and after. The
+whole storm runs in a process group of its own, so that a buffer that hangs can be ended.
 
 Left out: Windows, where processes can neither be forked nor stopped.
 """
@@ -58,6 +58,7 @@ class Outcome:
     kills_inside: int | None = None  # of writers that were copying a row just then
     stops: int = 0
     samples: int = 0
+    samples_beside: int | None = None  # by the processes that only sample
     rejected: int | None = None  # rows drawn again; None where the library does not count them
     torn: int = 0
     never_written: int = 0
@@ -92,8 +93,16 @@ def write_forever(buffer: Any, rows: CheckedRows, writer: int, max_rows: int) ->
         first += count
 
 
+def sample_forever(buffer: Any, rows: CheckedRows, counts: Any) -> None:
+    """Sample and check until the process is killed; count samples, torn rows and rows never written."""
+    while True:
+        faults = rows.check(buffer.sample(BATCH))
+        for i, count in enumerate((1, *faults)):
+            counts[i] += count
+
+
 class Storm:
-    """One buffer, its writers, and the sampler that is this process."""
+    """One buffer, its writers, the sampler that is this process, and one that only samples."""
 
     def __init__(self, buffer: Any, rows: CheckedRows, outcome: Outcome, seed: int) -> None:
         self.buffer, self.rows, self.outcome = buffer, rows, outcome
@@ -102,6 +111,28 @@ class Storm:
         self.writers: list[BaseProcess] = []
         self.stopped: list[tuple[BaseProcess, int]] = []  # with the index that was next at its stop
         self.started = 0
+        self.counts = self.context.RawArray("q", 3)
+        self.sampler: BaseProcess | None = None
+
+    def start_sampler(self) -> None:
+        arguments = self.buffer, self.rows, self.counts
+        self.sampler = self.context.Process(target=sample_forever, args=arguments, daemon=True)
+        self.sampler.start()
+
+    def end_sampler(self) -> None:
+        """Kill the process that only samples, and add up what it counted."""
+        if self.sampler is None:
+            return
+        if not self.sampler.is_alive():
+            raise RuntimeError("the process that only samples has ended by itself")
+        self.sampler.kill()
+        self.sampler.join()
+        self.sampler = None
+        samples, torn, never_written = self.counts
+        self.outcome.samples_beside = samples
+        self.outcome.torn += torn
+        self.outcome.never_written += never_written
+        self.counts[1] = self.counts[2] = 0
 
     def start_writer(self) -> None:
         self.started += 1
@@ -187,11 +218,17 @@ def run_storm(make: MakeBuffer, outcome: Outcome, kills: int, seed: int, reports
         storm.sample()
         outcome.speed_before = [storm.speed() for _ in range(SPEED_ROUNDS)]
         outcome.worst_sample = 0.0
+        if isinstance(buffer, WatchedBuffer):
+            storm.start_sampler()
         while outcome.kills < kills:
+            if storm.sampler and storm.rng.random() < 0.05:
+                storm.end_sampler()
+                storm.start_sampler()
             for _ in range(storm.rng.randrange(1, 4)):
                 storm.sample()
             reports.send((outcome, False))
             storm.strike()
+        storm.end_sampler()
         storm.let_go_on(0)
         outcome.speed_after = [storm.speed() for _ in range(SPEED_ROUNDS)]
         storm.end_writers()
@@ -202,6 +239,8 @@ def run_storm(make: MakeBuffer, outcome: Outcome, kills: int, seed: int, reports
             outcome.rejected = buffer.statistics().rows_rejected
     except (ArithmeticError, LookupError, OSError, RuntimeError, TypeError, ValueError) as error:
         outcome.error = f"{type(error).__name__}: {error}"
+    if storm.sampler:
+        storm.sampler.kill()
     storm.end_writers()
     reports.send((outcome, True))
 

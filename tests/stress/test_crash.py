@@ -36,7 +36,7 @@ def test_buffers_of_all_sizes_outlive_a_storm(tmp_path, capsys, monkeypatch):
     outcomes = run_crash(monkeypatch, tmp_path, "--kills", "160")["ours"]
     assert len(outcomes) == 4
     for each in outcomes:
-        assert each["kills"] == 40 and each["stops"] > 0 and each["samples"] > 40
+        assert each["kills"] == 40 and each["stops"] > 0 and each["samples"] > 40 and each["samples_beside"]
         faults = [each[name] for name in ("torn", "never_written", "held_after_lap", "miscounted", "hung")]
         assert faults == [0, 0, 0, 0, False]
         # the best round: machines are noisy; a leak is not

@@ -16,6 +16,7 @@ from replay_tutorial.buffers.episodes.episode_ring import (
     PAD,
     RUNNING,
     SHIFT,
+    SLOT,
     START,
     EpisodeRing,
     WindowRule,
@@ -126,11 +127,17 @@ def read_table(reader: Reader, ring: EpisodeRing, counts: Integers) -> npt.NDArr
     check("the oldest episode doesn't match the counters", ~first | ((starts <= oldest) & (oldest <= final)))
     check("the newest episode doesn't match the counters", ~newest | (final == heads - 1 + running))
     serials = np.arange(len(table)) + np.repeat(rings["episodes"] - np.cumsum(counts), counts)
-    ring.arrays.table[entry_of(ring.arrays, environments, serials)] = table
-    slots = final - np.maximum(starts, oldest) + 1  # number of each episode's slots
-    serials_of_slots = np.repeat(serials, slots)
-    for segment in segments(ring, ring.arrays.serials):
-        segment[:], serials_of_slots = serials_of_slots[: len(segment)], serials_of_slots[len(segment) :]
+    table["number"] = serials * ring.environments + environments
+    places = entry_of(ring.arrays, environments, serials)
+    ring.arrays.table[places] = table
+    firsts = np.maximum(starts, oldest)
+    slots = final - firsts + 1  # number of each episode's slots
+    occupied = np.zeros(int(slots.sum()), SLOT)
+    positions = np.arange(len(occupied)) + np.repeat(firsts - np.cumsum(slots) + slots, slots)
+    occupied["index"] = positions * ring.environments + np.repeat(environments, slots)
+    occupied["entry"] = np.repeat(places, slots)
+    for segment in segments(ring, ring.arrays.slots):
+        segment[:], occupied = occupied[: len(segment)], occupied[len(segment) :]
     steps = np.repeat(~evicted, slots)
     steps[np.cumsum(slots) - 1] = False
     return steps
@@ -139,16 +146,18 @@ def read_table(reader: Reader, ring: EpisodeRing, counts: Integers) -> npt.NDArr
 def check_windows(ring: EpisodeRing, rule: WindowRule) -> None:
     """Raise Damaged unless windows start at exactly the steps that the kernels of `episode_ring` choose."""
     length, period, boundary = rule
-    slots = np.flatnonzero(ring.arrays.kinds != NO_STEP)
-    environments = slots // ring.room
-    found = ring.look_up(ring.arrays.serials[slots] * ring.environments + environments)
-    heads, starts = ring.arrays.rings["head"][environments], ring.arrays.table["start"][found.entries]
-    number, steps = heads - (heads - slots) % ring.room - starts, found.ends - starts  # in the episode
-    begins = (number % period == 0) & ((number + length <= steps) | (boundary == PAD) & ~found.running)
+    is_step = ring.arrays.kinds != NO_STEP
+    slots, kinds = ring.arrays.slots[is_step], ring.arrays.kinds[is_step]
+    table, positions = ring.arrays.table[slots["entry"]], slots["index"] // ring.environments
+    running, heads = table["end"] == RUNNING, ring.arrays.rings["head"][slots["index"] % ring.environments]
+    number = positions - table["start"]  # of the step in its episode
+    ends: Integers = table["end"]
+    steps = np.where(running, heads, ends) - table["start"]
+    begins = (number % period == 0) & ((number + length <= steps) | (boundary == PAD) & ~running)
     if boundary == SHIFT:
-        shifted = ~found.running & has_shifted_window(steps, length, period)
+        shifted = ~running & has_shifted_window(steps, length, period)
         begins |= shifted & (number == np.maximum(steps - length, 0))
-    check("a window starts at a wrong step", begins == (ring.arrays.kinds[slots] == START))
+    check("a window starts at a wrong step", begins == (kinds == START))
 
 
 def check(fault: str, valid: npt.NDArray[np.bool_]) -> None:

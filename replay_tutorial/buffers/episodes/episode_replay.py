@@ -134,15 +134,15 @@ def draw_steps(
     room = arrays.kinds.shape[0] // environments
     found, masses = find_stratified(arrays.sums, uniforms)
     write_weights(masses, beta, arrays.minima[ROOT], by_buffer, weights)
-    ring, environment, head, head_slot = -room, 0, 0, 0
+    end, head_index, head_slot = -1, 0, 0
     for i in range(found.shape[0]):
-        slot = found[i]
-        if not ring <= slot < ring + room:  # once per environment, because the slots are in ascending order
-            environment = slot // room
-            ring, head = environment * room, arrays.rings[environment].head
-            head_slot = ring + head % room
-        position = head - head_slot + slot - (room if slot > head_slot else 0)
-        slots[i], indexes[i] = slot, position * environments + environment
+        if found[i] >= end:  # of the ring, once per environment, because the slots are in ascending order
+            environment = found[i] // room
+            end, head = (environment + 1) * room, arrays.rings[environment].head
+            head_index = head * environments + environment
+            head_slot = end - room + head % room
+        laps = room if found[i] > head_slot else 0  # of the previous lap
+        slots[i], indexes[i] = found[i], head_index + (found[i] - head_slot - laps) * environments
 
 
 class EpisodeOptions(TypedDict, total=False):
@@ -561,11 +561,8 @@ class EpisodeReplayBuffer(PrivateBuffer):
         return self._transitions(slots[stored], slots[stored]), stored
 
     def _indexes_in_order(self) -> Integers:
-        ring = self._ring
-        slots = np.flatnonzero(ring.arrays.kinds != NO_STEP)
-        environments = slots // ring.room
-        heads = ring.arrays.rings["head"][environments]
-        return np.sort((heads - (heads - slots) % ring.room) * ring.environments + environments)
+        arrays = self._ring.arrays
+        return np.sort(arrays.slots["index"][arrays.kinds != NO_STEP])
 
     def episodes(self) -> Batch:
         """List the stored episodes, in the order of their numbers. O(size).
@@ -659,9 +656,7 @@ class EpisodeReplayBuffer(PrivateBuffer):
                 f"Episode {numbers[found.stored & found.running][0]} is running and can't be evicted. Wait "
                 "until it ends, or call on_episode_end(environment)."
             )
-        gone = numbers[found.stored]
-        environments = self._ring.environments
-        evict_episodes(self._ring.arrays_tuple, gone % environments, gone // environments)
+        evict_episodes(self._ring.arrays_tuple, found.entries[found.stored])
 
     def keep_best(self, n: int, by: str = "return") -> None:
         """Evict all finished episodes except the best n. Running episodes are kept, in addition to these.

@@ -52,8 +52,7 @@ GONE, FINAL, UNKNOWN = -1, -2, -3
 
 WindowRule = tuple[int, int, int]  # length, period, and PAD, SHIFT or DROP
 
-
-# The state of one environment's ring, and one entry of the table of episodes.
+# The state of the ring of one environment.
 RING = np.dtype(
     [
         ("head", np.int64),  # the next position
@@ -61,13 +60,17 @@ RING = np.dtype(
         ("episodes", np.int64),  # number of episodes that have begun
         ("stored", np.int64),  # number of stored steps
         ("running", np.bool_),  # whether an episode is running
-        ("reset", np.uint8),  # what the next step is, see `autoreset`; and after the steps being added
-        ("next_reset", np.uint8),
+        ("reset", np.uint8),  # what the next step is, see `autoreset`
+        ("next_reset", np.uint8),  # what it will be after the steps that are being added
     ],
     align=True,
 )
+# The index of the row in a slot, and the entry of its episode in the table of episodes.
+SLOT = np.dtype([("index", np.int64), ("entry", np.int64)])
+# An entry of the table of episodes.
 ENTRY = np.dtype(
     [
+        ("number", np.int64),  # of the episode
         ("start", np.int64),  # position of the first step
         ("end", np.int64),  # position of the final observation, or RUNNING
         ("reward_sum", np.float64),
@@ -81,14 +84,14 @@ ENTRY = np.dtype(
 class EpisodeArrays(NamedTuple):
     """The arrays that the kernels read and write.
 
-    Environment e has P slots, from e * P on, and S entries in the table of episodes, from e * S on. The
-    episodes of each environment have serial numbers, which are never reused; the episode with the number
-    `serial` has the entry `e * S + serial % S`.
+    Environment e has P slots, from e * P on, and S entries in the table of episodes, from e * S on. Its
+    episodes have serial numbers from 0; the episode with the number `serial * environments + e` has the entry
+    `e * S + serial % S`.
     """
 
     rows: Bytes  # [environments * P + 1, bytes]; the last row remains zero, for padding
     kinds: Annotated[npt.NDArray[np.uint8], types.uint8[::1]]  # [environments * P], NO_STEP, STEP or START
-    serials: Integers  # [environments * P], the serial number of the episode in each slot
+    slots: Annotated[Any, from_dtype(SLOT)[::1]]  # [environments * P]
     rings: Annotated[Any, from_dtype(RING)[::1]]  # [environments]
     table: Annotated[Any, from_dtype(ENTRY)[::1]]  # [environments * S]
     sums: Floats  # of the tree
@@ -136,7 +139,7 @@ def find_steps(arrays_tuple: ArraysTuple, indexes: Integers, slots: Integers) ->
     """Write the slots of the steps with these indexes, or GONE, FINAL or UNKNOWN."""
     arrays = EpisodeArrays(*arrays_tuple)
     environments = arrays.rings.shape[0]
-    room, entries = arrays.kinds.shape[0] // environments, arrays.table.shape[0] // environments
+    room = arrays.kinds.shape[0] // environments
     for i in range(indexes.shape[0]):
         environment, position = indexes[i] % environments, indexes[i] // environments
         ring, slot = arrays.rings[environment], environment * room + position % room
@@ -147,8 +150,7 @@ def find_steps(arrays_tuple: ArraysTuple, indexes: Integers, slots: Integers) ->
         elif arrays.kinds[slot] != NO_STEP:
             slots[i] = slot
         else:
-            entry = environment * entries + arrays.serials[slot] % entries
-            slots[i] = FINAL if arrays.table[entry].end == position else GONE
+            slots[i] = FINAL if arrays.table[arrays.slots[slot].entry].end == position else GONE
 
 
 @jitable
@@ -245,7 +247,8 @@ def append_steps(
         return -1
     length, period, _ = rule
     first_environment, count = steps.environments[0], steps.environments.shape[0]
-    index = arrays.rings[first_environment].head * arrays.rings.shape[0] + first_environment
+    environments = arrays.rings.shape[0]
+    index = arrays.rings[first_environment].head * environments + first_environment
     changed = np.empty(length + 5, np.int64)
     for i in range(count):
         environment = steps.environments[i]
@@ -253,16 +256,19 @@ def append_steps(
         position = ring.head
         if not ring.running:
             entry = arrays.table[entry_of(arrays, environment, ring.episodes)]
+            entry.number = ring.episodes * environments + environment
             entry.start, entry.end, entry.reward_sum = position, RUNNING, 0.0
             entry.tag, entry.evicted = 0, False
             ring.episodes += 1
             ring.running = True
-        serial = ring.episodes - 1
-        entry = arrays.table[entry_of(arrays, environment, serial)]
+        place = entry_of(arrays, environment, ring.episodes - 1)
+        entry = arrays.table[place]
         slot, next_slot = vacate(arrays, environment, position), vacate(arrays, environment, position + 1)
         copy_row(arrays.rows, slot, steps.rows, i)
         copy_row(arrays.rows, next_slot, steps.rows, count + i)
-        arrays.serials[slot] = arrays.serials[next_slot] = serial
+        arrays.slots[slot].entry = arrays.slots[next_slot].entry = place
+        arrays.slots[slot].index = position * environments + environment
+        arrays.slots[next_slot].index = (position + 1) * environments + environment
         arrays.kinds[slot] = STEP
         ring.stored += 1
         ring.head = position + 1
@@ -293,12 +299,12 @@ def end_running_episode(arrays_tuple: ArraysTuple, environment: int, rule: Windo
 
 
 @kernel
-def evict_episodes(arrays_tuple: ArraysTuple, environments: Integers, serials: Integers) -> None:
+def evict_episodes(arrays_tuple: ArraysTuple, entries: Integers) -> None:
     """Remove the stored steps of episodes that have ended; their slots are reused when the ring wraps."""
     arrays = EpisodeArrays(*arrays_tuple)
-    for i in range(environments.shape[0]):
-        environment = environments[i]
-        entry = arrays.table[entry_of(arrays, environment, serials[i])]
+    for i in range(entries.shape[0]):
+        entry = arrays.table[entries[i]]
+        environment = entry.number % arrays.rings.shape[0]
         first = max(entry.start, oldest_position(arrays, environment))
         changed = np.empty(entry.end - first, np.int64)
         for k in range(changed.shape[0]):
@@ -315,26 +321,15 @@ def locate(arrays_tuple: ArraysTuple, slots: Integers) -> tuple[Integers, Intege
     running episode, of the newest observation.
     """
     arrays = EpisodeArrays(*arrays_tuple)
-    environments = arrays.rings.shape[0]
-    room, entries = arrays.kinds.shape[0] // environments, arrays.table.shape[0] // environments
-    positions, starts, ends = np.empty_like(slots), np.empty_like(slots), np.empty_like(slots)
-    for i in range(slots.shape[0]):  # only this, so that the cache misses overlap
-        positions[i] = arrays.serials[slots[i]]  # for now, the number of the episode
-    ring, first_entry, head, head_slot, oldest, begun, next_entry = -room, 0, 0, 0, 0, 0, 0
-    for i in range(slots.shape[0]):
-        # rarely true, because slots are usually in order; divisions are slow
-        if not ring <= slots[i] < ring + room:
-            environment = slots[i] // room
-            ring, first_entry = environment * room, environment * entries
-            head, begun = arrays.rings[environment].head, arrays.rings[environment].episodes
-            head_slot, next_entry = ring + head % room, first_entry + begun % entries
-            oldest = oldest_position(arrays, environment)
-        entry = next_entry - begun + positions[i]
-        entry += entries if entry < first_entry else 0
-        positions[i] = head - head_slot + slots[i] - (room if slots[i] > head_slot else 0)
-        starts[i] = max(arrays.table[entry].start, oldest)
-        end = arrays.table[entry].end
-        ends[i] = head if end == RUNNING else end
+    environments, count = arrays.rings.shape[0], slots.shape[0]
+    positions, starts, ends = np.empty(count, np.int64), np.empty(count, np.int64), np.empty(count, np.int64)
+    for i in range(count):  # only this, so that the cache misses overlap
+        positions[i], starts[i] = arrays.slots[slots[i]].index, arrays.slots[slots[i]].entry
+    for i in range(count):
+        index, entry = positions[i], arrays.table[starts[i]]
+        positions[i], environment = index // environments, index % environments
+        starts[i] = max(entry.start, oldest_position(arrays, environment))
+        ends[i] = arrays.rings[environment].head if entry.end == RUNNING else entry.end
     return positions, starts, ends
 
 
@@ -371,7 +366,7 @@ class EpisodeRing:
             EpisodeArrays(
                 rows=as_bytes(np.zeros(slots + 1, fields.dtype)),
                 kinds=np.zeros(slots, np.uint8),
-                serials=np.zeros(slots, np.int64),
+                slots=np.zeros(slots, SLOT),
                 rings=np.zeros(environments, RING),
                 table=np.zeros(entries, ENTRY),
                 sums=self.tree.sums,
@@ -416,24 +411,26 @@ class EpisodeRing:
 
     def all_episodes(self) -> Integers:
         """Return the numbers of the episodes in the table, in ascending order."""
-        newest = self.arrays.rings["episodes"][:, None] - 1
-        serials = newest - np.arange(len(self.arrays.table) // self.environments)
-        numbers = serials * self.environments + np.arange(self.environments)[:, None]
-        return np.sort(numbers[serials >= 0])
+        table = self.arrays.table
+        return np.sort(table["number"][table["end"] != 0])
+
+    def numbers_of(self, slots: Integers) -> Integers:
+        """Return the numbers of the episodes in occupied slots."""
+        return self.arrays.table["number"][self.arrays.slots["entry"][slots]]
 
     def look_up(self, numbers: Integers) -> Episodes:
         """Return the entries of the episodes with these numbers, int64[n], which must have begun."""
         rings, table = self.arrays.rings, self.arrays.table
         environments, serials = numbers % self.environments, numbers // self.environments
         entries: Integers = entry_of(self.arrays, environments, serials)
-        age: Integers = rings["episodes"][environments] - serials  # 1 is the newest
-        running: Flags = rings["running"][environments] & (age == 1)
+        is_newest: Flags = rings["episodes"][environments] == serials + 1
+        running: Flags = rings["running"][environments] & is_newest
         starts: Integers = table["start"][entries]
         ends: Integers = table["end"][entries]
         heads: Integers = rings["head"][environments]
         firsts = np.maximum(starts, self.oldest_positions[environments])
         ends = np.where(running, heads, ends)
-        in_table = age * self.environments <= len(table)
+        in_table: Flags = table["number"][entries] == numbers
         stored = in_table & (firsts < ends) & ~table["evicted"][entries]
         return Episodes(entries, environments, firsts, ends, running, stored)
 

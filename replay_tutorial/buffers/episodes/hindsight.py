@@ -21,14 +21,13 @@ from typing import Any, Unpack
 import numpy as np
 
 from replay_tutorial.buffers.cast import as_array, cast
-from replay_tutorial.buffers.episodes.episode_replay import EpisodeOptions, EpisodeReplayBuffer, selected
+from replay_tutorial.buffers.episodes.episode_replay import EpisodeOptions, EpisodeReplayBuffer
 from replay_tutorial.buffers.episodes.episode_returns import parse_returns, sum_rewards
 from replay_tutorial.buffers.episodes.episode_ring import NO_STEP, ArraysTuple, EpisodeArrays, locate, slot_of
 from replay_tutorial.buffers.fields import Batch, EnvDict
-from replay_tutorial.buffers.gather import Gather
 from replay_tutorial.buffers.inherited_options import accepts_options_of
 from replay_tutorial.buffers.n_step.returns import NStepSettings
-from replay_tutorial.buffers.rows import checked_number, next_slots, random_below
+from replay_tutorial.buffers.rows import checked_number, next_slots, random_below, take_parts
 from replay_tutorial.buffers.runtime.jit import Flags, Floats, Integers, int64, kernel
 from replay_tutorial.buffers.streams import restore_rng_on_error
 
@@ -167,7 +166,11 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
             )
         self._goal, self._achieved = goal, achieved_goal
         self._check_fields()
-        self._gather_goals = Gather(selected(self._roles.stored, [achieved_goal]))
+        stored: Any = self._roles.stored
+        self._goal_field = (
+            stored.fields[achieved_goal],
+            stored.dtype.fields[achieved_goal][1],
+        )  # and its offset
         self._n_step = None if Nstep is None else self._parse(Nstep)
         self._layout |= {
             "goals": [goal, achieved_goal],
@@ -268,7 +271,10 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
             ring.arrays_tuple, slots, uniforms, self._relabel, self._strategy, goal_slots, relabelled
         )
         (rows,) = relabelled.nonzero()
-        goals = self._gather_goals.take(ring.arrays.rows, goal_slots[rows])[self._achieved].copy()
+        goal, start = self._goal_field
+        goals: Any = np.empty((len(rows), goal.nbytes), np.uint8)
+        take_parts(ring.arrays.rows, goal_slots[rows], start, goals, goal.nbytes)
+        goals = goals.view(goal.dtype).reshape(-1, *goal.shape)
         if self._n_step is None:
             batch = self._transitions(slots, slots)
             self._write(batch, rows, self._outcomes(slots[rows], goals))
@@ -292,7 +298,8 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
         changed = relabelled[:, None] & (steps < counts[:, None])
         outcomes = self._outcomes(window[changed], goals.repeat(counts[relabelled], 0))
         rewards[changed], terminated[changed] = outcomes.values()
-        firsts, lasts = np.arange(len(slots)) * len(steps), np.empty(len(slots), np.int64)
+        firsts, lasts = np.arange(len(slots)), np.empty(len(slots), np.int64)
+        firsts *= len(steps)
         returns, discounts = np.empty((2, len(slots)))
         sum_rewards(
             *(rewards.ravel(), terminated.ravel(), firsts, counts, n_step.gamma), *(returns, discounts, lasts)

@@ -76,13 +76,13 @@ def locate_windows(
     """Write the entries of the windows that start in the slots `starts`."""
     arrays, (slots, valid, learn, bootstraps, indexes) = EpisodeArrays(*arrays_tuple), entries_tuple
     burn_in, length, n = lengths
-    environments, total = arrays.rings.shape[0], burn_in + length + n
-    room, padding = arrays.kinds.shape[0] // environments, arrays.kinds.shape[0]
+    room, padding = arrays.kinds.shape[0] // arrays.rings.shape[0], arrays.kinds.shape[0]
+    total = burn_in + length + n
     positions, firsts, ends = locate(arrays_tuple, starts)
     for i in range(starts.shape[0]):
         environment, zero = starts[i] // room, positions[i] - burn_in  # the position of time 0
         first, stop = max(firsts[i] - zero, 0), ends[i] - zero  # times of first step and last observation
-        indexes[i] = positions[i] * environments + environment
+        indexes[i] = arrays.slots[starts[i]].index
         slots[i] = padding
         first_slot = slot_of(arrays, environment, zero + first)
         real, to_wrap = min(stop + 1, total) - first, room - first_slot % room
@@ -324,7 +324,9 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
         if ring.tree.total == 0.0:
             self._check_not_empty(count)
         oldest = ring.oldest_positions
-        first = ring.arrays.serials[slot_of(ring.arrays, np.arange(ring.environments), oldest)]
+        first = (
+            ring.numbers_of(slot_of(ring.arrays, np.arange(ring.environments), oldest)) // ring.environments
+        )
         ends = np.cumsum(np.where(oldest < rings["head"], rings["episodes"] - first, 0))
         slots, tries = np.empty(0, np.int64), count
         while len(slots) < count:  # reject episodes without a window
@@ -332,11 +334,11 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
                 drawn = random_below(int(ends[-1]), tries, self._rng)
                 environments = np.searchsorted(ends, drawn, "right")
                 serials = drawn + (rings["episodes"] - ends)[environments]
+                found = ring.look_up(serials * ring.environments + environments)
             else:  # few episodes have a window: rejection would be slow
                 one_of_each = self._draw_windows(ring.look_up(ring.all_episodes()))
                 chosen = one_of_each[random_below(len(one_of_each), count, self._rng)]
-                environments, serials = chosen // ring.room, ring.arrays.serials[chosen]
-            found = ring.look_up(serials * ring.environments + environments)
+                found = ring.look_up(ring.numbers_of(chosen))
             slots, tries = np.concatenate([slots, self._draw_windows(found)]), 2 * tries
         return slots[:count]
 

@@ -141,8 +141,8 @@ def draw_steps(
             end, head = (environment + 1) * room, arrays.rings[environment].head
             head_index = head * environments + environment
             head_slot = end - room + head % room
-        laps = room if found[i] > head_slot else 0  # of the previous lap
-        slots[i], indexes[i] = found[i], head_index + (found[i] - head_slot - laps) * environments
+        lap = room if found[i] > head_slot else 0  # slots after the head hold rows of the previous lap
+        slots[i], indexes[i] = found[i], head_index + (found[i] - head_slot - lap) * environments
 
 
 class EpisodeOptions(TypedDict, total=False):

@@ -79,14 +79,16 @@ class MappedBuffer:
         self.counts = None
         if "count_samples" in layout:
             self.counts = SampleCounts(block["counted_indexes"], block["sample_counts"])
-        self.lease = UpdaterLease(self.ring.counters, block.identity)
+        start = None
         if is_prioritized:
             self.priorities = Prioritization(capacity, block["seen"], layout["alpha"], layout["eps"])
             self.ring.rules = self.priorities
             only_stored = layout.get("initial_priority") == "max_stored"
             self.sampler = PrioritizedSampler(
-                self.ring, self.lease, self.priorities, block, only_stored_count=only_stored
+                self.ring, self.priorities, block, only_stored_count=only_stored
             )
+            start = self.sampler.start
+        self.lease = UpdaterLease(self.ring.counters, block.identity, start)
 
 
 class Closed:

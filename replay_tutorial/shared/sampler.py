@@ -76,9 +76,12 @@ SYNCED_TO, AWAITED, CLEARED_TO, FOLLOWED, CHANGED = range(5)
 class UpdaterLease:
     """A handle's right to update priorities and to count samples, and the lock of this process's threads."""
 
-    def __init__(self, counters: Integers, block: Hashable) -> None:
-        """Create a lease on the ring with these counters and this block identity, without claiming it."""
-        self._counters, self._block = counters, block
+    def __init__(self, counters: Integers, block: Hashable, start: Callable[[], None] | None = None) -> None:
+        """Create a lease on the ring with these counters and this block identity, without claiming it.
+
+        In each process, `start` is called before any work.
+        """
+        self._counters, self._block, self._start = counters, block, start
         self._key = object()
         self.registration = NOT_REGISTERED
 
@@ -91,7 +94,10 @@ class UpdaterLease:
         """
         registration = self.registration
         if not registration.is_mine:  # on the first call, and again in a forked child
-            registration = self.registration = registration_at(self._block)
+            registration = registration_at(self._block)
+            if self._start is not None:
+                self._start()
+            self.registration = registration  # last, so that an interrupted call starts over
         # A `with` statement could leave the lock held: an interrupt can come between `__enter__` and the
         # block (since Python 3.14 even for a lock), and at the start of an `__exit__` written in Python.
         release = registration.lock.release  # an RLock can be released only by the thread that holds it
@@ -187,18 +193,11 @@ def updated_mass(
 
 
 @jitable
-def end_log_of_dead_updater(counters: Integers, log: Integers) -> None:
-    """If an updater died before it had logged its changes, skip a lap, so that all check every slot."""
-    begun = counters[LOG_BEGUN]
-    if begun != counters[LOG_END]:
-        store_release(counters, LOG_BEGUN, begun + log.shape[0])
-        store_release(counters, LOG_END, begun + log.shape[0])
-
-
-@jitable
-def begin_log(counters: Integers, count: int) -> int:
+def begin_log(counters: Integers, log: Integers, count: int) -> int:
     """Announce that `count` entries will be overwritten; return the position of the first."""
     begun = counters[LOG_BEGUN]
+    if begun != counters[LOG_END]:  # an updater died here: skip a lap, so that all processes check every slot
+        begun += log.shape[0]
     store_release(counters, LOG_BEGUN, begun + count)
     fence_release()  # otherwise a reader could copy a new entry and not notice
     return begun
@@ -336,7 +335,6 @@ def update_rows(
     counters, log, progress = arrays.counters, arrays.log, arrays.progress
     known, sums = arrays.known, arrays.sums
     updated_indexes, updated_masses = arrays.updated_indexes, arrays.updated_masses
-    end_log_of_dead_updater(counters, log)
     if not is_synced(counters, progress):
         sync_tree(arrays)
     status = check_update(indexes, priorities, progress[SYNCED_TO], priority_limit)
@@ -345,7 +343,7 @@ def update_rows(
     masses, slots = masses_of(priorities, alpha, eps), np.empty(indexes.shape[0], np.int64)
     capacity, first_node = uint64(known.shape[0]), first_leaf(sums)
     count, max_priority = uint64(0), NO_PRIORITY
-    begun = begin_log(counters, indexes.shape[0])
+    begun = begin_log(counters, log, indexes.shape[0])
     for i in range(uint64(indexes.shape[0])):
         slot = uint64(indexes[i]) % capacity
         if known[slot] == indexes[i]:  # otherwise the row has been overwritten
@@ -355,7 +353,8 @@ def update_rows(
             slots[count] = slot
             count += uint64(1)
         log[(uint64(begun) + i) & uint64(log.shape[0] - 1)] = indexes[i]
-    progress[FOLLOWED] = begun + indexes.shape[0]
+    if progress[FOLLOWED] == begun:  # not after a lap was skipped
+        progress[FOLLOWED] += indexes.shape[0]
     store_release(counters, LOG_END, begun + indexes.shape[0])
     recompute_changed(arrays, slots[:count])
     fetch_add(counters, STALE, indexes.shape[0] - count)
@@ -368,30 +367,24 @@ class PrioritizedSampler:
 
     Attributes:
         rules: Conversion of priorities to masses, and the maximum priority.
-        tree: Masses of the known rows; built by the first call, and again in a forked child.
-        arrays: Arrays of the kernels; built with the tree.
+        tree: Masses of the known rows.
+        arrays: Arrays of the kernels.
         numbers_drawn: Random numbers drawn since the caller set it to 0.
     """
 
     def __init__(
-        self,
-        ring: SharedRing,
-        lease: UpdaterLease,
-        rules: Prioritization,
-        block: SharedArrays,
-        only_stored_count: bool,
+        self, ring: SharedRing, rules: Prioritization, block: SharedArrays, only_stored_count: bool
     ) -> None:
-        """Create a sampler; the first call builds its tree.
+        """Create a sampler; `start` must be called next.
 
         `only_stored_count` says that `update` lowers the maximum priority to that of the stored rows.
         """
         self.rules = rules
-        self._ring, self._lease, self._block = ring, lease, block
+        self._ring, self._block = ring, block
         self._only_stored_count = only_stored_count
         self.numbers_drawn = 0
-        self._built_by = NOT_REGISTERED  # the process that built the tree
 
-    def _start_tree(self) -> None:
+    def start(self) -> None:
         """Start with an empty tree, which the next kernel fills with all rows in the ring."""
         ring, block, capacity = self._ring, self._block, self._ring.capacity
         self.tree = SumTree(capacity)
@@ -412,12 +405,9 @@ class PrioritizedSampler:
         )
         self._tuple = tuple(self.arrays)  # a kernel takes twice as long to read a named tuple
         self._lost = np.zeros(capacity, np.int64)  # index + 1 of a row that lacks a frame, or 0
-        self._built_by = self._lease.registration  # last, so that an interrupted call starts over
 
     def synced_tree(self) -> SumTree:
         """Return the tree, updated with all changes."""
-        if self._built_by is not self._lease.registration:
-            self._start_tree()
         sync_tree(self.arrays)
         if self.tree.ranking is not None:
             self._mark_changed(self.tree.ranking)
@@ -430,8 +420,6 @@ class PrioritizedSampler:
             RuntimeError: If rows are overwritten faster than they can be read, or no row has all its frames.
             ValueError: If there are no rows, or every mass is 0.
         """
-        if self._built_by is not self._lease.registration:
-            self._start_tree()
         if self.tree.total == 0.0 or self.rules.eps == 0.0:  # with eps > 0 no mass becomes 0
             self._wait_for_mass(batch_size)
         words, indexes, masses, missing = self._draw(batch_size, rng)
@@ -470,8 +458,6 @@ class PrioritizedSampler:
 
     def update(self, indexes: Any, priorities: Any) -> None:
         """Set the priorities of rows; see `MPPrioritizedReplayBuffer.update_priorities`."""
-        if self._built_by is not self._lease.registration:
-            self._start_tree()
         checked, given = self.rules.as_update(indexes, priorities)
         status = update_rows(self._tuple, checked, given, self.rules.formula, self._ring.max_given)
         if self.tree.ranking is not None:

@@ -8,7 +8,7 @@ Built in chapter 01, *Uniform replay*.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +17,6 @@ from numpy import ndarray
 
 from replay_tutorial.buffers.cast import as_array, as_dtype, cast, check_finite
 from replay_tutorial.buffers.rows import checked_integer
-from replay_tutorial.buffers.spaces import flatten
 
 Rows = npt.NDArray[np.void]  # records, one per transition
 Batch = dict[str, npt.NDArray[Any]]  # field → its values, an array of shape (n, *shape)
@@ -317,6 +316,24 @@ class FiniteFields(Fields):
             if field.dtype.kind in "fc":
                 check_finite(field.name, column)
         return count, columns
+
+
+def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the leaves of nested dicts and tuples; keys and tuple positions are joined by "/".
+
+    Example:
+        >>> dict(flatten({"obs": {"image": 1, "goal": (2, 3)}, "rew": 4}))
+        {'obs/image': 1, 'obs/goal/0': 2, 'obs/goal/1': 3, 'rew': 4}
+    """
+    for name, value in values.items():
+        parts: Any = value
+        if isinstance(value, tuple):
+            parts = {str(i): part for i, part in enumerate(parts)}
+        nested: Any = parts
+        if isinstance(parts, Mapping):
+            yield from flatten(nested, f"{prefix}{name}/")
+        else:
+            yield f"{prefix}{name}", parts
 
 
 def record_dtype(fields: Sequence[Field]) -> np.dtype[np.void]:

@@ -12,7 +12,6 @@ from multiprocessing import parent_process
 from typing import Any, Self
 
 from replay_tutorial.buffers.base import BaseBuffer
-from replay_tutorial.buffers.runtime.user_warning import warn_user
 
 ADDING = ("add", "add_step")  # the methods that add rows
 
@@ -57,6 +56,8 @@ def add_with_warning(
     if parent_process() is None and os.getppid() != origin:
         return getattr(buffer, method)(*args, **fields)
     kind = type(buffer).__name__
+    from replay_tutorial.buffers.runtime.user_warning import warn_user
+
     warn_user(
         f"Rows are added to a copy of a {kind}; the original, in process {origin}, doesn't receive them. "
         "To add to one buffer from several processes, use MPReplayBuffer or MPPrioritizedReplayBuffer. If "

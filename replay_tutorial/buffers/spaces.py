@@ -1,11 +1,11 @@
 """Conversion of gymnasium spaces to an `env_dict`.
 
-Nested spaces and nested values are flattened in the same way: names are joined by "/". Text, Sequence and
+Nested spaces are flattened like nested values (`fields.flatten`): names are joined by "/". Text, Sequence and
 Graph spaces are not supported, because their values have no fixed size.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -94,20 +94,3 @@ def leaves(name: str, space: "Space[Any]") -> Iterator[tuple[str, dict[str, Any]
             f"{name!r} is a {type(space).__name__} space, which is not supported because its values have no "
             "fixed size. Use Box, Discrete, MultiDiscrete, MultiBinary, or Dict or Tuple of them."
         )
-
-
-def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the leaves of nested dicts and tuples; keys and tuple positions are joined by "/".
-
-    Example:
-        >>> dict(flatten({"obs": {"image": 1, "goal": (2, 3)}, "rew": 4}))
-        {'obs/image': 1, 'obs/goal/0': 2, 'obs/goal/1': 3, 'rew': 4}
-    """
-    for name, value in values.items():
-        parts: Any = value
-        if isinstance(value, tuple):
-            parts = {str(i): part for i, part in enumerate(parts)}
-        if isinstance(parts, Mapping):
-            yield from flatten(cast(Mapping[str, Any], parts), f"{prefix}{name}/")
-        else:
-            yield f"{prefix}{name}", parts

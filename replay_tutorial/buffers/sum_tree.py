@@ -21,13 +21,15 @@ Source: Schaul et al. 2016, "Prioritized Experience Replay", appendix B.2.1.
 Built in chapter 04, *The sum tree*.
 """
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers.ranking import Ranking, largest_mass
 from replay_tutorial.buffers.runtime.jit import Floats, Integers, jitable, kernel, types, uint64, writable
+
+if TYPE_CHECKING:  # loaded when masses are ranked
+    from replay_tutorial.buffers.ranking import Ranking
 
 # Node n has the children 8 (n - 6) to 8 (n - 6) + 7 and the parent n // 8 + 6. The root is node 7, so that
 # each group of eight siblings begins at a multiple of eight. Nodes 0 to 6 are unused.
@@ -294,6 +296,8 @@ class SumTree:
 
         O(changed slots), except for the first call; creates the ranking.
         """
+        from replay_tutorial.buffers.ranking import Ranking, largest_mass
+
         if self.ranking is None:
             self.ranking = Ranking(capacity)
         return largest_mass(self.ranking.groups(self.leaves), self.leaves, bound)

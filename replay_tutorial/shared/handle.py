@@ -7,38 +7,47 @@ of a handle is another handle on the same rows.
 """
 
 from os import PathLike
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from replay_tutorial.buffers.fields import Fields, FiniteFields
 from replay_tutorial.buffers.gather import ArraySpec, Gather, array_specs
-from replay_tutorial.buffers.images.frame_layout import FrameLayout, with_numbers
 from replay_tutorial.buffers.priorities import Prioritization
-from replay_tutorial.buffers.schemes.sample_counts import COUNT_SPECS, SampleCounts
 from replay_tutorial.buffers.streams import Stream
 from replay_tutorial.buffers.uniform import ReplayBuffer
 from replay_tutorial.shared.memory import SharedArrays, Specs
 from replay_tutorial.shared.registry import WRITER_SPECS, WriterRegistry
 from replay_tutorial.shared.sampler import INITIAL_VALUES, PrioritizedSampler, UpdaterLease, priority_specs
-from replay_tutorial.shared.shared_frames import SharedFrames, frame_specs
 from replay_tutorial.shared.shared_ring import SharedRing, ring_specs
 
+if TYPE_CHECKING:  # options are loaded when they are used
+    from replay_tutorial.buffers.images.frame_layout import FrameLayout
+    from replay_tutorial.buffers.schemes.sample_counts import SampleCounts
+    from replay_tutorial.shared.shared_frames import SharedFrames
 
-def described_fields(description: dict[str, Any]) -> tuple[Fields, list[FrameLayout]]:
-    """Return the fields of a description, and the layouts of the observations stored as frames."""
+
+def described_fields(description: dict[str, Any]) -> "tuple[Fields, Fields, list[FrameLayout]]":
+    """Return the fields of a description, those of the stored rows, and the layouts of stored frames."""
     env_dict = {name: {"shape": tuple(n), "dtype": t} for name, (n, t) in description["fields"].items()}
     fields = FiniteFields(env_dict) if description.get("check_finite") else Fields(env_dict)
-    frames = description.get("frames", [])
-    return fields, [FrameLayout(fields.fields[names[0]], tuple(names), axis) for *names, axis in frames]
+    if "frames" not in description:
+        return fields, fields, []
+    from replay_tutorial.buffers.images.frame_layout import FrameLayout, with_numbers
+
+    frames = description["frames"]
+    layouts = [FrameLayout(fields.fields[names[0]], tuple(names), axis) for *names, axis in frames]
+    return fields, with_numbers(fields, layouts), layouts
 
 
 def make_block(description: dict[str, Any], path: str | PathLike[str] | None) -> SharedArrays:
     """Reserve a block for a description, or open the file if the path exists."""
-    fields, layouts = described_fields(description)
+    _, stored, layouts = described_fields(description)
     capacity = description["size"]
-    specs: Specs = {**WRITER_SPECS, **ring_specs(capacity, with_numbers(fields, layouts).dtype)}
+    specs: Specs = {**WRITER_SPECS, **ring_specs(capacity, stored.dtype)}
     if layouts:
+        from replay_tutorial.shared.shared_frames import frame_specs
+
         specs = {**specs, **frame_specs(layouts, capacity, description["frames_per_transition"])}
     if "alpha" in description:
         specs = {**specs, **priority_specs(capacity)}
@@ -67,18 +76,23 @@ class MappedBuffer:
 
     def __init__(self, block: SharedArrays) -> None:
         """Create the views of a block."""
-        layout, (self.fields, layouts) = block.layout, described_fields(block.layout)
+        layout, (self.fields, stored, layouts) = block.layout, described_fields(block.layout)
         capacity, is_prioritized = layout["size"], "alpha" in layout
         stamps = [block[name] for name in ("stamps", *(f"frames{i}/stamps" for i in range(len(layouts))))]
         writers = WriterRegistry(block["owners"], stamps, block.identity)
-        dtype: np.dtype[np.void] = with_numbers(self.fields, layouts).dtype
         max_given = block["seen"] if is_prioritized else None
-        self.ring = SharedRing(block, dtype, writers, max_given=max_given)
-        self.frames = SharedFrames(block, writers, self.fields, layouts, capacity) if layouts else None
+        self.ring = SharedRing(block, stored.dtype, writers, max_given=max_given)
+        self.frames: SharedFrames | None = None
+        if layouts:
+            from replay_tutorial.shared import shared_frames
+
+            self.frames = shared_frames.SharedFrames(block, writers, self.fields, layouts, capacity)
         self.gather = Gather(self.fields)
-        self.counts = None
+        self.counts: SampleCounts | None = None
         if "count_samples" in layout:
-            self.counts = SampleCounts(block["counted_indexes"], block["sample_counts"])
+            from replay_tutorial.buffers.schemes import sample_counts
+
+            self.counts = sample_counts.SampleCounts(block["counted_indexes"], block["sample_counts"])
         start = None
         if is_prioritized:
             self.priorities = Prioritization(capacity, block["seen"], layout["alpha"], layout["eps"])
@@ -120,16 +134,20 @@ class Handle(ReplayBuffer):
         return self._mapped.fields
 
     @property
-    def _stages(self) -> SharedFrames | None:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def _stages(self) -> "SharedFrames | None":  # pyright: ignore[reportIncompatibleVariableOverride]
         return self._mapped.frames
 
     @property
-    def _counts(self) -> SampleCounts | None:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def _counts(self) -> "SampleCounts | None":  # pyright: ignore[reportIncompatibleVariableOverride]
         return self._mapped.counts
 
     @property
     def _sampled(self) -> dict[str, ArraySpec]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return array_specs(self._fields) | (COUNT_SPECS if self._counts else {})
+        if self._counts is None:
+            return array_specs(self._fields)
+        from replay_tutorial.buffers.schemes.sample_counts import COUNT_SPECS
+
+        return array_specs(self._fields) | COUNT_SPECS
 
     @property
     def _layout(self) -> dict[str, Any]:  # pyright: ignore[reportIncompatibleVariableOverride]

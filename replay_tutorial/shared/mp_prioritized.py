@@ -14,12 +14,11 @@ Built in chapter 07, *Ape-X*.
 
 import time
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.fields import Batch, EnvDict, Rows
 from replay_tutorial.buffers.inherited_options import accepts_options_of
 from replay_tutorial.buffers.priorities import (
@@ -35,16 +34,26 @@ from replay_tutorial.buffers.priorities import (
 from replay_tutorial.buffers.prioritized import PrioritizedReplayBuffer
 from replay_tutorial.buffers.rows import checked_size
 from replay_tutorial.buffers.runtime.jit import Floats, Integers
-from replay_tutorial.buffers.schemes.scheme import Proportional, Scheme
 from replay_tutorial.buffers.streams import restore_rng_on_error, state_before
 from replay_tutorial.buffers.sum_tree import ROOT, SumTree
 from replay_tutorial.shared.mp_uniform import MPBufferOptions, MPReplayBuffer
 from replay_tutorial.shared.protocol import SAMPLED, raise_max
 from replay_tutorial.shared.sampler import draw_rows, sync_tree, update_rows
-from replay_tutorial.shared.shared_frames import DrawAgain
+
+if TYPE_CHECKING:  # options are loaded when they are used
+    from replay_tutorial.buffers import archive
+    from replay_tutorial.buffers.schemes.scheme import Scheme
+    from replay_tutorial.shared.shared_frames import DrawAgain
 
 # Seconds between two draws when no row has all its frames.
 POLL_SECONDS = 0.001
+
+
+def is_proportional(scheme: "Scheme") -> bool:
+    """Return whether a scheme draws as the buffer does without one."""
+    from replay_tutorial.buffers.schemes.scheme import Proportional
+
+    return type(scheme) is Proportional
 
 
 class MPPrioritizedReplayBuffer(  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -116,13 +125,13 @@ class MPPrioritizedReplayBuffer(  # pyright: ignore[reportIncompatibleVariableOv
             self._priority_options |= {"initial_priority": initial_priority}
         MPReplayBuffer.__init__(self, size, env_dict, **options)
 
-    def _draw_weighted(self, batch_size: int, beta: float, by_buffer: bool, scheme: Scheme | None) -> Batch:
+    def _draw_weighted(self, batch_size: int, beta: float, by_buffer: bool, scheme: "Scheme | None") -> Batch:
         mapped = self._mapped
         arguments = batch_size, beta, by_buffer, scheme
         return mapped.lease.hold(self._draw_in_lease, *arguments, updates=mapped.counts is not None)
 
-    def _draw_in_lease(self, batch_size: int, beta: float, by_buffer: bool, scheme: Scheme | None) -> Batch:
-        if scheme is not None and type(scheme) is not Proportional:
+    def _draw_in_lease(self, batch_size: int, beta: float, by_buffer: bool, scheme: "Scheme | None") -> Batch:
+        if scheme is not None and not is_proportional(scheme):
             with restore_rng_on_error(self._rng):
                 batch, drawn = self._sample_by(scheme, batch_size)
                 probabilities, least = drawn.probabilities, drawn.least
@@ -157,7 +166,7 @@ class MPPrioritizedReplayBuffer(  # pyright: ignore[reportIncompatibleVariableOv
             raise
         return weights
 
-    def _replacement_draw(self, rows: Rows, indexes: Integers, masses: Floats) -> DrawAgain:
+    def _replacement_draw(self, rows: Rows, indexes: Integers, masses: Floats) -> "DrawAgain":
         """Return a function that sets the mass of rows that lack a frame to 0, and draws other rows."""
         ring, sampler = self._ring, self._mapped.sampler
 
@@ -201,8 +210,10 @@ class MPPrioritizedReplayBuffer(  # pyright: ignore[reportIncompatibleVariableOv
         return {"seen": [self._block["seen"]], "masses": lambda: [self._masses(slots)]}
 
     def _read(
-        self, counters: dict[str, Any], reader: archive.Reader, masses: Floats | None = None
+        self, counters: dict[str, Any], reader: "archive.Reader", masses: Floats | None = None
     ) -> Callable[[], None]:
+        from replay_tutorial.buffers import archive
+
         count = archive.checked_count(counters, "next_index")
         masses, seen = np.zeros(min(count, self._ring.capacity)), np.zeros(1)
         reader.read_into("masses", [masses])

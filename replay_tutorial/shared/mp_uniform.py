@@ -11,27 +11,20 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from types import MappingProxyType
-from typing import Any, ClassVar, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.base import CpprbKwargs, check_keywords
 from replay_tutorial.buffers.cast import round_floats
 from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, Rows, expand_groups, field_names
-from replay_tutorial.buffers.images.frame_layout import frame_layouts, with_next
 from replay_tutorial.buffers.rows import checked_at_least, checked_number, checked_size
-from replay_tutorial.buffers.runtime.interrupts import run_in_thread
 from replay_tutorial.buffers.runtime.jit import Flags, Floats, Integers, compile_now
-from replay_tutorial.buffers.schemes.sample_counts import check_times
-from replay_tutorial.buffers.schemes.scheme import Drawn, Scheme, Uniform
 from replay_tutorial.buffers.streams import Stream, restore_rng_on_error
 from replay_tutorial.buffers.sum_tree import SumTree
 from replay_tutorial.buffers.uniform import BufferOptions
-from replay_tutorial.shared import snapshot
 from replay_tutorial.shared.handle import Handle, make_block
-from replay_tutorial.shared.limiter import wait_until
 from replay_tutorial.shared.protocol import (
     add_to_counter,
     append_rows,
@@ -40,9 +33,11 @@ from replay_tutorial.shared.protocol import (
     read_slots,
     swap,
 )
-from replay_tutorial.shared.scheme_draw import SchemeDraw
-from replay_tutorial.shared.shared_frames import number_in_ring, read_frames
 from replay_tutorial.shared.shared_ring import Statistics
+
+if TYPE_CHECKING:  # options are loaded when they are used
+    from replay_tutorial.buffers import archive
+    from replay_tutorial.buffers.schemes.scheme import Drawn, Scheme
 
 
 class MPBufferOptions(BufferOptions, total=False):
@@ -150,13 +145,17 @@ class MPReplayBuffer(Handle):
             )
         capacity = checked_size(size)
         fields = Fields(env_dict, default_dtype)
-        observed = expand_groups(field_names(next_of), fields.fields)
-        fields = with_next(fields, observed)
+        layouts: list[Any] = []
+        if next_of or stack_compress:
+            from replay_tutorial.buffers.images.frame_layout import frame_layouts, with_next
+
+            observations = expand_groups(field_names(next_of), fields.fields)
+            fields = with_next(fields, observations)
+            layouts = frame_layouts(fields, observations, stack_compress)
         if taken := self._reserved_names & fields.fields.keys():
             raise ValueError(
                 f"The field names {sorted(taken)} are reserved in a prioritized buffer; rename the fields."
             )
-        layouts = frame_layouts(fields, observed, stack_compress)
         description: dict[str, Any] = {  # processes and saved files must agree on it
             "kind": type(self).__name__,
             "size": capacity,
@@ -173,7 +172,11 @@ class MPReplayBuffer(Handle):
             description["count_samples"] = True
         stream = Stream(seed)  # before memory is reserved, because it may reject the seed
         # Compiled now; otherwise each process that is started later would compile the kernels itself.
-        compile_now(*self._kernels, *((number_in_ring, read_frames) if layouts else ()))
+        compile_now(*self._kernels)
+        if layouts:
+            from replay_tutorial.shared.shared_frames import number_in_ring, read_frames
+
+            compile_now(number_in_ring, read_frames)
         self._open(make_block(description, path), stream)
 
     @property
@@ -197,6 +200,8 @@ class MPReplayBuffer(Handle):
             TypeError: If `rows` is not an integer.
             ValueError: If `rows` is negative or exceeds the buffer's size, or the timeout is NaN.
         """
+        from replay_tutorial.shared.limiter import wait_until
+
         ring, rows = self._ring, checked_at_least("rows", rows, 0)
         if rows > ring.capacity:
             raise ValueError(f"wait_for({rows}): rows must be at most the buffer's size, {ring.capacity}.")
@@ -215,17 +220,20 @@ class MPReplayBuffer(Handle):
             rows = mapped.ring.draw(batch_size, self._rng)
             return mapped.frames.restore(rows, self._draw_again)
 
-    def _draw_by(self, batch_size: int, scheme: Scheme | None) -> Batch:
+    def _draw_by(self, batch_size: int, scheme: "Scheme | None") -> Batch:
         if self._mapped.counts is None:
             return self._draw_counted(batch_size, scheme)
         return self._mapped.lease.hold(self._draw_counted, batch_size, scheme, updates=True)
 
-    def _draw_counted(self, batch_size: int, scheme: Scheme | None) -> Batch:
+    def _draw_counted(self, batch_size: int, scheme: "Scheme | None") -> Batch:
         with restore_rng_on_error(self._rng):
             batch, drawn = self._sample_by(scheme, batch_size)
         return self._counted(batch, drawn.indexes)
 
-    def _sample_by(self, scheme: Scheme | None, batch_size: int) -> tuple[Batch, Drawn]:
+    def _sample_by(self, scheme: "Scheme | None", batch_size: int) -> "tuple[Batch, Drawn]":
+        from replay_tutorial.buffers.schemes.scheme import Uniform
+        from replay_tutorial.shared.scheme_draw import SchemeDraw
+
         mapped = self._mapped
         draw = SchemeDraw(mapped.ring, scheme or Uniform(), batch_size, self._rng, *self._tree_and_alpha())
         if mapped.frames is None:
@@ -275,11 +283,16 @@ class MPReplayBuffer(Handle):
             ValueError: If rows have already been added to this buffer, or the file is damaged or has another
                 layout or version. The buffer is left unchanged.
         """
+        from replay_tutorial.buffers import archive
+        from replay_tutorial.buffers.runtime.interrupts import run_in_thread
+
         with archive.open_archive(path, self._layout) as (counters, reader):
             fill = self._read(counters, reader)
         run_in_thread(fill)
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        from replay_tutorial.shared import snapshot
+
         ring, frames, counts = self._ring, self._mapped.frames, self._mapped.counts
         counters, arrays = snapshot.save_state(ring)
         indexes = arrays.pop("indexes")
@@ -300,9 +313,12 @@ class MPReplayBuffer(Handle):
         return {}
 
     def _read(
-        self, counters: dict[str, Any], reader: archive.Reader, masses: Floats | None = None
+        self, counters: dict[str, Any], reader: "archive.Reader", masses: Floats | None = None
     ) -> Callable[[], None]:
         """Read an archive without changing the buffer; return a function that fills the rings."""
+        from replay_tutorial.buffers import archive
+        from replay_tutorial.shared import snapshot
+
         mapped = self._mapped
         generator = archive.checked_generator(counters)
         episode_len = archive.checked_count(counters, "episode_len")
@@ -310,6 +326,8 @@ class MPReplayBuffer(Handle):
         times = np.zeros(0, np.int64)
         if mapped.counts is not None:
             times = np.zeros(min(rows.counters["next_index"], mapped.ring.capacity), np.int64)
+            from replay_tutorial.buffers.schemes.sample_counts import check_times
+
             reader.read_into("times_sampled", [times])
             check_times(times)
         frames = (

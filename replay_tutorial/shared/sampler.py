@@ -20,7 +20,7 @@ Built in chapter 07, *Ape-X*.
 
 import time
 from collections.abc import Callable, Hashable
-from typing import Annotated, Any, NamedTuple, TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar, TypeVarTuple
 
 import numpy as np
 
@@ -33,7 +33,6 @@ from replay_tutorial.buffers.priorities import (
     check_update,
     masses_of,
 )
-from replay_tutorial.buffers.ranking import Ranking
 from replay_tutorial.buffers.runtime.jit import Floats, Integers, Words, int64, jitable, kernel, uint64
 from replay_tutorial.buffers.sum_tree import ROOT, SumTree, find_stratified, first_leaf, recompute_above
 from replay_tutorial.shared.atomics import (
@@ -62,8 +61,10 @@ from replay_tutorial.shared.protocol import (
     swap,
 )
 from replay_tutorial.shared.registry import NOT_REGISTERED, registration_at
-from replay_tutorial.shared.shared_frames import frames_lost
 from replay_tutorial.shared.shared_ring import MAX_DRAWS, SharedRing
+
+if TYPE_CHECKING:
+    from replay_tutorial.buffers.ranking import Ranking
 
 Arguments = TypeVarTuple("Arguments")
 Result = TypeVar("Result")
@@ -440,6 +441,8 @@ class PrioritizedSampler:
             self._ring.check_not_empty(batch_size)
             if (known := self.arrays.known[self.arrays.known != NO_INDEX]).size:
                 if np.isin(known + 1, self._lost).any():
+                    from replay_tutorial.shared.shared_frames import frames_lost
+
                     raise frames_lost()
                 self.tree.check_total()
             time.sleep(0.0001)  # all rows are being written at the moment
@@ -469,7 +472,7 @@ class PrioritizedSampler:
             # A writer may raise the maximum at the same time; its row is in the tree at the next update.
             self.rules.lower_max(self.tree, self._ring.capacity)
 
-    def _mark_changed(self, ranking: Ranking) -> None:
+    def _mark_changed(self, ranking: "Ranking") -> None:
         """Mark the slots whose masses the kernels have changed."""
         changed, progress = self.arrays.changed, self.arrays.progress
         count = int(progress[CHANGED])

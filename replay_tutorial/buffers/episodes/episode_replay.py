@@ -41,7 +41,7 @@ from replay_tutorial.buffers.episodes.episode_ring import (
     slot_of,
 )
 from replay_tutorial.buffers.episodes.episode_steps import StagedSteps, StepFields
-from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, FiniteFields
+from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, FiniteFields, flatten
 from replay_tutorial.buffers.gather import Gather, pair_dtype
 from replay_tutorial.buffers.n_step.autoreset import (
     TRANSITION,
@@ -79,7 +79,6 @@ from replay_tutorial.buffers.rows import (
     take_pairs,
 )
 from replay_tutorial.buffers.runtime.jit import Flags, Floats, Integers, int64, kernel
-from replay_tutorial.buffers.spaces import flatten
 from replay_tutorial.buffers.streams import Stream
 from replay_tutorial.buffers.sum_tree import ROOT, find_stratified, first_leaf, recompute_above
 

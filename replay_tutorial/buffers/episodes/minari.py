@@ -19,10 +19,9 @@ import numpy.typing as npt
 
 from replay_tutorial.buffers.base import BaseBuffer
 from replay_tutorial.buffers.episodes.episode_replay import EpisodeReplayBuffer
-from replay_tutorial.buffers.fields import Batch
+from replay_tutorial.buffers.fields import Batch, flatten
 from replay_tutorial.buffers.n_step.autoreset import TRANSITION
 from replay_tutorial.buffers.rows import as_integers
-from replay_tutorial.buffers.spaces import flatten
 
 # Minari's names, and the fields of `fields_from_spaces`; nested fields are named `obs/image` and so on.
 OBSERVATIONS, ACTIONS = "obs", "act"

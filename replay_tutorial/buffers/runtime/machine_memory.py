@@ -10,8 +10,6 @@ import os
 import sys
 from pathlib import Path
 
-from replay_tutorial.buffers.runtime.user_warning import warn_user
-
 GROUP, MEMINFO = Path("/sys/fs/cgroup"), Path("/proc/meminfo")
 CHECKED_FROM = 1 << 26  # bytes; smaller buffers aren't compared with the memory, which takes 0.5 ms
 REMEDY = (
@@ -31,6 +29,8 @@ def check_memory(size: int) -> None:
             f"{total / 1e9:,.1f} GB of memory. {REMEDY}"
         )
     if free is not None and size > free:
+        from replay_tutorial.buffers.runtime.user_warning import warn_user
+
         warn_user(
             f"The buffer takes {size / 1e9:,.1f} GB when it is full, but {free / 1e9:,.1f} GB of memory are "
             f"free; the system may then kill the process. {REMEDY}"

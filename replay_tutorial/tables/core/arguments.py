@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.cast import as_array, widened
+from replay_tutorial.buffers.fields import flatten
 from replay_tutorial.buffers.runtime.jit import Floats, Integers, writable
-from replay_tutorial.buffers.spaces import flatten
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -194,6 +194,17 @@ def test_a_row_without_its_frames_loses_its_mass_in_one_tree():
     assert (buffer.total_mass, other.total_mass) == (8.0, 9.0)
 
 
+def test_a_buffer_that_another_handle_has_cleared_is_empty():
+    buffer = MPPrioritizedReplayBuffer(8, row_fields())
+    buffer.add(**rows_of(1, 0, 8))
+    other = copy.copy(buffer)
+    assert_whole(other.sample(2))
+    buffer.clear()
+    with pytest.raises(ValueError, match="the buffer is empty"):
+        other.sample(2)
+    assert other.total_mass == 0.0
+
+
 def slots_by_group(ranking, masses):
     _, members, starts, counts, *_ = ranking.groups(masses)
     groups = np.flatnonzero(counts).tolist()
@@ -204,8 +215,8 @@ def slots_by_group(ranking, masses):
 def test_every_sampler_sees_any_history_as_a_list_does(seed, monkeypatch):
     monkeypatch.setattr(sampler, "log_length", lambda capacity: 2048 if capacity > 64 else 8)
     rng = np.random.default_rng(seed)
-    capacity = int(rng.integers(1, 12))
-    buffer = MPPrioritizedReplayBuffer(capacity, row_fields(), alpha=1.0, eps=0.0, seed=0)
+    capacity, eps = int(rng.integers(1, 12)), seed % 2 / 2
+    buffer = MPPrioritizedReplayBuffer(capacity, row_fields(), alpha=1.0, eps=eps, seed=0)
     handles, masses = [buffer, copy.copy(buffer), copy.copy(buffer)], {}
     next_index = cleared_before = 0
     for _ in range(300):
@@ -229,17 +240,17 @@ def test_every_sampler_sees_any_history_as_a_list_does(seed, monkeypatch):
             handle.update_priorities(indexes, new)
             masses |= {i: m for i, m in zip(indexes.tolist(), new.tolist(), strict=True) if i in masses}
         newest = {index % capacity: index for index in masses}  # a row that never came replaces none
-        stored = {i: masses[i] for i in newest.values() if i >= cleared_before and masses[i]}
+        stored = {i: masses[i] + eps for i in newest.values() if i >= cleared_before and masses[i] + eps}
         if action < 0.9:
             handle = handles[rng.integers(3)]
-            expected = sum(stored.values()), min(stored.values(), default=0.0)
-            assert (handle.total_mass, handle.min_mass) == pytest.approx(expected, rel=1e-12)
             if stored:
                 drawn = handle.sample(16, beta=1.0)
                 assert_whole(drawn)
                 lightest = min(stored.values())
                 expected = [lightest / stored[i] for i in drawn["indexes"].tolist()]
                 np.testing.assert_allclose(drawn["weights"], expected, rtol=1e-6)
+            expected = sum(stored.values()), min(stored.values(), default=0.0)
+            assert (handle.total_mass, handle.min_mass) == pytest.approx(expected, rel=1e-12)
         elif stored:
             handle.sample(4, scheme=RankBased())
             tree = handle._mapped.sampler.tree

@@ -21,7 +21,7 @@ from replay_tutorial.shared.shared_ring import MAX_DRAWS, SharedRing
 
 
 class SchemeDraw:
-    """A batch that a scheme draws from a shared ring. The caller must hold the lease.
+    """A batch that a scheme draws from a shared ring. With priorities, the caller must hold the lease.
 
     Attributes:
         drawn: Indexes and probabilities of the rows.

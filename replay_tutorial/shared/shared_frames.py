@@ -85,7 +85,7 @@ def append_to_ring(ring: FrameArrays, frame: Any) -> tuple[int, bool]:
 
 @kernel
 def number_in_ring(
-    plain: Annotated[tuple[Any, ...], FrameArrays],
+    arrays: Annotated[tuple[Any, ...], FrameArrays],
     observations: StackWords,
     next_observations: StackWords,
     start: int,
@@ -96,7 +96,7 @@ def number_in_ring(
     Two threads may corrupt each other's record of recent frames. This is harmless, because each entry is
     compared with the ring.
     """
-    ring = FrameArrays(*plain)
+    ring = FrameArrays(*arrays)
     return number_frames(ring, is_in_ring, append_to_ring, observations, next_observations, start, indexes)
 
 
@@ -157,7 +157,7 @@ class FrameRing:
         spare = self.ring.capacity - rows
         young = max(spare // 4, spare - rows * 3 // 16 - SPARE)
         ring, (hashes, self.remembered) = self.ring, empty_index()
-        self._plain = (ring.counters, ring.stamps, ring.rows, ring.masses, young, hashes, self.remembered)
+        self._arrays = (ring.counters, ring.stamps, ring.rows, ring.masses, young, hashes, self.remembered)
 
     def number(self, observations: Sequence[npt.NDArray[np.generic]]) -> Integers:
         """Write the new frames of observations, one array (n, *shape) per field.
@@ -165,11 +165,11 @@ class FrameRing:
         Return the indexes of all their frames, int64[n, frames per row].
         """
         ring, stacks = self.ring, [self._words(each) for each in observations]
-        plain = (*self._plain, ring.writers.writer_number())
+        arrays = (*self._arrays, ring.writers.writer_number())
         indexes = np.empty((len(stacks[0]), self.layout.frames_per_row), np.int64)
         start = attempts = 0
         while True:
-            end = number_in_ring(plain, stacks[0], stacks[-1], start, indexes)
+            end = number_in_ring(arrays, stacks[0], stacks[-1], start, indexes)
             if end == indexes.size:
                 return indexes
             # The frame is tried in another slot; a dead holder's slot is free from the next lap on.

@@ -1,4 +1,4 @@
-"""The shared ring: any number of writers, one sampler, no lock.
+"""The shared ring: any number of writers and samplers, no lock.
 
 Each slot has a stamp: the index of its row, and its holder, if any. A writer reserves indexes with one atomic
 add and writes its rows as `protocol` describes; a row becomes visible only when it is complete.

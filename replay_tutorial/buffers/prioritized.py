@@ -196,14 +196,13 @@ class PrioritizedReplayBuffer(ReplayBuffer):
                 write_weights(drawn.probabilities, beta, drawn.least, by_buffer, batch["weights"])
                 check_weights(batch["weights"])
             return self._counted(batch, drawn.indexes)
-        self._ring.check_not_empty(batch_size)
-        self._ring.tree().check_total()
+        self._ring.check_can_draw(batch_size)
         uniforms = self._rng.random(batch_size)
         slots, indexes, weights = self._ring.draw_by_mass(uniforms, beta, by_buffer)
         check_weights(weights, self._rng, batch_size)
         batch = self._take(slots)
         batch["indexes"], batch["weights"] = indexes, weights
-        return self._counted(batch, indexes)
+        return batch if self._counts is None else self._counted(batch, indexes)
 
     def update_priorities(self, indexes: npt.ArrayLike, priorities: npt.ArrayLike) -> None:
         """Set the priorities of rows.

@@ -207,11 +207,15 @@ class PrioritizedRing(Ring):
         change: Change | None = None,
     ) -> int:
         """Append rows and their masses, and raise the largest priority; see `Ring.append`."""
-        if count > self._rows_at_once:
+        if count == 1:
+            staged = self._one_row
+            staged.records[0], staged.masses[0] = tuple(columns), masses
+        elif count > self._rows_at_once:
             return self._append_in_parts(count, columns, masses, max_priority, change)
-        staged = self._stage(count, columns)
-        if masses is not None:
-            staged.masses[...] = masses
+        else:
+            staged = self._stage(count, columns)
+            if count:
+                staged.masses[...] = masses
         raised_to = NO_PRIORITY if max_priority is None else max_priority
         memory = self.bytes, self.counters, self._tree.leaves, self.rules.max_given
         if change is None:
@@ -228,12 +232,19 @@ class PrioritizedRing(Ring):
             sync_tree(counters, self.capacity, tree.sums, tree.minima)
         return tree
 
+    def check_can_draw(self, batch_size: int) -> None:
+        """Raise ValueError if no row is stored, or all have the mass 0."""
+        tree = self.tree()
+        if tree.sums.item(ROOT) == 0.0:
+            self.check_not_empty(batch_size)
+            tree.check_total()
+
     def draw_by_mass(
         self, uniforms: Floats, beta: float, by_buffer: bool
     ) -> tuple[Integers, Integers, Weights]:
         """Draw one row for each number in [0, 1); return slots, indexes and weights.
 
-        The caller has called `tree`.
+        The caller has called `check_can_draw`.
         """
         tree, count = self._tree, len(uniforms)
         slots, indexes = np.empty(count, np.int64), np.empty(count, np.int64)

@@ -79,9 +79,6 @@ def parts_of(
     count: int, columns: Sequence[Any], masses: Floats | float | None, at_once: int
 ) -> Iterator[tuple[int, Sequence[Any], Floats | float | None]]:
     """Split a batch into parts of at most `at_once` rows: the number, columns and masses of each."""
-    if count <= at_once:
-        yield count, columns, masses
-        return
     for first in range(0, count, at_once):
         part_count = min(at_once, count - first)
         rows = slice(first, first + part_count) if part_count > 1 else first
@@ -110,9 +107,7 @@ class StagedRows:
 
     def write(self, columns: Sequence[Any]) -> None:
         """Write one array per field, or one value per field of a single row."""
-        if self.count == 1:  # the same as below, but faster
-            self.records[0] = tuple(columns)
-        elif self.count:
+        if self.count:
             for place, column in zip(self.columns, columns, strict=True):
                 place[...] = column
 
@@ -135,14 +130,14 @@ class Ring:
         self.counters: Integers = np.array([next_index, next_index - stored, next_index, 0], np.int64)
         self.bytes: Bytes = as_bytes(np.zeros(capacity, dtype))
         self._rows_at_once = max(1, BYTES_AT_ONCE // dtype.itemsize)
-        self._staged = StagedRows(1, dtype)
+        self._one_row = self._batch = StagedRows(1, dtype)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_staged"}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_one_row", "_batch")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._staged = StagedRows(1, self.dtype)
+        self._one_row = self._batch = StagedRows(1, self.dtype)
 
     @property
     def next_index(self) -> int:
@@ -182,12 +177,16 @@ class Ring:
         Return the index of the first row. A ring without priorities ignores the masses. `change` is made
         together with the rows.
         """
-        if count > self._rows_at_once:
+        if count == 1:
+            staged = self._one_row
+            staged.records[0] = tuple(columns)  # faster than `write`
+        elif count > self._rows_at_once:
             return self._append_in_parts(count, columns, masses, max_priority, change)
-        new_rows = self._stage(count, columns).bytes
+        else:
+            staged = self._stage(count, columns)
         if change is None:
-            return append_rows(self.bytes, self.counters, new_rows)
-        return append_and_change(self.bytes, self.counters, new_rows, *change)
+            return append_rows(self.bytes, self.counters, staged.bytes)
+        return append_and_change(self.bytes, self.counters, staged.bytes, *change)
 
     def _append_in_parts(
         self,
@@ -209,12 +208,11 @@ class Ring:
         self.counters[EPISODE] = self.next_index
 
     def _stage(self, count: int, columns: Sequence[Any]) -> StagedRows:
-        """Assemble rows; they are valid until the next call."""
-        staged = self._staged
-        if staged.count != count:
-            staged = self._staged = StagedRows(count, self.dtype)
-        staged.write(columns)
-        return staged
+        """Assemble several rows beside the ring; the memory is reused by a batch of the same size."""
+        if self._batch.count != count:
+            self._batch = StagedRows(count, self.dtype)
+        self._batch.write(columns)
+        return self._batch
 
     def slot_numbers(self, first_index: int, end_index: int) -> Integers:
         """Return the slots of the rows from `first_index` up to, but not including, `end_index`."""

@@ -111,8 +111,11 @@ class Stages:
             if count > self._rows_at_once:  # otherwise, the only `push` checks the returns
                 self.window.check_returns(count, columns)
         first_index = ring.next_index
-        for part in parts_of(count, columns, masses, self._rows_at_once):
-            self._append_part(ring, *part, max_priority)
+        if count <= self._rows_at_once:
+            self._append_part(ring, count, columns, masses, max_priority)
+        else:
+            for part in parts_of(count, columns, masses, self._rows_at_once):
+                self._append_part(ring, *part, max_priority)
         next_index = ring.next_index
         if self.frames is not None and first_index < CHECKED_AT <= next_index:
             self.frames.check_sharing(next_index)

@@ -6,6 +6,7 @@ a `MappedBuffer`, from the block when the buffer is constructed, unpickled, or a
 of a handle is another handle on the same rows.
 """
 
+from collections.abc import Mapping
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Self
 
@@ -114,32 +115,31 @@ class Closed:
         raise ValueError(f"This {owner.__name__} is closed.")
 
 
+MAPPED = ("_mapped", "_ring", "_fields", "_stages", "_counts")  # attributes that close() deletes
+
+
 class Handle(ReplayBuffer):
     """Methods of a shared buffer that concern its block: attaching, pickling, closing and sizes."""
 
     _block: SharedArrays = Closed()  # pyright: ignore[reportAssignmentType]
-    # Not pickled: each process builds its own.
+    # Not pickled: each process maps the block itself.
     _mapped: MappedBuffer = Closed()  # pyright: ignore[reportAssignmentType]
+    _ring: SharedRing = Closed()  # pyright: ignore[reportAssignmentType]
+    _fields: Fields = Closed()  # pyright: ignore[reportAssignmentType]
+    _stages: "SharedFrames | None" = Closed()  # pyright: ignore[reportAssignmentType, reportIncompatibleVariableOverride]
+    _counts: "SampleCounts | None" = Closed()  # pyright: ignore[reportAssignmentType]
 
     def __new__(cls, *_: Any, **__: Any) -> Self:
         """Create a handle, which other processes may copy without a warning."""
         return object.__new__(cls)
 
-    @property
-    def _ring(self) -> SharedRing:
-        return self._mapped.ring
-
-    @property
-    def _fields(self) -> Fields:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self._mapped.fields
-
-    @property
-    def _stages(self) -> "SharedFrames | None":  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self._mapped.frames
-
-    @property
-    def _counts(self) -> "SampleCounts | None":  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self._mapped.counts
+    def _map(self, block: SharedArrays, state: Mapping[str, Any], appended: int = 0) -> None:
+        """Attach this handle, with this state, to a block; it has appended rows in its episode."""
+        mapped = MappedBuffer(block)
+        mapped.ring.handle_counts[0] = appended
+        parts = {"_ring": mapped.ring, "_fields": mapped.fields}
+        parts |= {"_stages": mapped.frames, "_counts": mapped.counts}
+        self.__dict__.update({**state, "_block": block, "_mapped": mapped, **parts})
 
     @property
     def _sampled(self) -> dict[str, ArraySpec]:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -155,8 +155,7 @@ class Handle(ReplayBuffer):
 
     def _open(self, block: SharedArrays, stream: Stream) -> None:
         """Attach this handle to a block."""
-        self._block, self._mapped = block, MappedBuffer(block)
-        self._rng = stream
+        self._map(block, {"_rng": stream})
 
     @classmethod
     def attach(
@@ -203,8 +202,8 @@ class Handle(ReplayBuffer):
         if "_block" in self.__dict__:
             if "_mapped" in self.__dict__:
                 self._mapped.lease.release()
-                del self._mapped
-            del self._block
+            for name in (*MAPPED, "_block"):
+                self.__dict__.pop(name, None)
 
     def __enter__(self) -> Self:
         """Return the buffer; leaving the `with` block closes it."""
@@ -225,13 +224,12 @@ class Handle(ReplayBuffer):
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = {name: value for name, value in self.__dict__.items() if name != "_mapped"}
-        return kept | {"_mapped": self.get_current_episode_len()}
+        kept = {name: value for name, value in self.__dict__.items() if name not in MAPPED}
+        return kept | {"appended": self.get_current_episode_len()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        mapped = MappedBuffer(state["_block"])
-        mapped.ring.handle_counts[0] = state["_mapped"]
-        self.__dict__.update(state | {"_mapped": mapped})
+        others = {name: value for name, value in state.items() if name not in ("_block", "appended")}
+        self._map(state["_block"], others, state["appended"])
 
     def get_current_episode_len(self) -> int:
         """Return how many transitions this process has added since its last `on_episode_end` or `clear`."""

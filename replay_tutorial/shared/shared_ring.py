@@ -211,7 +211,10 @@ class SharedRing:
             staged = None
         if staged is None or staged.count != count:
             staged = StagedRows(count, self.dtype)
-        staged.write(columns)
+        if count == 1:
+            staged.records[0] = tuple(columns)  # faster than `write`
+        else:
+            staged.write(columns)
         if masses is not None:
             staged.masses[...] = masses
         index = self.write(staged.words, staged.masses, max_priority)

@@ -241,7 +241,7 @@ class OfEpisodes(Subject):
 
     def add(self, environment: int, count: int | None) -> None:
         first = self.next[environment]
-        self.next[environment] += count or 1
+        self.next = [step + (count or 1) * (i == environment) for i, step in enumerate(self.next)]
         self.thing.add(environment, **steps(first, count, STEP_FIELDS))
 
     def add_step(self) -> None:

@@ -199,7 +199,7 @@ class Priorities:
         ([4.0, 3.0], 2.0)
     """
 
-    __iter__ = None  # otherwise, Python would count the indexes up from 0
+    __iter__ = None  # otherwise, Python would count up from index 0, which may have been replaced, and stop
 
     def __init__(self, rules: "Prioritization", masses_of: Callable[[Integers], Floats]) -> None:
         """Use a function that returns the masses of stored rows, or raises IndexError."""

@@ -61,6 +61,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
     """
 
     _ring: PrioritizedRing
+    # Defaults for the shared buffer, which doesn't call this class's constructor.
     _has_priorities = True
     _only_stored_count = False
 
@@ -196,9 +197,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
                 write_weights(drawn.probabilities, beta, drawn.least, by_buffer, batch["weights"])
                 check_weights(batch["weights"])
             return self._counted(batch, drawn.indexes)
-        self._ring.check_can_draw(batch_size)
-        uniforms = self._rng.random(batch_size)
-        slots, indexes, weights = self._ring.draw_by_mass(uniforms, beta, by_buffer)
+        slots, indexes, weights = self._ring.draw_by_mass(batch_size, self._rng, beta, by_buffer)
         check_weights(weights, self._rng, batch_size)
         batch = self._take(slots)
         batch["indexes"], batch["weights"] = indexes, weights

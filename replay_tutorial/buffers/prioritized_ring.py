@@ -43,7 +43,10 @@ def write_leaves(
     masses: Floats,
     max_priority: float,
 ) -> None:
-    """Write the masses of new rows to their leaves, and raise the largest priority."""
+    """Write the masses of new rows to their leaves, and raise the largest priority.
+
+    Of more rows than slots, the masses of the last rows remain.
+    """
     for i in range(masses.shape[0]):
         leaves[(first_index + i) % capacity] = masses[i]
     largest_priority[0] = max(largest_priority[0], max_priority)
@@ -136,6 +139,7 @@ def update_leaves(
 ) -> int:
     """Set the masses of rows, update the maximum priority, and count the updates of replaced rows.
 
+    Leaves that `append` has written since the last draw may not be in the sums yet; `sync_tree` adds them.
     Return the status of `check_update`; if it is not DONE, nothing has changed.
     """
     alpha, eps, priority_limit = formula
@@ -232,26 +236,24 @@ class PrioritizedRing(Ring):
             sync_tree(counters, self.capacity, tree.sums, tree.minima)
         return tree
 
-    def check_can_draw(self, batch_size: int) -> None:
-        """Raise ValueError if no row is stored, or all have the mass 0."""
+    def draw_by_mass(
+        self, batch_size: int, rng: np.random.Generator, beta: float, by_buffer: bool
+    ) -> tuple[Integers, Integers, Weights]:
+        """Draw rows in proportion to their masses; return their slots, indexes and weights.
+
+        Raise ValueError, before a random number is drawn, if no row is stored or all have the mass 0.
+        """
         tree = self.tree()
         if tree.sums.item(ROOT) == 0.0:
             self.check_not_empty(batch_size)
             tree.check_total()
-
-    def draw_by_mass(
-        self, uniforms: Floats, beta: float, by_buffer: bool
-    ) -> tuple[Integers, Integers, Weights]:
-        """Draw one row for each number in [0, 1); return slots, indexes and weights.
-
-        The caller has called `check_can_draw`.
-        """
-        tree, count = self._tree, len(uniforms)
-        slots, indexes = np.empty(count, np.int64), np.empty(count, np.int64)
-        weights = np.empty(count, np.float32)  # Ctrl-C could interrupt a kernel that returns arrays
+        # Allocated here, because Numba makes Python objects of arrays that a kernel returns, and Ctrl-C may
+        # come in between.
+        slots, indexes = np.empty(batch_size, np.int64), np.empty(batch_size, np.int64)
+        weights = np.empty(batch_size, np.float32)
         draw(
             *(self.counters, self.capacity, tree.sums, tree.minima),
-            *(uniforms, beta, by_buffer, slots, indexes, weights),
+            *(rng.random(batch_size), beta, by_buffer, slots, indexes, weights),
         )
         return slots, indexes, weights
 

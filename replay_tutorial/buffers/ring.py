@@ -51,7 +51,10 @@ def append_rows(rows: Bytes, counters: Integers, new_rows: Bytes) -> int:
 def append_and_change(
     rows: Bytes, counters: Integers, new_rows: Bytes, ends_episode: bool, state: Integers, new_state: Integers
 ) -> int:
-    """Append rows, and set `state` to `new_state`: what a stage before the ring remembers."""
+    """Append rows, and set `state` to `new_state`: the positions of an n-step window's pending steps.
+
+    In two calls, Ctrl-C could come between them, and steps would be both in rows and pending.
+    """
     first_index = append_rows(rows, counters, new_rows)
     if ends_episode:
         counters[EPISODE] = counters[NEXT_INDEX]
@@ -107,7 +110,7 @@ class StagedRows:
 
     def write(self, columns: Sequence[Any]) -> None:
         """Write one array per field, or one value per field of a single row."""
-        if self.count:
+        if self.count:  # with 0 rows, a stage only changes its state
             for place, column in zip(self.columns, columns, strict=True):
                 place[...] = column
 
@@ -127,12 +130,13 @@ class Ring:
         The caller must write `stored` rows to `segments()`; the last one has the index `next_index - 1`.
         """
         self.capacity, self.dtype = capacity, dtype
-        self.counters: Integers = np.array([next_index, next_index - stored, next_index, 0], np.int64)
+        self.counters: Integers = np.zeros(4, np.int64)
+        self.counters[[NEXT_INDEX, CLEARED, EPISODE]] = next_index, next_index - stored, next_index
         self.bytes: Bytes = as_bytes(np.zeros(capacity, dtype))
         self._rows_at_once = max(1, BYTES_AT_ONCE // dtype.itemsize)
         self._one_row = self._batch = StagedRows(1, dtype)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, Any]:  # without staged rows, whose views would become copies
         return {name: value for name, value in self.__dict__.items() if name not in ("_one_row", "_batch")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -68,6 +68,7 @@ class ReplayBuffer(PrivateBuffer):
         ((32, 4), (32,), 10)
     """
 
+    # Options that are not used.
     _stages: "Stages | None" = None
     _counts: "SampleCounts | None" = None
     _has_priorities = False

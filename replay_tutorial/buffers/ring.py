@@ -31,7 +31,7 @@ NEXT_INDEX, CLEARED, EPISODE, SYNCED = 0, 1, 2, 3
 
 BYTES_AT_ONCE = 1 << 22  # a larger batch is appended in parts, each of which fits into the processor's cache
 
-Change = tuple[bool, Integers, Integers]  # arguments of `append_and_change`
+Change = tuple[bool, Integers, Integers]  # ends_episode, state and new_state of `append_and_change`
 
 
 @kernel
@@ -179,7 +179,7 @@ class Ring:
         """Append rows, given by one array per field, or one value per field of a single row.
 
         Return the index of the first row. A ring without priorities ignores the masses. `change` is made
-        together with the rows.
+        together with the rows, of which there may be none.
         """
         if count == 1:
             staged = self._one_row

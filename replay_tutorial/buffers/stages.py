@@ -53,7 +53,7 @@ class Stages:
         self.fields = self.stored = with_next(fields, observations)
         self.frames: FrameStore | None = None
         self.window: Windows | None = None
-        self._rows_at_once = 1 << 48
+        self._rows_at_once = 1 << 48  # no limit
         self._has_priorities = has_priorities
         self._restore: Restore | None = None
         if observations or stack_compress:
@@ -108,7 +108,7 @@ class Stages:
         """
         if self.window is not None:
             self.window.check_consecutive(count, columns, restore=self._restore)
-            if count > self._rows_at_once:  # otherwise, the only `push` checks the returns
+            if count > self._rows_at_once:  # otherwise, a later part could be refused after the first ones
                 self.window.check_returns(count, columns)
         first_index = ring.next_index
         if count <= self._rows_at_once:
@@ -135,8 +135,10 @@ class Stages:
         if self.window is None:
             ring.append(count, columns, masses, max_priority)
         else:
+            # the mass is the last field of a pending step
             steps = self.window.steps.to_rows(count, columns if masses is None else [*columns, masses])
-            batch, state = self.window.push(steps, np.zeros(count, np.int64))
+            environment = np.zeros(count, np.int64)  # all steps are of environment 0
+            batch, state = self.window.push(steps, environment)
             self._append_completed(ring, batch, max_priority, (False, self.window.state, state))
 
     def end_episode(self, ring: Ring) -> None:

@@ -49,7 +49,7 @@ class BufferOptions(CpprbKwargs, total=False):
 
 
 class ReplayBuffer(PrivateBuffer):
-    """A replay buffer that samples uniformly.
+    """A replay buffer that samples uniformly. `MPReplayBuffer` is the same in shared memory.
 
     The buffer is not thread-safe: protect it with a lock if several threads use it. Memory pages are
     allocated when they are first written, so adding large rows is slower until the buffer is full. Call

@@ -5,6 +5,8 @@ memory (`shared_ring`), so a killed process never blocks another one. It loses a
 adding, and the old row in the slot that it was writing.
 
 N-step windows belong to a single stream of steps, so each actor folds its own steps with `NStep`.
+
+Built in chapter 06, *Shared memory*.
 """
 
 import math
@@ -55,6 +57,8 @@ class MPReplayBuffer(Handle):
 
     Adding large rows is slower until every slot has been written once, because the operating system allocates
     each page at its first write. Call `touch_pages` to allocate all pages in advance.
+
+    Built in chapter 06, *Shared memory*.
 
     Example:
         >>> buffer = MPReplayBuffer(1000, {"obs": {"shape": 4}, "rew": {"shape": ()}}, seed=0)

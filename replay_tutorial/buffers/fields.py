@@ -221,6 +221,8 @@ class Fields:
                         value = column[0]
                 columns.append(value)
         except KeyError:
+            if values.keys() == self.fields.keys():  # raised by a value's own conversion
+                raise
             return self.to_columns(self._flattened(values))
         return (1, columns) if len(values) == len(columns) else self.to_columns(self._flattened(values))
 

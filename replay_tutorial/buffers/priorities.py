@@ -262,7 +262,7 @@ class Prioritization:
             self.max_given[0], self._default = priority, (priority, mass)
 
     def initial_masses(self, priorities: Any, count: int) -> tuple[Floats | float, float]:
-        """Return the masses of `count` new rows, and the value of `max_given` after adding them.
+        """Return the masses of `count` new rows, and the largest of their priorities.
 
         `priorities` are one number per row, or one for all; None means `max_priority`. The masses are
         float64[count], or a single mass if count is 1 or priorities is None.
@@ -273,7 +273,7 @@ class Prioritization:
             status, max_priority = write_masses(given, self.formula, masses)
             if status == BAD_PRIORITY:
                 raise self.priority_error(given)
-            return masses if count > 1 else masses[0], max(float(self.max_given[0]), max_priority)
+            return masses if count > 1 else masses[0], max_priority
         return self._initial_mass()
 
     def _initial_mass(self) -> tuple[float, float]:

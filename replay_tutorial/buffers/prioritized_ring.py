@@ -214,8 +214,8 @@ class PrioritizedRing(Ring):
         if count == 1:
             staged = self._one_row
             staged.records[0], staged.masses[0] = tuple(columns), masses
-        elif count > self._rows_at_once:
-            return self._append_in_parts(count, columns, masses, max_priority, change)
+        elif count > self._rows_at_once and change is None:
+            return self._append_in_parts(count, columns, masses, max_priority)
         else:
             staged = self._stage(count, columns)
             if count:

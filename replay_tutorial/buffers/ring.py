@@ -184,8 +184,8 @@ class Ring:
         if count == 1:
             staged = self._one_row
             staged.records[0] = tuple(columns)  # faster than `write`
-        elif count > self._rows_at_once:
-            return self._append_in_parts(count, columns, masses, max_priority, change)
+        elif count > self._rows_at_once and change is None:
+            return self._append_in_parts(count, columns, masses, max_priority)
         else:
             staged = self._stage(count, columns)
         if change is None:
@@ -193,18 +193,12 @@ class Ring:
         return append_and_change(self.bytes, self.counters, staged.bytes, *change)
 
     def _append_in_parts(
-        self,
-        count: int,
-        columns: Sequence[Any],
-        masses: Floats | float | None,
-        max_priority: float | None,
-        change: Change | None,
+        self, count: int, columns: Sequence[Any], masses: Floats | float | None, max_priority: float | None
     ) -> int:
         """Append a large batch; Ctrl-C may come between two parts."""
-        first_index, end_index = self.next_index, self.next_index + count
+        first_index = self.next_index
         for part in parts_of(count, columns, masses, self._rows_at_once):
-            is_last = self.next_index + part[0] == end_index
-            self.append(*part, max_priority, change if is_last else None)
+            self.append(*part, max_priority)
         return first_index
 
     def end_episode(self) -> None:

@@ -18,7 +18,7 @@ from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, Rows, as_byte
 from replay_tutorial.buffers.images.frame_layout import CHECKED_AT, StackCompress, with_next
 from replay_tutorial.buffers.images.frames import FrameStore
 from replay_tutorial.buffers.n_step.windows import Restore, Windows
-from replay_tutorial.buffers.ring import Change, Ring, parts_of
+from replay_tutorial.buffers.ring import BYTES_AT_ONCE, Change, Ring, parts_of
 from replay_tutorial.buffers.runtime.jit import Bytes, Floats
 from replay_tutorial.buffers.runtime.machine_memory import check_memory
 
@@ -67,6 +67,8 @@ class Stages:
             self.window = Windows(self.stored, Nstep, argument_fields=self.fields, extra_fields=masses)
             rows = self.window.env_dict
             self.stored = Fields({name: rows[name] for name in rows if name not in masses})
+            # the window and the ring move on together, so no part may be larger than what the ring appends
+            self._rows_at_once = min(self._rows_at_once, max(1, BYTES_AT_ONCE // self.stored.dtype.itemsize))
 
     @property
     def layout(self) -> dict[str, Any]:

@@ -146,7 +146,9 @@ class SharedArrays:
 
     def __getstate__(self) -> dict[str, Any]:
         state = {name: value for name, value in self.__dict__.items() if name not in ("_block", "_arrays")}
-        if self._handle >= 0 and self.path is None:
+        if self.path is not None:
+            state["_handle"] = None  # another process opens the file; this number may be another file there
+        elif self._handle >= 0:
             if sys.platform == "linux" and get_spawning_popen() is None:
                 state["_handle"] = self.address, self.identity  # any process of the same user can open it
             else:

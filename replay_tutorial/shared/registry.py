@@ -58,6 +58,7 @@ class ProcessRegistration:
     def __init__(self, is_mine: bool) -> None:
         self.is_mine = is_mine
         self.lock = threading.RLock()
+        self.guard = threading.Lock()  # of the writer number, because `lock` is held during a whole sample
         self.table: Integers | None = None
         self.number = NOBODY
         self.last_to_update: object = None
@@ -79,6 +80,7 @@ class ProcessRegistration:
             self.clear_word_at_end(counters, UPDATER_PROCESS)
             self.identity = me
         if not (is_free and swap(counters, UPDATER_PROCESS, updater, me)):
+            updater = int(counters[UPDATER_PROCESS])  # again, because another process may have won the swap
             raise RuntimeError(
                 f"Process {updater % (1 << PID_BITS)} is this buffer's updater, the only process that may "
                 "update priorities or count samples. Do this in that process, or close the buffer there "
@@ -160,12 +162,13 @@ class WriterRegistry:
         registration = self._registration
         if not registration.is_mine:
             registration = registration_at(self._block)
-            if registration.number == NOBODY:
-                registration.table = self._table  # before the number, because Ctrl-C may come between
-                me = own_identity()
-                registration.number = self._register(me, registration)
-                if is_exiting():  # `mark_exit` may have been called before
-                    swap(self._table, registration.number, me, -me)
+            with defer_sigint(), registration.guard:
+                if registration.number == NOBODY:
+                    registration.table = self._table
+                    me = own_identity()
+                    registration.number = self._register(me, registration)
+                    if is_exiting():  # `mark_exit` may have been called before
+                        swap(self._table, registration.number, me, -me)
             self._registration = registration
         return registration.number
 

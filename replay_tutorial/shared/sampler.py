@@ -96,14 +96,15 @@ class UpdaterLease:
         registration = self.registration
         if not registration.is_mine:  # on the first call, and again in a forked child
             registration = registration_at(self._block)
-            if self._start is not None:
-                self._start()
-            self.registration = registration  # last, so that an interrupted call starts over
         # A `with` statement could leave the lock held: an interrupt can come between `__enter__` and the
         # block (since Python 3.14 even for a lock), and at the start of an `__exit__` written in Python.
         release = registration.lock.release  # an RLock can be released only by the thread that holds it
         try:
             registration.lock.acquire()
+            if self.registration is not registration:
+                if self._start is not None:
+                    self._start()
+                self.registration = registration  # last, so that an interrupted call starts over
             if updates:
                 if self._counters[UPDATER_PROCESS] != registration.identity:
                     registration.become_updater(self._counters)
@@ -480,7 +481,7 @@ class PrioritizedSampler:
         progress[CHANGED] = 0  # if interrupted before this, the next call marks the same slots
 
     def zero_mass(self, indexes: Integers) -> None:
-        """Set the mass of rows that lack a frame to 0 in this tree. They stay known, so it remains 0."""
+        """Set the mass of rows that lack a frame to 0 in this tree, until they are updated or checked."""
         slots = indexes % self._ring.capacity
         slots = np.unique(slots[self.arrays.known[slots] == indexes])
         self.tree.set(slots, np.zeros(len(slots)))

@@ -21,7 +21,7 @@ import numpy as np
 
 from replay_tutorial.buffers.fields import Rows
 from replay_tutorial.buffers.priorities import NO_PRIORITY, Prioritization
-from replay_tutorial.buffers.ring import StagedRows
+from replay_tutorial.buffers.ring import BYTES_AT_ONCE, StagedRows
 from replay_tutorial.buffers.rows import random_below
 from replay_tutorial.buffers.runtime.jit import Flags, Floats, Integers, Words
 from replay_tutorial.buffers.streams import state_before
@@ -218,7 +218,8 @@ class SharedRing:
         if masses is not None:
             staged.masses[...] = masses
         index = self.write(staged.words, staged.masses, max_priority)
-        self.free_buffers.append(staged)
+        if staged.bytes.nbytes <= BYTES_AT_ONCE:
+            self.free_buffers.append(staged)
         return index
 
     def write(

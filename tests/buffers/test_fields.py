@@ -8,7 +8,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
@@ -22,6 +22,7 @@ from replay_tutorial import (
     ReplayBuffer,
 )
 from replay_tutorial.buffers import rows
+from replay_tutorial.buffers.fields import Fields
 
 INTEGER_DTYPES = [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64]
 FLOAT_DTYPES = [np.float16, np.float32, np.float64, np.longdouble]
@@ -470,3 +471,13 @@ def test_python_looks_at_no_single_one_of_many_indexes(dtype):
         return steps
 
     assert opcodes(100) < opcodes(2) + 98
+
+
+class RaisesKeyError:
+    def __array__(self, *_: object, **__: object) -> NoReturn:
+        raise KeyError("gone")
+
+
+def test_key_error_of_a_value_is_raised():
+    with pytest.raises(KeyError, match="gone"):
+        Fields({"obs": {"shape": 2}}).to_columns({"obs": RaisesKeyError()})

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from oracles import PlainBuffer, assert_same_columns, columns
 
 from replay_tutorial import (
+    EpisodeReplayBuffer,
     HindsightReplayBuffer,
     MPReplayBuffer,
     NStep,
@@ -18,6 +19,7 @@ from replay_tutorial import (
     ReplayBuffer,
     SequenceReplayBuffer,
 )
+from replay_tutorial.buffers import stages
 
 ENV_DICT: dict[str, dict[str, Any]] = {
     "obs": {"shape": (), "dtype": np.int64},
@@ -643,3 +645,38 @@ def test_nan_and_infinity_are_refused_before_they_enter_a_window_if_that_is_aske
     made.restore(made.state())
     with pytest.raises(ValueError, match="check_finite"):
         made.add_step(**wrong)
+
+
+@pytest.mark.parametrize("kind", [ReplayBuffer, PrioritizedReplayBuffer])
+def test_large_batch_interrupted_between_two_parts_stores_no_step_twice(kind, monkeypatch):
+    monkeypatch.setattr(stages, "BYTES_AT_ONCE", 4 * 24)  # a few rows
+    number, flag = {"shape": ()}, {"shape": (), "dtype": bool}
+    fields = {"obs": number, "rew": number, "next_obs": number, "terminated": flag}
+    made = kind(100, fields, Nstep={"size": 3, "gamma": 0.5, "rew": "rew", "next": "next_obs"})
+    parts = []
+
+    def interrupted(*arguments: Any) -> int:
+        parts.append(arguments)
+        if len(parts) == 3:
+            raise KeyboardInterrupt
+        return append(*arguments)
+
+    append = made._ring.append
+    monkeypatch.setattr(made._ring, "append", interrupted)
+    i = np.arange(40.0)
+    with pytest.raises(KeyboardInterrupt):
+        made.add(obs=i, rew=i, next_obs=i + 1, terminated=np.zeros(40, bool))
+    done = made.get_next_index() + len(made._stages.pending)
+    assert 0 < done < 40
+    made.add(obs=i[done:], rew=i[done:], next_obs=i[done:] + 1, terminated=i[done:] == 39)
+    assert made.get_all_transitions()["obs"].tolist() == i.tolist()
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.uint8, np.uint64])
+def test_number_of_an_environment_may_be_any_integer(dtype):
+    number, flag = {"shape": ()}, {"shape": (), "dtype": bool}
+    fields = {"obs": number, "rew": number, "next_obs": number, "terminated": flag}
+    windows = NStep(fields, {"size": 1, "rew": "rew", "next": "next_obs"}, environments=2)
+    assert windows.add(dtype(1), obs=0, rew=1, next_obs=1, terminated=False)["rew"].tolist() == [1.0]
+    episodes = EpisodeReplayBuffer(20, fields, environments=2)
+    assert episodes.add(dtype(1), obs=0, rew=1, next_obs=1, terminated=False) == 1

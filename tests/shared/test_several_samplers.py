@@ -4,6 +4,8 @@ import copy
 import multiprocessing
 import os
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -283,3 +285,42 @@ def test_samplers_agree_with_the_updater_when_it_has_stopped():
     assert buffer.total_mass > 0.0 and leaves == buffer._masses(np.arange(64)).tolist()
     assert [each[:2] for each in seen] == 2 * [(buffer.total_mass, leaves)]
     assert buffer.statistics().rows_sampled == 400 * 32 + sum(each[2] for each in seen)
+
+
+def test_clear_resets_the_maximum_even_if_a_writer_adds_a_small_priority_meanwhile() -> None:
+    buffer = MPPrioritizedReplayBuffer(8, {"obs": {"shape": ()}})
+    buffer.add(obs=0, priorities=1000.0)
+    masses, max_priority = buffer._ring.rules.initial_masses(0.5, 1)  # the writer is here
+    buffer.clear()
+    buffer._ring.append(1, [0.0], masses, max_priority)
+    assert buffer.get_max_priority() == 0.5
+
+
+def test_first_samples_of_several_threads_use_one_tree(monkeypatch: pytest.MonkeyPatch) -> None:
+    buffer = MPPrioritizedReplayBuffer(8, {"obs": {"shape": ()}})
+    buffer.add(obs=np.arange(4), priorities=np.ones(4))
+    start, starts = buffer._mapped.lease._start, []
+
+    def slow_start() -> None:
+        starts.append(1)
+        time.sleep(0.05)
+        start()
+
+    monkeypatch.setattr(buffer._mapped.lease, "_start", slow_start)
+    with ThreadPoolExecutor(4) as pool:
+        samples = list(pool.map(lambda _: buffer.sample(4), range(4)))
+    assert len(samples) == 4
+    assert len(starts) == 1
+
+
+def test_threads_that_add_first_are_one_writer() -> None:
+    buffer = MPReplayBuffer(64, {"obs": {"shape": ()}})
+    barrier = threading.Barrier(4)
+
+    def add(i: int) -> None:
+        barrier.wait()
+        buffer.add(obs=i)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(add, range(4)))
+    assert buffer.statistics().writers_alive == 1

@@ -1,5 +1,6 @@
 """Files of shared buffers: whole or not there, whoever makes them at the same time or is killed meanwhile."""
 
+import gc
 import multiprocessing
 import os
 import pickle
@@ -169,3 +170,13 @@ def test_other_fields_alpha_or_kind_on_one_path_are_refused_and_the_rows_stay(tm
             make()
     assert Path(path).read_bytes() == before
     assert_whole(buffer.sample(4))
+
+
+def test_unpickling_a_handle_of_a_file_that_is_gone_closes_no_other_file(tmp_path):
+    buffer = MPReplayBuffer(8, {"obs": {}}, path=tmp_path / "rows")
+    pickled, number = pickle.dumps(buffer), buffer._block._handle
+    (tmp_path / "rows").unlink()
+    with pytest.raises(FileNotFoundError):
+        pickle.loads(pickled)
+    gc.collect()
+    os.fstat(number)  # still open

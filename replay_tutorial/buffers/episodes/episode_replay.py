@@ -287,7 +287,7 @@ class EpisodeReplayBuffer(PrivateBuffer):
                 finite, or the `obs` of a step differs from the `next_obs` of the step before it. The buffer
                 is then unchanged.
         """
-        checked_environment(environment, self._ring.environments)
+        environment = checked_environment(environment, self._ring.environments)
         count, columns = self._fields.to_columns(fields)
         return self._append(environment, count, columns, priorities)[0]
 
@@ -339,7 +339,8 @@ class EpisodeReplayBuffer(PrivateBuffer):
         masses, max_priority = self._prioritization.initial_masses(priorities, staged.count)
         staged.arrays.masses[...] = masses
         arrays, spans = (self._ring.arrays_tuple, staged.arrays_tuple), self._roles.spans
-        changes = self._prioritization.max_given, max_priority, self._window_rule
+        max_given = self._prioritization.max_given
+        changes = max_given, max(max_given.item(0), max_priority), self._window_rule
         index = append_steps(*arrays, spans, *changes)
         if index < 0:
             self._check_consecutive(staged)
@@ -406,7 +407,7 @@ class EpisodeReplayBuffer(PrivateBuffer):
         Raises:
             IndexError: If the environment does not exist.
         """
-        checked_environment(environment, self._ring.environments)
+        environment = checked_environment(environment, self._ring.environments)
         mass = self._prioritization.initial_masses(None, 1)[0]
         end_running_episode(self._ring.arrays_tuple, environment, self._window_rule, float(mass))
         if self._watch is not None:

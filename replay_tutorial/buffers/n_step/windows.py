@@ -337,7 +337,7 @@ class Windows:
         gammas = [self.settings.gamma] if isinstance(self.settings.gamma, str) else []
         for name in (*self.settings.rewards, *self._ends, *gammas):
             steps[name] = given[name]
-        self.push(steps, np.zeros(count, np.int64))
+        copy.copy(self).push(steps, np.zeros(count, np.int64))  # so that these windows don't grow
 
     def _overflow_error(self, completed: PlainCompleted, position: int) -> ValueError:
         _, returns, _ = completed
@@ -488,9 +488,9 @@ class NStep:
             ValueError: If a shape, length or value doesn't match its field, or the `obs` of a step differs
                 from the `next_obs` of the step before it. The windows are then unchanged.
         """
-        checked_environment(environment, self._windows.environments)
+        environment = checked_environment(environment, self._windows.environments)
         count, columns = self._fields.to_columns(fields)
-        environments, resets = np.full(count, environment), self._windows.resets
+        environments, resets = np.full(count, environment, np.int64), self._windows.resets
         rows = self._fields.to_rows(count, columns)
         if self._windows.next_step:
             rows, environments, resets = self._windows.without_resets(rows, environments)
@@ -542,7 +542,7 @@ class NStep:
             ValueError: If a return is too large for the dtype of its reward. The pending steps of the
                 environment are then discarded.
         """
-        checked_environment(environment, self._windows.environments)
+        environment = checked_environment(environment, self._windows.environments)
         if self._watch is not None:
             self._watch.episode_ended(environment)
         windows = self._windows

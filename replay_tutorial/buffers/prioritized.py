@@ -236,7 +236,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         It is 1.0 until a priority has been set. Afterwards, it is the largest priority that any row has had,
         even if the row has been updated or replaced since; this includes the 1.0 of rows that were added
         before. With `initial_priority="max_stored"`, it is the largest priority of the stored rows, or 1.0 if
-        they have no mass.
+        they have no mass; in shared memory, as of the last `update_priorities`.
         """
         if self._only_stored_count:
             self._ring.rules.lower_max(self._ring.tree(), self._ring.capacity)

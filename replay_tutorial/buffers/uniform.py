@@ -244,7 +244,7 @@ class ReplayBuffer(PrivateBuffer):
         self.__dict__.update(self._cleared())  # atomic: Ctrl-C can only interrupt before or after
 
     def touch_pages(self) -> None:
-        """Allocate all memory pages now instead of at the first write to each."""
+        """Allocate the memory pages of rows and frames now instead of at the first write to each."""
         for memory in (self._ring.bytes, *(self._stages.memory if self._stages else [])):
             memory.reshape(-1)[:: mmap.PAGESIZE] |= 0
 

@@ -241,7 +241,7 @@ class Handle(ReplayBuffer):
         return False
 
     def touch_pages(self) -> None:
-        """Allocate all memory pages now instead of at the first write to each; other processes may add."""
+        """Allocate the memory pages of rows and frames now; other processes may add meanwhile."""
         for ring in (self._ring, *(frames.ring for frames in (self._stages.rings if self._stages else []))):
             ring.touch_pages()
 

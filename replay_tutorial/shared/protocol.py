@@ -47,8 +47,8 @@ NOBODY = 0
 # Index of a slot without a published row.
 NO_INDEX = -1
 
-# Positions in the counters, int64[COUNTER_WORDS]. Those of the writers, the updater and the samplers lie on
-# separate cache lines, to avoid false sharing.
+# Positions in the counters, int64[COUNTER_WORDS]. Those that each `add` changes lie on cache lines of their
+# own, to avoid false sharing.
 NEXT_INDEX, PUBLISHED, UPDATER_PROCESS, LOG_BEGUN, LOG_END = 0, 8, 16, 17, 18
 CLEARED, SAMPLED, REJECTED, STALE, DROPPED, CREATED_AT = 24, *range(26, 31)
 COUNTER_WORDS = 32

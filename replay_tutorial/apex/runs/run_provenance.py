@@ -10,6 +10,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from replay_tutorial import __version__
+
 SOURCES = Path(__file__).resolve().parents[2]
 
 
@@ -30,7 +32,8 @@ def versions_of(packages: Iterable[str]) -> dict[str, str]:
     found = {"python": platform.python_version()}
     for package in packages:
         try:
-            found[package] = version(package)
+            # An installed replay_tutorial may be older than the code that runs.
+            found[package] = __version__ if package == "replay_tutorial" else version(package)
         except PackageNotFoundError:
             found[package] = "not installed"
     return found

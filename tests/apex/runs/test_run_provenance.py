@@ -4,8 +4,9 @@ import os
 
 import pytest
 
+from replay_tutorial import __version__
 from replay_tutorial.apex.runs import run_provenance
-from replay_tutorial.apex.runs.run_provenance import digest_of_sources
+from replay_tutorial.apex.runs.run_provenance import digest_of_sources, versions_of
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows permits links to administrators only")
@@ -22,3 +23,12 @@ def test_the_digest_depends_on_every_source_and_not_on_what_editors_leave_beside
     changed = digest_of_sources()
     (tmp_path / "layer" / "module.py").rename(tmp_path / "module.py")
     assert len({before, changed, digest_of_sources()}) == 3
+
+
+def test_the_version_is_that_of_the_code_and_not_of_what_is_installed(monkeypatch):
+    monkeypatch.setattr(run_provenance, "version", lambda package: "0.1.0")  # an old installation
+    assert versions_of(["replay_tutorial", "numpy"]) | {"python": ""} == {
+        "python": "",
+        "replay_tutorial": __version__,
+        "numpy": "0.1.0",
+    }

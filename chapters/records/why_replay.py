@@ -1,17 +1,19 @@
 """Record the learning curves of chapter 00: the same agent with three memories, and the one-file DQN.
 
     python chapters/records/why_replay.py
+    python chapters/records/why_replay.py --chart docs/assets/why_replay.svg    # draws the record
 
 Training takes minutes, so the chapter loads the record that this script writes. The three agents differ only
 in the transitions of an update: the newest one, the newest 64, or 64 sampled at random. The second agent is a
-control: it learns from as many transitions as the third, but in order.
+control: it learns from as many transitions as the third, but in order. The README shows the chart of the
+other two.
 """
 
 import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -20,6 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.measuring.charts import new_figure, save
 from benchmarks.measuring.provenance import Provenance
 from replay_tutorial.steps.learning import one_file_dqn
 from replay_tutorial.steps.learning.online_q_learning import OnlineQLearning, train
@@ -28,6 +31,11 @@ from replay_tutorial.steps.uniform.list_of_tuples import ListOfTuples
 
 SCRIPT = "chapters/records/why_replay.py"
 BIN = 1_000  # steps per point of a curve
+# agent → title and colour of its half of the chart
+CHARTED = {
+    "online": ("learns from each transition once, and forgets", "tab:red"),
+    "replay": ("stores transitions, and replays 64 per step", "tab:blue"),
+}
 Episodes = list[tuple[int, float]]  # an episode's last step, and its return
 
 
@@ -72,14 +80,35 @@ def record_one_file(seed: int) -> dict[str, Any]:
     return {"seed": seed, "steps": curve[-1][0], "seconds": round(seconds, 1), "score": score, "curve": curve}
 
 
+def draw(record: Mapping[str, Any], output: Path) -> Path:
+    """Draw a line per seed and their mean, without and with replay; return `output`."""
+    figure = new_figure(8.4, 3.0)
+    panels = figure.subplots(1, 2, sharey=True)
+    for axes, (name, (title, colour)) in zip(panels, CHARTED.items(), strict=True):
+        returns = np.array(record["curves"][name], float)  # [seeds, points]
+        steps = record["bin"] * (1 + np.arange(returns.shape[1]))
+        axes.plot(steps, returns.T, color=colour, alpha=0.35, linewidth=1)
+        axes.plot(steps, np.nanmean(returns, axis=0), color=colour, linewidth=3)
+        axes.set(title=title, xlabel="steps in the environment", xticks=steps[1::2])
+        axes.xaxis.set_major_formatter("{x:,.0f}")
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.axes[0].set(ylabel="return in CartPole", ylim=0)  # of both: they share the axis
+    return save(figure, output, "why_replay")
+
+
 def main(argv: Sequence[str]) -> None:
-    """Record the curves, and write the file."""
+    """Record the curves and write the file, or draw the chart."""
     parser = argparse.ArgumentParser(prog=f"python {SCRIPT}", description="Record the curves of chapter 00.")
     parser.add_argument("--seeds", type=int, default=5, help="seeds per agent")
     parser.add_argument("--steps", type=int, default=20_000, help="steps of the three simple agents")
     parser.add_argument("--processes", type=int, default=2, help="number of parallel processes")
     parser.add_argument("--output", type=Path, default=Path(__file__).parent / "why_replay.json")
+    parser.add_argument("--chart", type=Path, metavar="FILE", help="draw the record instead of training")
     given = parser.parse_args(argv)
+    if given.chart:
+        print(draw(json.loads(given.output.read_text(encoding="utf-8")), given.chart))
+        return
     seeds = range(given.seeds)
     with ProcessPoolExecutor(given.processes, get_context("spawn")) as pool:
         jobs = {

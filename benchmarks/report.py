@@ -1,7 +1,7 @@
-"""`python -m benchmarks report`: re-run the benchmarks of the site and the README.
+"""`python -m benchmarks report`: re-run the benchmarks of the site.
 
 Each benchmark runs in a new process and writes its table between its markers in the pages, and its record and
-charts next to them. If a benchmark fails, the next one runs. The README's short table is written from the
+charts next to them. If a benchmark fails, the next one runs. The home page's short table is written from the
 records and shows medians only. `sb3`, `cleanrl`, `cluster`, `conformance` and the chapters' records are not
 re-run.
 """
@@ -22,9 +22,9 @@ from benchmarks.measuring.provenance import Provenance
 from benchmarks.peers.buffer import CEILING, OURS
 from replay_tutorial.teaching.number_tables import table, three_digits
 
-OUTPUT = Path("docs/measurements")
-SHORT = "bench-short"  # marker of the README's table
-RECORDS = ("bench", "inputs", "pictures")  # the records that the README's table is written from
+OUTPUT, HOME = Path("docs/measurements"), Path("docs/index.md")
+SHORT = "bench-short"  # marker of the home page's table
+RECORDS = ("bench", "inputs", "pictures")  # the records that this table is written from
 SHORT_ROWS = (
     "sample 64, uniform",
     "sample 64 + update 64, prioritized",
@@ -56,7 +56,7 @@ LONG = ("memory", "throughput", "learning")  # run only with --full or --only
 
 
 def short_table(records: Sequence[Mapping[str, Any]]) -> str:
-    """Return the README's table from the records of `buffers`; a cell is empty if cpprb wasn't measured."""
+    """Return the home page's table from the records of `buffers`; cells of cpprb are empty without it."""
     rows = {row["operation"]: row for record in records for row in record["rows"]}
 
     def cells(row: Mapping[str, Any]) -> list[str]:
@@ -98,7 +98,7 @@ def run(mark: str, output: Path, pages: Sequence[Path]) -> str:
 
 def main(argv: Sequence[str]) -> int:
     """Run the benchmarks; return 1 if any of them failed, else 0."""
-    parser = new_parser("report", "Re-run the benchmarks of the site and the README.")
+    parser = new_parser("report", "Re-run the benchmarks of the site.")
     parser.add_argument(
         "--output",
         type=Path,
@@ -114,9 +114,7 @@ def main(argv: Sequence[str]) -> int:
     output: Path = arguments.output
     if not output.is_dir():
         parser.error(f"--output {output}: no such folder; pass the folder that contains the pages")
-    pages = sorted(output.glob("*.md"))
-    if output == OUTPUT:
-        pages.append(Path("README.md"))
+    pages = [*sorted(output.glob("*.md")), *([HOME] if output == OUTPUT else [])]
     usual = [mark for mark in STEPS if arguments.full or mark not in LONG]
     chosen: list[str] = arguments.only or usual
     failures = {mark: failure for mark in chosen if (failure := run(mark, output, pages))}

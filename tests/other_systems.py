@@ -5,7 +5,7 @@
     python tests/other_systems.py windows tests/shared -k wrap    pytest's own arguments
     python tests/other_systems.py arm readme train                no tests
 
-Without arguments, it runs the tests of the buffers and of the tables, the README's programs (`readme`) and a
+Without arguments, it runs the tests of the buffers and of the tables, the README's program (`readme`) and a
 short training run (`train`). Each test file runs in a process of its own, so that a crash belongs to a file.
 
 `arm` needs the Debian packages debootstrap and qemu-user-static. The emulated processor has the memory order
@@ -32,7 +32,7 @@ SYSTEMS = Path(os.environ.get("SYSTEMS", "/var/tmp/other_systems"))
 LIMIT = float(os.environ.get("LIMIT", "3600"))
 MIRROR = os.environ.get("MIRROR", "http://deb.debian.org/debian")
 FOLDERS = ("tests/buffers", "tests/shared", "tests/tables")
-README = ("-m", "pytest", "-q", "tests/test_project.py", "-k", "programs_in_a_page_run and README")
+README = ("-m", "pytest", "-q", "tests/test_readme.py")
 TRAIN = ("-m", "replay_tutorial", "train", "CartPole-v1", "--total-steps", "3000", "--no-progress")
 PROGRAMS = {"readme": README, "train": TRAIN}
 PACKAGES = (

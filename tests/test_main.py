@@ -316,17 +316,17 @@ def test_run_whose_environment_is_not_here_is_refused_in_a_line(command, run, ca
     assert "NoSuchThing" in refusal([command, str(run)], capsys)
 
 
-def commands_of_the_readme():
+def commands_of_the_start_page():
     """The lines of its section on training, without the words behind them, by the name of the command."""
-    section = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Train\n")[2]
+    section = (ROOT / "docs" / "start.md").read_text(encoding="utf-8").partition("## Train\n")[2]
     console = section.partition("```console\n")[2].split("```")[0]
     lines = [line.partition("#")[0].split() for line in console.splitlines()]
     return {line[3] if line[0] == "python" else line[0]: line for line in lines}
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
-def test_four_commands_of_the_readme_work(tmp_path, monkeypatch):
-    commands = commands_of_the_readme()
+def test_four_commands_of_the_start_page_work(tmp_path, monkeypatch):
+    commands = commands_of_the_start_page()
     assert list(commands) == ["source", "train", "tensorboard", "resume", "play"]
     monkeypatch.chdir(tmp_path)
     short = "--hidden-sizes 16 --confirmation-episodes 2 --final-episodes 2 --solved-at 1000 --no-progress"

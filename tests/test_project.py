@@ -1,4 +1,4 @@
-"""What users rely on beside the code: names, docstrings, examples, start-up time, pins, README, make."""
+"""What users rely on beside the code: names, docstrings, examples, start-up time, pins, make."""
 
 import ast
 import doctest
@@ -164,7 +164,7 @@ def test_first_sample_of_a_fresh_process_comes_soon(program: str, bound: float, 
     assert sorted(cache.rglob("*.nbc")) == compiled, "a second process compiles nothing"
 
 
-PAGES = ["README.md", "docs/index.md", *(f"docs/api/{name}.md" for name in ("buffers", "shared", "apex"))]
+PAGES = [f"docs/api/{name}.md" for name in ("buffers", "shared", "apex")]
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -183,13 +183,6 @@ def test_the_programs_in_a_page_run(page: str, tmp_path: Path) -> None:
 def test_copied_sections_of_a_page_are_those_of_their_files(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert copy_sections.with_sections(text) == text, "run: python docs/copy_sections.py"
-
-
-def test_the_readme_is_short_and_has_its_marks() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert text.count("\n") <= 180
-    for mark in ["bench-short", "learning"]:
-        assert text.count(f"<!-- {mark}:begin -->") == text.count(f"<!-- {mark}:end -->") == 1
 
 
 def test_the_settings_named_beside_the_papers_are_those_of_the_configuration() -> None:
@@ -285,7 +278,7 @@ def test_windows_installs_and_runs_what_make_test_does() -> None:
     assert others == [
         line.replace("--pythonpath python", r"--pythonpath .venv\Scripts\python.exe") for line in commands
     ]
-    for text in [install, (ROOT / "README.md").read_text(encoding="utf-8")]:
+    for text in [install, (ROOT / "docs" / "start.md").read_text(encoding="utf-8")]:
         assert f'install -c constraints.txt -e ".[{extras}]"' in text
 
 
@@ -317,7 +310,7 @@ def test_source_distribution_holds_what_its_tests_need_and_its_readme_no_relativ
         needed |= not_ignored({p.relative_to(ROOT).as_posix() for p in ROOT.glob(pattern) if p.is_file()})
     assert needed - {*files} == set()
     links = re.findall(r"\]\((.*?)\)", text)
-    assert "https://github.com/owner/replay_tutorial/raw/main/docs/assets/data_flow.svg" in links
+    assert "https://github.com/owner/replay_tutorial/raw/main/docs/assets/why_replay.svg" in links
     assert "Project-URL: Repository, https://github.com/owner/replay_tutorial\n" in text
     assert [link for link in links if not link.startswith("https://")] == []
 

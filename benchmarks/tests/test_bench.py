@@ -65,7 +65,7 @@ def test_table_is_empty_where_a_library_cannot_and_bold_where_ours_is_slower():
 
 def test_command_prints_and_records_every_operation(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(cases, "BATCH_SIZES", (4, 512))
-    record, page = tmp_path / "bench.json", tmp_path / "README.md"
+    record, page = tmp_path / "bench.json", tmp_path / "page.md"
     page.write_text(f"# Title\n\n{BEGIN}\nold figures\n{END}\n\nThe end.\n")
     given = ["--capacity", "600", "--rounds", "2", "--json", str(record), "--markdown", str(page)]
     assert command.main(["buffers", *given]) == 0

@@ -96,31 +96,31 @@ def test_report_writes_every_place_of_a_table_and_tells_what_failed(tmp_path, mo
     monkeypatch.setattr(report, "STEPS", {"startup": ["startup", "--rounds", "0"], "kernels": SMALL})
     monkeypatch.chdir(tmp_path)
     report.OUTPUT.mkdir(parents=True)
-    page, other, readme = report.OUTPUT / "a.md", report.OUTPUT / "b.md", tmp_path / "README.md"
+    page, other, home = report.OUTPUT / "a.md", report.OUTPUT / "b.md", report.HOME
     page.write_text(marks("kernels", "startup"))
     other.write_text("nothing here\n")
-    readme.write_text("# Title\n" + marks("kernels"))
+    home.write_text("# Title\n" + marks("kernels"))
     assert report.main([]) == 1
     assert "| sample 512, uniform / take_rows |" in page.read_text()
-    assert pages.text_between_marks("kernels", readme) == pages.text_between_marks("kernels", page)
+    assert pages.text_between_marks("kernels", home) == pages.text_between_marks("kernels", page)
     assert pages.text_between_marks("startup", page) == "old\n", "a benchmark that fails leaves its table"
     assert (report.OUTPUT / "kernels.json").is_file()
     assert "startup: exit status 2" in capfd.readouterr().err
 
 
 def test_every_table_of_the_suite_has_its_place_in_the_pages():
-    places = [ROOT / "README.md", *(ROOT / "docs" / "measurements").glob("[!.]*.md")]
+    places = [ROOT / report.HOME, *(ROOT / report.OUTPUT).glob("[!.]*.md")]
     for mark in report.STEPS:
         assert pages.pages_with(mark, places), mark
 
 
-def test_the_readme_shows_what_the_records_say():
+def test_the_home_page_shows_what_the_records_say():
     records = [
         json.loads((ROOT / report.OUTPUT / f"{name}.json").read_text(encoding="utf-8"))
         for name in report.RECORDS
     ]
     text = report.short_table(records)
-    assert pages.text_between_marks(report.SHORT, ROOT / "README.md") == text
+    assert pages.text_between_marks(report.SHORT, ROOT / report.HOME) == text
     rows = [line.split(" | ")[0].removeprefix("| ") for line in text.splitlines() if line.startswith("| ")]
     assert rows[2:] == list(report.SHORT_ROWS), "below the head and its rule"
     for row in records[0]["rows"]:  # without cpprb its cells are empty

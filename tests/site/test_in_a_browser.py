@@ -279,16 +279,14 @@ def test_a_step_of_the_episode_is_selected_with_keys_and_pointer(
     assert "Step 4 gets goal 3" in message.inner_text()
 
 
-def test_the_facts_and_the_start_are_on_the_first_screen_and_the_four_parts_below(
-    open_page: OpenPage,
-) -> None:
+def test_the_first_chapter_and_the_three_doors_are_on_the_first_screen(open_page: OpenPage) -> None:
     page = open_page("index.html")
-    facts, parts = page.locator(".hero"), page.locator(".grid.cards")
-    assert (facts.locator("li").count(), facts.locator(".md-button").count()) == (3, 2)
-    assert parts.locator("ul > li").count() == 4
-    bottom = facts.evaluate("element => element.getBoundingClientRect().bottom")
+    doors = page.locator(".grid.cards ul > li")
+    assert doors.locator("strong").all_inner_texts() == ["Learn", "Import", "Read"]
+    bottom = page.locator(".grid.cards").evaluate("element => element.getBoundingClientRect().bottom")
     assert bottom < DESKTOP["height"]
-    assert parts.evaluate("element => element.getBoundingClientRect().top") >= bottom
+    page.locator(".hero .md-button--primary").click()
+    page.wait_for_url("**/chapters/00_why_replay.html")
 
 
 @pytest.mark.parametrize(("name", "pictures", "ranges"), [("index", 1, 0), ("explore", 2, 2)])

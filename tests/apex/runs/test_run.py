@@ -210,7 +210,7 @@ def test_failing_actor_gives_a_nonzero_exit_status_and_its_traceback(tmp_path, m
 
 @posix_only
 def test_first_signal_to_all_processes_ends_the_run_cleanly(tmp_path):
-    """SIGTERM here, and Ctrl-C where the commands of the README are tested."""
+    """SIGTERM here, and Ctrl-C where the commands of the page Start are tested."""
     with train_in_a_session(tmp_path, "CartPole-v1", "--actors", "1") as program:
         folder = wait_for_file(program, "progress.csv").parent
         program.signal_all(signal.SIGTERM)

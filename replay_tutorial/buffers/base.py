@@ -38,6 +38,10 @@ def check_keywords(kind: str, keywords: Mapping[str, Any]) -> None:
             hint = ' Did you mean Nstep={"size": 3, "rew": "rew", "next": "next_obs"}?'
             if kind.startswith("MP"):
                 hint = " Did you mean the class NStep, which computes n-step returns in an actor?"
+        elif wrong in ("num_envs", "autoreset", "environments", "n_envs"):
+            hint = " Did you mean num_envs?"
+            if kind.startswith("MP"):
+                hint = " Use the class NStep in each actor, which has environments= and autoreset=."
         raise TypeError(f"{kind} got an unexpected keyword argument {wrong!r}; see help({kind}).{hint}")
     if keywords.get("mmap_prefix") is not None:
         raise ValueError(
@@ -53,6 +57,52 @@ class BaseBuffer:
     _fields: Fields  # the arguments of `add`
     _layout: dict[str, Any]  # must equal the layout in a loaded file
     _rng: Stream
+
+    @classmethod
+    def for_env(cls, env: Any, capacity: float, **options: Any) -> Self:
+        """Create an empty buffer for the transitions of an environment.
+
+        The fields are those of `fields_from_spaces`: `obs`, `act`, `rew`, `next_obs`, `terminated` and
+        `truncated`. For a vector environment, the number of environments and the autoreset mode,
+        `env.metadata["autoreset_mode"]`, are read as well.
+
+        Args:
+            env: An environment or a vector environment of gymnasium, which may be wrapped.
+            capacity: Maximum number of transitions; the first argument of the constructor.
+            **options: Further arguments of the constructor. They override what was read.
+
+        Raises:
+            TypeError: If `env` is not an environment, or a space is not supported.
+            ValueError: As for the constructor. Also, in shared memory, if the environments reset themselves
+                in the next step, because each actor must leave out these steps by itself, with `NStep`.
+
+        Example:
+            >>> import gymnasium
+            >>> from replay_tutorial import PrioritizedReplayBuffer
+            >>> envs = gymnasium.make_vec("CartPole-v1", 8)
+            >>> buffer = PrioritizedReplayBuffer.for_env(envs, 1000, Nstep={"size": 3, "gamma": 0.99})
+            >>> obs, _ = envs.reset(seed=0)
+            >>> for _ in range(100):
+            ...     act = envs.action_space.sample()
+            ...     next_obs, rew, terminated, truncated, _ = envs.step(act)
+            ...     flags = {"terminated": terminated, "truncated": truncated}
+            ...     index = buffer.add(obs=obs, act=act, rew=rew, next_obs=next_obs, **flags)
+            ...     obs = next_obs
+            >>> buffer.sample(32)["discount"].shape
+            (32,)
+        """
+        from replay_tutorial.buffers.spaces import fields_of_environment
+
+        read: dict[str, Any] = {"env_dict": fields_of_environment(env, options.get("next_of"))}
+        if hasattr(env, "single_observation_space"):
+            read |= cls._vector_options(env.num_envs, env.metadata.get("autoreset_mode"))
+        construct: Any = cls
+        return construct(capacity, **(read | options))
+
+    @classmethod
+    def _vector_options(cls, num_envs: int, autoreset: Any) -> dict[str, Any]:
+        """Return the arguments of the constructor for a vector environment."""
+        return {"num_envs": num_envs, "autoreset": autoreset}
 
     def __repr__(self) -> str:
         stored, size = self._ring.stored, self._ring.capacity

@@ -36,7 +36,7 @@ from replay_tutorial.buffers.rows import check_batch_size, checked_share
 from replay_tutorial.buffers.runtime.jit import Floats, Integers
 from replay_tutorial.buffers.streams import restore_rng_on_error
 from replay_tutorial.buffers.sum_tree import ROOT, SumTree
-from replay_tutorial.buffers.uniform import BufferOptions, ReplayBuffer
+from replay_tutorial.buffers.uniform import PrivateBufferOptions, ReplayBuffer
 
 if TYPE_CHECKING:  # options are loaded when they are used
     from replay_tutorial.buffers import archive
@@ -74,7 +74,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         alpha: float = 0.6,
         eps: float = 1e-4,
         initial_priority: Literal["max", "max_stored"] = "max",
-        **options: Unpack[BufferOptions],
+        **options: Unpack[PrivateBufferOptions],
     ) -> None:
         """Create an empty buffer.
 
@@ -114,14 +114,14 @@ class PrioritizedReplayBuffer(ReplayBuffer):
     def add(self, /, *, priorities: Any = None, **fields: Any) -> int | None:
         """Add one transition, or a batch of consecutive transitions along axis 0.
 
-        O(batch); the next `sample` updates the sum tree.
+        With `num_envs`, add one step of every environment. O(batch); the next `sample` updates the sum tree.
 
         Args:
             priorities: |TD error|, one per transition or one for all, finite and at least 0. None means
                 `get_max_priority()`, so that new transitions are likely to be sampled soon. An n-step row has
                 the priority of its first step.
-            **fields: One value per field. Nested dicts and tuples are flattened, for example
-                `obs={"image": …}` to the field `obs/image`.
+            **fields: One value per field, or with `num_envs` one array of shape (num_envs, …). Nested dicts
+                and tuples are flattened, for example `obs={"image": …}` to the field `obs/image`.
 
         Returns:
             The index of the first row that was added, or None if no row was added because the n-step window
@@ -141,6 +141,9 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         masses, max_priority = self._ring.rules.initial_masses(priorities, count)
         if self._stages is None:
             return self._ring.append(count, columns, masses, max_priority)
+        if self._is_by_step:
+            given = None if priorities is None else self._ring.rules.as_floats(priorities, count)
+            return self._stages.append_step(self._ring, count, columns, masses, max_priority, given)
         return self._stages.append(self._ring, count, columns, masses, max_priority)
 
     def sample(

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.cast import as_dtype
+from replay_tutorial.buffers.fields import expand_groups, field_names
 
 if TYPE_CHECKING:
     from gymnasium import Space
@@ -69,6 +70,24 @@ def fields_from_spaces(
             )
         is_cast = float_dtype is not None and spec["dtype"].kind == "f"
         fields[name] = {**spec, "dtype": floats} if is_cast else dict(spec)
+    return fields
+
+
+def fields_of_environment(env: Any, next_of: Any) -> dict[str, dict[str, Any]]:
+    """Return the fields of an environment's transitions, without those that `next_of` adds."""
+    try:
+        spaces = (
+            (env.single_observation_space, env.single_action_space)
+            if hasattr(env, "single_observation_space")  # a vector environment
+            else (env.observation_space, env.action_space)
+        )
+    except AttributeError as error:
+        raise TypeError(
+            f"env must be an environment or vector environment of gymnasium, not {env!r:.60}."
+        ) from error
+    fields = fields_from_spaces(*spaces)
+    for name in expand_groups(field_names(next_of), fields):
+        fields.pop(f"next_{name}", None)
     return fields
 
 

@@ -9,6 +9,7 @@ keeps those that aren't complete. A buffer without these options never loads thi
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
+from enum import Enum
 from typing import Any, Self
 
 import numpy as np
@@ -17,9 +18,10 @@ from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, Rows, as_bytes, expand_groups, field_names
 from replay_tutorial.buffers.images.frame_layout import CHECKED_AT, StackCompress, with_next
 from replay_tutorial.buffers.images.frames import FrameStore
+from replay_tutorial.buffers.n_step.autoreset import EITHER, TRANSITION, ResetWatch, resets_at_next_step
 from replay_tutorial.buffers.n_step.windows import Restore, Windows
 from replay_tutorial.buffers.ring import BYTES_AT_ONCE, Change, Ring, parts_of
-from replay_tutorial.buffers.runtime.jit import Bytes, Floats
+from replay_tutorial.buffers.runtime.jit import Bytes, Floats, Integers
 from replay_tutorial.buffers.runtime.machine_memory import check_memory
 
 # The mass of a pending step. In a prioritized buffer, users can't declare a field of this name.
@@ -33,7 +35,8 @@ class Stages:
         fields: The fields that `add` expects, including those that `next_of` adds.
         stored: The fields of the rows in the ring.
         frames: The store of frames; None if observations are stored as they are.
-        window: The n-step window; None if each step is a row.
+        window: The n-step windows of the environments; None if each step is a row.
+        is_by_step: Whether each `add` has one step of every environment, some of which may only reset one.
     """
 
     def __init__(
@@ -43,6 +46,8 @@ class Stages:
         next_of: str | Sequence[str] | None,
         stack_compress: StackCompress,
         Nstep: Mapping[str, Any] | None,
+        num_envs: int,
+        autoreset: str | Enum | None,
         has_priorities: bool,
     ) -> None:
         """Create the stages that the arguments of `ReplayBuffer` describe.
@@ -62,9 +67,17 @@ class Stages:
             self._rows_at_once = self.frames.rows_at_once
         else:
             check_memory(capacity * self.stored.dtype.itemsize)
-        if Nstep is not None:
+        self._n_step = Nstep is not None
+        next_step = resets_at_next_step(autoreset)
+        self.is_by_step = num_envs > 1 or next_step
+        self._watch: ResetWatch | None = None
+        if Nstep is not None or self.is_by_step:
             masses: EnvDict = MASS if has_priorities else {}
-            self.window = Windows(self.stored, Nstep, argument_fields=self.fields, extra_fields=masses)
+            self.window = Windows(self.stored, Nstep, num_envs, self.fields, masses, next_step)
+            if self.frames is not None and num_envs > 1:
+                self.frames.expect_late_rows(self.window.settings.size * num_envs)
+            if self.is_by_step and autoreset is None and self.window.shows_resets:
+                self._watch = ResetWatch(num_envs)
             rows = self.window.env_dict
             self.stored = Fields({name: rows[name] for name in rows if name not in masses})
             # the window and the ring move on together, so no part may be larger than what the ring appends
@@ -73,15 +86,29 @@ class Stages:
     @property
     def layout(self) -> dict[str, Any]:
         """What must equal the layout in a loaded file, as JSON."""
-        return {
-            "frames": self.frames.layout if self.frames else [],
-            "Nstep": list(self.window.settings) if self.window else None,
-        }
+        layout: dict[str, Any] = {"frames": self.frames.layout if self.frames else [], "Nstep": None}
+        if self.window is not None:
+            if self._n_step:
+                layout["Nstep"] = list(self.window.settings)
+            if self.is_by_step:
+                layout |= {"num_envs": self.window.environments, "next_step": self.window.next_step}
+        return layout
 
     @property
     def pending(self) -> Rows:
-        """A copy of the steps that are not in a complete row yet, oldest first."""
-        return self.window.pending() if self.window else np.zeros(0, self.stored.dtype)
+        """A copy of the steps that the window needs, oldest first for each environment.
+
+        They are not in a complete row yet, or the last ones of environments that have yet to be reset.
+        """
+        if self.window is None:
+            return np.zeros(0, self.stored.dtype)
+        steps = [as_bytes(self.window.saved(environment)) for environment in range(self.window.environments)]
+        return np.concatenate(steps).view(self.window.steps.dtype).reshape(-1)
+
+    @property
+    def pending_count(self) -> int:
+        """The number of steps that are not in a complete row yet."""
+        return int(self.window.counts.sum()) if self.window else 0
 
     @property
     def memory(self) -> list[Bytes]:
@@ -118,6 +145,49 @@ class Stages:
         else:
             for part in parts_of(count, columns, masses, self._rows_at_once):
                 self._append_part(ring, *part, max_priority)
+        return self._first_appended(ring, first_index)
+
+    def append_step(
+        self,
+        ring: Ring,
+        count: int,
+        columns: Sequence[Any],
+        masses: Floats | float | None = None,
+        max_priority: float | None = None,
+        priorities: Floats | None = None,
+    ) -> int | None:
+        """Pass a checked step of every environment through the stages to the ring; see `append`.
+
+        `priorities` are those of the steps; None if they have none.
+        """
+        window: Any = self.window
+        if count != window.environments:
+            raise ValueError(
+                f"With num_envs={window.environments}, add expects one step of every environment: arrays of "
+                f"length {window.environments}, not {count}."
+            )
+        first_index = ring.next_index
+        if self.frames is not None:
+            columns = self.frames.number(count, columns, lambda: self.rows_kept(ring))
+        rows = window.steps.to_rows(count, columns if masses is None else [*columns, masses])
+        environments: Integers = np.arange(count)
+        resets = None
+        if window.next_step:
+            rows, environments, resets = window.without_resets(rows, environments, self._restore)
+            if len(rows) < count:  # the priorities of the others don't count
+                if not len(rows):
+                    max_priority = None
+                elif priorities is not None:
+                    max_priority = float(priorities[environments].max())
+        window.check_consecutive_step(rows, environments, self._restore)
+        batch, state = window.push(rows, environments, resets, self._watch, self._restore)
+        if self._watch is not None and self._watch.is_over:
+            self._watch = None
+        self._append_completed(ring, batch, max_priority, (False, window.state, state))
+        return self._first_appended(ring, first_index)
+
+    def _first_appended(self, ring: Ring, first_index: int) -> int | None:
+        """Return `first_index` if rows have been appended since it was the next one, otherwise None."""
         next_index = ring.next_index
         if self.frames is not None and first_index < CHECKED_AT <= next_index:
             self.frames.check_sharing(next_index)
@@ -143,17 +213,30 @@ class Stages:
             batch, state = self.window.push(steps, environment)
             self._append_completed(ring, batch, max_priority, (False, self.window.state, state))
 
-    def end_episode(self, ring: Ring) -> None:
-        """Append the pending steps, as rows of fewer than n rewards, and end the episode."""
+    def end_episode(self, ring: Ring, environment: int | None = None) -> None:
+        """Append the pending steps, as rows of fewer than n rewards, and end the episode.
+
+        None ends the episodes of all environments. If a return of one overflows, the others are still ended.
+        """
         if self.window is None:
             ring.end_episode()
             return
-        try:
-            batch, state = self.window.flush()
-        except ValueError:
-            ring.end_episode()
-            raise
-        self._append_completed(ring, batch, None, (True, self.window.state, state))
+        errors: list[ValueError] = []
+        environments = range(self.window.environments) if environment is None else (environment,)
+        for each in environments:
+            if self._watch is not None:
+                self._watch.episode_ended(each)
+            try:
+                batch, state = self.window.flush(each)
+            except ValueError as error:
+                errors.append(error)
+            else:
+                ends_all = environment is None and each == environments[-1]
+                self._append_completed(ring, batch, None, (ends_all, self.window.state, state))
+        if errors:
+            if environment is None:
+                ring.end_episode()
+            raise errors[0]
 
     def _append_completed(
         self, ring: Ring, batch: Batch | None, max_priority: float | None, change: Change
@@ -162,7 +245,7 @@ class Stages:
         if batch is None:
             ring.append(0, [], None, max_priority, change)
             return
-        count = len(batch["discount"])
+        count = len(next(iter(batch.values())))
         place = 0 if count == 1 else slice(None)
         columns = [batch[name][place] for name in self.stored.fields]
         masses = batch["priorities"][place] if self._has_priorities else None
@@ -181,7 +264,10 @@ class Stages:
             yield pending
 
     def cleared(self) -> Self:
-        """Return stages without pending steps; the frames are freed when they are overwritten."""
+        """Return stages without pending steps; the frames are freed when they are overwritten.
+
+        An environment that has yet to be reset still has.
+        """
         stages = copy.copy(self)
         stages.window = self.window and self.window.cleared()
         return stages
@@ -190,6 +276,8 @@ class Stages:
         """Return counters, as JSON, and arrays to be saved."""
         counters: dict[str, Any] = {"waiting": len(self.pending), "frames": []}
         arrays: archive.Arrays = {"waiting": [as_bytes(self.pending)]} if self.window else {}
+        if self.window and self.is_by_step:
+            arrays["windows"] = [np.stack([self.window.counts, self.window.resets])]
         if self.frames is not None:
             counters["frames"], frames = self.frames.state(lambda: self.rows_kept(ring))
             arrays |= frames
@@ -199,11 +287,25 @@ class Stages:
         """Return new stages with the saved state, without changing these; `ring` has been loaded."""
         stages = copy.copy(self)
         if self.window is not None:
-            stages.window = self.window.cleared()
-            count = archive.checked_count(counters, "waiting", most=self.window.settings.size - 1)
-            pending = np.zeros(count, self.window.steps.dtype)
+            stages.window = self.window.new()
+            environments, most = self.window.environments, self.window.settings.size - 1
+            if self.is_by_step:
+                saved = np.zeros((2, environments), np.int64)
+                reader.read_into("windows", [saved])
+                steps, resets = np.where(saved[1] == TRANSITION, saved[0], 1), saved[1]
+                last = EITHER if self.window.next_step else TRANSITION
+                wrong = (resets < TRANSITION) | (resets > last) | (saved[0] < 0) | (saved[0] > most)
+                if (wrong | ((resets != TRANSITION) & (saved[0] != 0))).any():
+                    raise archive.Damaged("the numbers of pending steps are impossible")
+                counts = steps.tolist()
+            else:
+                counts, resets = [archive.checked_count(counters, "waiting", most=most)], [TRANSITION]
+            pending = np.zeros(sum(counts), self.window.steps.dtype)
             reader.read_into("waiting", [as_bytes(pending)])
-            stages.window.restore(pending)
+            first = 0
+            for environment, (count, reset) in enumerate(zip(counts, resets, strict=True)):
+                stages.window.restore(pending[first : first + count], environment, int(reset))
+                first += count
         if self.frames is not None:
             rows = [part.view(ring.dtype).reshape(-1) for part in ring.segments()]
             stages.frames = self.frames.from_state(counters, reader, [*rows, stages.pending])

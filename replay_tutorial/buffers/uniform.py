@@ -14,6 +14,7 @@ Built in chapter 01, *Uniform replay*.
 import copy
 import mmap
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 import numpy as np
@@ -24,7 +25,7 @@ from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, FiniteFields
 from replay_tutorial.buffers.gather import ArraySpec, Gather, array_specs
 from replay_tutorial.buffers.private import PrivateBuffer
 from replay_tutorial.buffers.ring import EPISODE, Ring
-from replay_tutorial.buffers.rows import check_batch_size, checked_size
+from replay_tutorial.buffers.rows import check_batch_size, checked_at_least, checked_environment, checked_size
 from replay_tutorial.buffers.runtime.jit import Flags, Integers
 from replay_tutorial.buffers.runtime.machine_memory import check_memory
 from replay_tutorial.buffers.streams import Stream
@@ -37,7 +38,7 @@ if TYPE_CHECKING:  # options are loaded when they are used
 
 
 class BufferOptions(CpprbKwargs, total=False):
-    """The keyword arguments of `ReplayBuffer`, which `PrioritizedReplayBuffer` accepts as well."""
+    """The keyword arguments of `ReplayBuffer` that the other buffers of transitions accept as well."""
 
     next_of: str | Sequence[str] | None
     stack_compress: str | Sequence[str] | Mapping[str, int] | None
@@ -46,6 +47,13 @@ class BufferOptions(CpprbKwargs, total=False):
     seed: int | np.random.SeedSequence | None
     check_finite: bool
     count_samples: bool
+
+
+class PrivateBufferOptions(BufferOptions, total=False):
+    """The keyword arguments of `ReplayBuffer`, which `PrioritizedReplayBuffer` accepts as well."""
+
+    num_envs: int
+    autoreset: str | Enum | None
 
 
 class ReplayBuffer(PrivateBuffer):
@@ -72,6 +80,8 @@ class ReplayBuffer(PrivateBuffer):
     _stages: "Stages | None" = None
     _counts: "SampleCounts | None" = None
     _has_priorities = False
+    _num_envs = 1
+    _is_by_step = False  # whether `add` expects one step of every environment
 
     def __init__(
         self,
@@ -82,6 +92,8 @@ class ReplayBuffer(PrivateBuffer):
         stack_compress: str | Sequence[str] | Mapping[str, int] | None = None,
         default_dtype: npt.DTypeLike = np.float32,
         Nstep: Mapping[str, Any] | Literal[False] | None = None,
+        num_envs: int = 1,
+        autoreset: str | Enum | None = None,
         seed: int | np.random.SeedSequence | None = None,
         check_finite: bool = False,
         count_samples: bool = False,
@@ -106,8 +118,23 @@ class ReplayBuffer(PrivateBuffer):
             Nstep: Settings of n-step transitions, such as `{"size": n, "gamma": 0.99}`; see `NStep` for the
                 keys. Rows then have an additional field `discount`, and the target is
                 `rew + discount * Q(next_obs)`. The `next_` fields, and `terminated`, `truncated` and `done`,
-                are taken from the last of the n steps. A field `terminated` or `done` is required. The buffer
-                has a single window, for one environment; for several environments, use `NStep`.
+                are taken from the last of the n steps. A field `terminated` or `done` is required.
+            num_envs: Number of environments whose steps are added. With more than one, each call of `add` has
+                one step of every environment, and each has its own n-step window. A field `terminated` or
+                `done` is required.
+            autoreset: The mode in which the environments start the next episode: "next_step", "same_step",
+                "disabled" or gymnasium's `AutoresetMode`, such as `envs.metadata["autoreset_mode"]`.
+
+                - "next_step", the default of gymnasium's vector environments: the step after the end of an
+                  episode only resets its environment, and is ignored. Each call of `add` has one step of
+                  every environment, even if there is only one.
+                - "same_step": the step that ends an episode returns the first observation of the next one.
+                  Pass the final observation as its next observation; see `with_final_obs`.
+                - "disabled": environments don't reset themselves. Every step is a transition, as with
+                  "same_step".
+
+                None means "disabled". With several environments, it warns if the steps look like those of
+                "next_step".
             seed: Seed for sampling; None uses entropy from the operating system. A copy of the buffer in
                 another process draws other rows, which the seed determines as well.
             check_finite: Whether `add` raises ValueError for NaN and infinity in float fields.
@@ -129,11 +156,13 @@ class ReplayBuffer(PrivateBuffer):
         capacity, fields = checked_size(size), Fields(env_dict, default_dtype)
         stored, layout = fields, dict[str, Any](frames=[], Nstep=None)
         n_step = None if Nstep is False else Nstep  # cpprb accepts both
-        if next_of or stack_compress or n_step is not None:
+        self._num_envs = checked_at_least("num_envs", num_envs, 1)
+        if next_of or stack_compress or n_step is not None or num_envs != 1 or autoreset is not None:
             from replay_tutorial.buffers.stages import Stages
 
-            options = next_of, stack_compress, n_step
+            options = next_of, stack_compress, n_step, self._num_envs, autoreset
             stages = self._stages = Stages(fields, capacity, *options, self._has_priorities)
+            self._is_by_step = stages.is_by_step
             fields, stored, layout = stages.fields, stages.stored, stages.layout
         else:
             check_memory(capacity * stored.dtype.itemsize)
@@ -166,11 +195,12 @@ class ReplayBuffer(PrivateBuffer):
     def add(self, /, **fields: Any) -> int | None:
         """Add one transition, or a batch of consecutive transitions along axis 0.
 
-        If a batch is longer than the buffer, only its last rows are kept. O(batch).
+        With `num_envs`, add one step of every environment. If a batch is longer than the buffer, only its
+        last rows are kept. O(batch).
 
         Args:
-            **fields: One value per field. Nested dicts and tuples are flattened, for example
-                `obs={"image": …}` to the field `obs/image`.
+            **fields: One value per field, or with `num_envs` one array of shape (num_envs, …). Nested dicts
+                and tuples are flattened, for example `obs={"image": …}` to the field `obs/image`.
 
         Returns:
             The index of the first row that was added, or None if no row was added because the n-step window
@@ -189,22 +219,35 @@ class ReplayBuffer(PrivateBuffer):
         count, columns = self._fields.to_columns(fields)
         if self._stages is None:
             return self._ring.append(count, columns)
+        if self._is_by_step:
+            return self._stages.append_step(self._ring, count, columns)
         return self._stages.append(self._ring, count, columns)
 
-    def on_episode_end(self) -> None:
+    def on_episode_end(self, environment: int | None = None, /) -> None:
         """End the episode, and store the rows that are still pending in the n-step window.
 
         The returns of these rows have fewer than n rewards. Call this method at the end of every episode,
-        including truncated episodes. Repeated calls have no effect.
+        including truncated episodes, unless `terminated`, `truncated` or `done` is true in its last step.
+        Repeated calls have no effect.
+
+        Args:
+            environment: Number of the environment, from 0; None ends the episodes of all environments. With
+                autoreset="next_step", call this method if you reset an environment yourself. After an end
+                that the flags reported, the next step is still ignored if its observation is the final one.
 
         Raises:
-            ValueError: If an n-step return is too large for the dtype of its reward. The pending rows are
-                then discarded.
+            IndexError: If the environment does not exist.
+            ValueError: If an n-step return is too large for the dtype of its reward. The pending rows of the
+                environment are then discarded.
         """
+        if environment is not None:
+            environment = checked_environment(environment, self._num_envs)
         if self._stages is None:
             self._ring.end_episode()
-        else:
+        elif environment is None or self._num_envs == 1:
             self._stages.end_episode(self._ring)
+        else:
+            self._stages.end_episode(self._ring, environment)
 
     def sample(self, batch_size: int, *, scheme: "Scheme | None" = None) -> Batch:
         """Sample transitions uniformly with replacement, or by a scheme.
@@ -240,7 +283,10 @@ class ReplayBuffer(PrivateBuffer):
         return self._draw_by(batch_size, scheme)
 
     def clear(self) -> None:
-        """Remove all transitions and priorities, including pending n-step rows; indexes continue to count."""
+        """Remove all transitions and priorities, including pending n-step rows; indexes continue to count.
+
+        With autoreset="next_step", the next step of an environment whose episode has ended is still ignored.
+        """
         self.__dict__.update(self._cleared())  # atomic: Ctrl-C can only interrupt before or after
 
     def touch_pages(self) -> None:
@@ -250,7 +296,7 @@ class ReplayBuffer(PrivateBuffer):
 
     def is_Nstep(self) -> bool:
         """Return whether the buffer stores n-step transitions."""
-        return self._stages is not None and self._stages.window is not None
+        return self._layout["Nstep"] is not None
 
     @property
     def field_specs(self) -> dict[str, ArraySpec]:
@@ -264,12 +310,15 @@ class ReplayBuffer(PrivateBuffer):
         return self._ring.nbytes + sum(memory.nbytes for memory in frames)
 
     def get_current_episode_len(self) -> int:
-        """Return the number of transitions added since the last `on_episode_end` or `clear`."""
+        """Return the number of transitions added since the last `on_episode_end()` or `clear`.
+
+        It counts those of all environments. `on_episode_end(environment)` doesn't change it.
+        """
         return self._steps_added() - self._ring.counters.item(EPISODE)
 
     def _steps_added(self) -> int:
         """Return the number of steps added, including those pending in the window."""
-        return self._ring.next_index + (len(self._stages.pending) if self._stages else 0)
+        return self._ring.next_index + (self._stages.pending_count if self._stages else 0)
 
     def _cleared(self) -> dict[str, Any]:
         """Return new values of the attributes that `clear` replaces."""

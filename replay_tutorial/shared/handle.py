@@ -236,6 +236,19 @@ class Handle(ReplayBuffer):
         appended, before = self._ring.handle_counts.tolist()
         return appended - before
 
+    @classmethod
+    def _vector_options(cls, num_envs: int, autoreset: Any) -> dict[str, Any]:
+        from replay_tutorial.buffers.n_step.autoreset import resets_at_next_step
+
+        if resets_at_next_step(autoreset):
+            raise ValueError(
+                f'The environments have the autoreset mode "next_step", in which some steps only reset an '
+                f"environment, but {cls.__name__} stores every row that is added. Leave these steps out in "
+                'each actor with NStep(fields, {"size": 1}, environments=, autoreset=), and construct the '
+                "buffer with the env_dict of this NStep; or create the environments with another mode."
+            )
+        return {}
+
     def is_Nstep(self) -> bool:
         """Return False: shared buffers do not fold n-step transitions."""
         return False

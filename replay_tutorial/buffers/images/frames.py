@@ -63,6 +63,7 @@ class FrameLog:
         self.memory = np.zeros((self._usual_length, layout.frame_bytes), np.uint8)
         self._ends = np.zeros(2, np.int64)  # first frame that must be kept, next new frame
         self._index = empty_index()
+        self.late = 0  # frames added while an n-step row was pending, before rows with later first steps
 
     @property
     def frames_added(self) -> int:
@@ -113,8 +114,9 @@ class FrameLog:
         for rows in kept:
             oldest_frame = min(oldest_frame, *(int(rows[name].min()) for name in names))
             # An n-step row refers to frames of its first and last step; frames of later rows are not older
-            # than those of its first.
-            if min(int(rows[name].max()) for name in names) + 1 - self._searched >= oldest_frame:
+            # than those of its first, unless it is of another environment, and was pending for longer.
+            searched = self._searched + self.late
+            if min(int(rows[name].max()) for name in names) + 1 - searched >= oldest_frame:
                 break
         return oldest_frame
 
@@ -180,6 +182,11 @@ class FrameStore:
             ids = log.number(log.layout.observations(count, numbered), kept)
             numbered |= log.layout.numbers_by_name(ids if count > 1 else ids[0])
         return list(numbered.values())
+
+    def expect_late_rows(self, steps: int) -> None:
+        """Allow for rows that are stored up to `steps` steps after later ones of other environments."""
+        for log in self.logs:
+            log.late = steps * log.layout.frames_per_row
 
     def check_sharing(self, rows: int) -> None:
         """Warn about each observation of which `rows` rows share hardly any frames."""

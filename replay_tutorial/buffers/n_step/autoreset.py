@@ -14,7 +14,7 @@ Source: the documentation of `gymnasium.vector.AutoresetMode`.
 Built in chapter 02, *Episodes and n-step returns*.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import Annotated, Any
 
@@ -24,7 +24,7 @@ import numpy.typing as npt
 from replay_tutorial.buffers.runtime.jit import Flags, Integers, types
 from replay_tutorial.buffers.runtime.user_warning import warn_user
 
-Resets = npt.NDArray[np.uint8]  # [environments]
+Resets = npt.NDArray[np.integer[Any]]  # [environments]
 ResetChange = Annotated[npt.NDArray[np.uint8], types.uint8[:, ::1]]  # [2, environments]: old, new
 
 # What the next step of an environment is: a transition; a reset; or either, because the caller may have reset
@@ -111,6 +111,44 @@ class ResetWatch:
                 return
             if ends[i]:
                 self._finals[environment] = next_obs
+
+
+def with_final_obs(next_obs: Any, infos: Mapping[str, Any]) -> Any:
+    """Return the true next observations of a step, in the mode "same_step".
+
+    In this mode, the step that ends an episode returns the first observation of the next one, and its final
+    observation in `infos["final_obs"]`. In the other modes, nothing is replaced.
+
+    Args:
+        next_obs: The observations that `envs.step` returned, which are not changed: an array of shape
+            (environments, …), or nested dicts and tuples of such arrays.
+        infos: The infos that `envs.step` returned.
+
+    Returns:
+        `next_obs` itself if no episode has ended, otherwise a copy with the final observations.
+
+    Example:
+        >>> infos = {"final_obs": [None, np.array([9.0])], "_final_obs": np.array([False, True])}
+        >>> with_final_obs(np.array([[1.0], [0.0]]), infos).tolist()
+        [[1.0], [9.0]]
+    """
+    ended = infos.get("_final_obs")
+    if ended is None:
+        return next_obs
+    environments = np.flatnonzero(ended)
+    return replaced(next_obs, environments, [infos["final_obs"][i] for i in environments])
+
+
+def replaced(observations: Any, environments: Integers, others: list[Any]) -> Any:
+    """Return a copy of nested observations, with others in some environments."""
+    parts: Any = observations
+    if isinstance(observations, Mapping):
+        return {name: replaced(part, environments, [o[name] for o in others]) for name, part in parts.items()}
+    if isinstance(observations, tuple):
+        return tuple(replaced(part, environments, [o[i] for o in others]) for i, part in enumerate(parts))
+    copies = np.array(observations)
+    copies[environments] = others
+    return copies
 
 
 def nothing_ends(resets: Resets, end_columns: Iterable[Any]) -> bool:

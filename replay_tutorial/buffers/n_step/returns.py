@@ -86,23 +86,34 @@ def parse_settings(settings: Mapping[str, Any], fields: Fields) -> NStepSettings
                 f"Nstep: {name!r} must have a float dtype, not {fields.fields[name].dtype}, because rewards "
                 "are discounted."
             )
-    for name in END_FIELDS:
-        if name in fields.fields and fields.fields[name].shape not in ((), (1,)):
-            raise ValueError(
-                f"Nstep: {name!r} must have the shape () or (1,), not {fields.fields[name].shape}."
-            )
-    if not {"terminated", "done"} & fields.fields.keys():
-        raise ValueError(
-            "Nstep requires the field 'terminated' or 'done'; without it, targets would bootstrap from "
-            f"terminal states. The fields are {list(fields.fields)}. Declare "
-            '"terminated": {"dtype": bool}, and store False if episodes never terminate.'
-        )
+    check_end_fields("Nstep", fields)
     if "discount" in fields.fields and gamma != "discount":
         raise ValueError(
             "Nstep adds the field 'discount' itself; remove it from env_dict, or set Nstep['gamma'] to "
             "'discount' if it contains the discount of each step."
         )
     return NStepSettings(size, gamma, rewards, nexts)
+
+
+def single_steps(fields: Fields) -> NStepSettings:
+    """Return the settings with which each step is a row of its own, unchanged."""
+    check_end_fields("num_envs", fields)
+    return NStepSettings(1, 1.0, (), tuple(name for name in fields.fields if name.startswith("next_")))
+
+
+def check_end_fields(option: str, fields: Fields) -> None:
+    """Raise ValueError unless the fields say which steps end an episode, as an option requires."""
+    for name in END_FIELDS:
+        if name in fields.fields and fields.fields[name].shape not in ((), (1,)):
+            raise ValueError(
+                f"{option}: {name!r} must have the shape () or (1,), not {fields.fields[name].shape}."
+            )
+    if not {"terminated", "done"} & fields.fields.keys():
+        raise ValueError(
+            f"{option} requires the field 'terminated' or 'done'; without it, targets would bootstrap from "
+            f"terminal states. The fields are {list(fields.fields)}. Declare "
+            '"terminated": {"dtype": bool}, and store False if episodes never terminate.'
+        )
 
 
 def parse_gamma(gamma: Any, fields: Fields) -> float | str:
@@ -138,7 +149,7 @@ class PendingSteps(NamedTuple):
 
     steps: Bytes  # [environments * room, bytes]; environment e has the slots from e * room on
     rewards: FloatRows  # [environments * room, reward elements + 1]; the last column is γ
-    state: Integers  # [2 * environments], position of the oldest step in each ring, then number of steps
+    state: Integers  # [3 * environments], position of the oldest step in each ring, number of steps, reset
 
 
 class CompletedRows(NamedTuple):
@@ -168,6 +179,13 @@ def count_completed(counts: Integers, environments: Integers, ends: Flags, n: in
     return completed
 
 
+@jitable
+def parts_of_state(state: Integers) -> tuple[Integers, Integers, Integers]:
+    """Return views of the three parts of `PendingSteps.state`."""
+    environments = len(state) // 3
+    return state[:environments], state[environments : 2 * environments], state[2 * environments :]
+
+
 @kernel
 def find_discontinuity(
     plain_pending: PlainPending, environments: Integers, steps: Bytes, next_starts: Integers, spans: Spans
@@ -178,7 +196,7 @@ def find_discontinuity(
     compared with those of the newest pending step that begin at `next_starts[k]`.
     """
     pending, _, state = plain_pending
-    oldest, counts = state[: len(state) // 2], state[len(state) // 2 :]
+    oldest, counts, _ = parts_of_state(state)
     room = len(pending) // len(counts)
     for i in range(len(steps)):
         environment = environments[i]
@@ -210,7 +228,7 @@ def emit_rows(
     """
     overflow, elements = -1, completed.returns.shape[1]
     steps, rewards, state = pending
-    oldest, counts = state[: len(state) // 2], state[len(state) // 2 :]
+    oldest, counts, _ = parts_of_state(state)
     room = len(steps) // len(counts)
     base = environment * room
     last = base + (oldest[environment] + counts[environment] - 1) % room
@@ -253,7 +271,7 @@ def push_steps(
 ) -> int:
     """Add steps to the pending ones, and write the rows that they complete; return as `emit_rows`."""
     pending, completed = PendingSteps(*plain_pending), CompletedRows(*plain_completed)
-    oldest, counts = pending.state[: len(pending.state) // 2], pending.state[len(pending.state) // 2 :]
+    oldest, counts, _ = parts_of_state(pending.state)
     room = len(pending.steps) // len(counts)
     row, overflow = 0, -1
     for i in range(len(steps)):
@@ -280,5 +298,6 @@ def flush_steps(
 ) -> int:
     """Convert all pending steps of an environment to rows of fewer than n rewards; return as `emit_rows`."""
     pending, completed = PendingSteps(*plain_pending), CompletedRows(*plain_completed)
-    count = pending.state[len(pending.state) // 2 + environment]
+    _, counts, _ = parts_of_state(pending.state)
+    count = counts[environment]
     return emit_rows(pending, completed, 0, environment, count, False, at_end, limits)

@@ -43,6 +43,7 @@ from replay_tutorial.buffers.n_step.returns import (
     flush_steps,
     parse_settings,
     push_steps,
+    single_steps,
 )
 from replay_tutorial.buffers.rows import checked_at_least, checked_environment
 from replay_tutorial.buffers.runtime.jit import Bytes, Flags, Integers, compile_now
@@ -60,16 +61,18 @@ class Windows:
         settings: The parsed argument `Nstep`.
         steps: The fields of a step.
         environments: Number of environments.
-        state: int64[2 * environments]: the position of each environment's oldest pending step in its ring,
-            then its number of pending steps. `push` and `flush` return the new state, and the caller sets it.
-        resets: What the next step of each environment is, if `next_step`; otherwise None.
-        lasts: The last step of each environment's last episode, if `next_step`.
+        state: int64[3 * environments]: the position of each environment's oldest pending step in its ring,
+            then its number of pending steps, then what its next step is (see `autoreset`). `push` and `flush`
+            return the new state, and the caller sets it.
+        next_step: Whether the step after the end of an episode only resets its environment.
+
+    If an environment has no pending step, the slot before that of its oldest one still holds its last step.
     """
 
     def __init__(
         self,
         fields: Fields,
-        settings: Mapping[str, Any],
+        settings: Mapping[str, Any] | None,
         environments: int = 1,
         argument_fields: Fields | None = None,
         extra_fields: EnvDict = MappingProxyType({}),
@@ -77,11 +80,13 @@ class Windows:
     ) -> None:
         """Create an empty window for each environment, for steps with these fields, as stored.
 
-        `settings` is the argument `Nstep`. `argument_fields` are the fields as passed to `add`, which differ
-        if observations are stored as frames; `extra_fields` are copied from a step to its row. `next_step` is
-        whether the step after the end of an episode only resets its environment.
+        `settings` is the argument `Nstep`; with None, each step is a row, unchanged. `argument_fields` are
+        the fields as passed to `add`, which differ if observations are stored as frames; `extra_fields` are
+        copied from a step to its row. `next_step` is whether the step after the end of an episode only resets
+        its environment.
         """
-        self.settings = parse_settings(settings, fields)
+        self.settings = single_steps(fields) if settings is None else parse_settings(settings, fields)
+        self._has_discount = settings is not None
         self.environments = environments
         self._ends = [name for name in END_FIELDS if name in fields.fields]
         self._argument_fields = argument_fields or fields
@@ -99,6 +104,9 @@ class Windows:
         next_spans = byte_spans(self.steps, [next_name for next_name, _, _ in self._links])
         self._link_starts = next_spans[:, 0].copy()
         self._link_spans = byte_spans(self.steps, [name for _, name, _ in self._links])
+        stored = self.steps.fields  # of a pair, only one field may be stored as frames
+        self._same_bytes = all(stored[one].same_values(stored[other]) for one, other, _ in self._links)
+        self._watched = self.settings.rewards or tuple({"rew"} & set(stored))
         ends = np.cumsum([0, *(math.prod(field.shape) for field in rewards)]).tolist()
         self._reward_slices = {  # the columns of `PendingSteps.rewards` for each reward field
             field.name: slice(*span) for field, span in zip(rewards, pairwise(ends), strict=True)
@@ -107,18 +115,19 @@ class Windows:
         limits = [np.repeat(overflow_limit(field.dtype), math.prod(field.shape)) for field in rewards]
         self._limits = np.concatenate([np.empty(0), *limits])
         self.next_step = next_step
+        self._most = self.settings.size + next_step  # slots of a ring: its last step remains
         self._start()
 
     def _start(self) -> None:
         """Begin without pending steps."""
-        self.state: Integers = np.zeros(2 * self.environments, np.int64)
-        self._steps, self._rewards = self._empty(min(4, self.settings.size))
-        self.resets: Resets | None = np.zeros(self.environments, np.uint8) if self.next_step else None
-        self.lasts: Rows = np.zeros(self.environments * self.next_step, self.steps.dtype)
+        self.state: Integers = np.zeros(3 * self.environments, np.int64)
+        self._steps, self._rewards = self._empty(min(4, self._most))
 
     @property
     def env_dict(self) -> dict[str, dict[str, Any]]:
         """The fields of completed rows: those of a step, and `discount`."""
+        if not self._has_discount:
+            return self.steps.env_dict
         discount = {"shape": self._discount.shape, "dtype": self._discount.base}
         return {**self.steps.env_dict, "discount": discount}
 
@@ -130,11 +139,29 @@ class Windows:
         like = fields.fields[(*self.settings.rewards, *self._ends)[0]]
         return np.dtype((like.dtype if self.settings.rewards else np.float32, (1,) * len(like.shape)))
 
-    def cleared(self) -> "Windows":
-        """Return equivalent windows without pending steps."""
+    def new(self) -> "Windows":
+        """Return equivalent windows, in which no step has been added."""
         windows = copy.copy(self)
         windows._start()
         return windows
+
+    def cleared(self) -> "Windows":
+        """Return the windows without pending steps. An environment that has yet to be reset still has."""
+        windows = copy.copy(self)
+        oldest, counts, resets = self.state.reshape(3, self.environments)
+        room = len(self._steps) // self.environments
+        windows.state = np.concatenate([(oldest + counts) % room, np.zeros_like(counts), resets])
+        return windows
+
+    @property
+    def resets(self) -> Resets:
+        """What the next step of each environment is."""
+        return self.state[2 * self.environments :]
+
+    @property
+    def counts(self) -> Integers:
+        """The number of pending steps of each environment."""
+        return self.state[self.environments : 2 * self.environments]
 
     def _pending(self, state: Integers) -> PlainPending:
         """Return `PendingSteps` for the kernels, with the counts in `state`."""
@@ -150,22 +177,21 @@ class Windows:
         slots = environment * room + (oldest + np.arange(self.count(environment))) % room
         return self._steps[slots].view(self.steps.dtype).reshape(-1)
 
-    def saved(self, environment: int) -> Rows:
+    def saved(self, environment: int = 0) -> Rows:
         """Return the steps to be passed to `restore`: the pending ones, or the last one before a reset."""
-        if self.resets is not None and self.resets[environment] != TRANSITION:
-            return self.lasts[environment : environment + 1]
+        if self.resets[environment] != TRANSITION:
+            return self._newest_rows(np.array([environment]))
         return self.pending(environment)
 
-    def restore(self, rows: Rows, environment: int = 0) -> None:
+    def restore(self, rows: Rows, environment: int = 0, reset: int = TRANSITION) -> None:
         """Set the pending steps of an environment that has none, or the last step before its reset."""
-        if self.resets is not None and self.ends_of(rows).any():
-            self.resets[environment], self.lasts[environment] = RESET, rows[0]
-            return
-        if len(rows) >= self.settings.size:
-            raise ValueError(f"At most {self.settings.size - 1} steps can be pending, not {len(rows)}.")
+        most = 1 if reset != TRANSITION else self.settings.size - 1
+        if len(rows) > most:
+            raise ValueError(f"At most {most} steps can be pending, not {len(rows)}.")
         self._reserve(len(rows))
         first = len(self._steps) // self.environments * environment
-        self.state[[environment, self.environments + environment]] = 0, len(rows)
+        count = len(rows) if reset == TRANSITION else 0
+        self.state.reshape(3, self.environments)[:, environment] = len(rows) - count, count, reset
         self._steps[first : first + len(rows)] = as_bytes(rows)
         self._rewards[first : first + len(rows)] = self._rewards_of(rows)
 
@@ -199,17 +225,23 @@ class Windows:
                 if differ(next_obs[np.newaxis], obs[np.newaxis])[0]:
                     raise self._discontinuity_error(next_name, name, environment)
 
-    def check_consecutive_step(self, rows: Rows, environments: Integers) -> None:
-        """Like `check_consecutive`, for one step of each of several environments."""
+    def check_consecutive_step(
+        self, rows: Rows, environments: Integers, restore: Restore | None = None
+    ) -> None:
+        """Like `check_consecutive`, for one step of each of several environments, as stored."""
         steps = as_bytes(rows)
         links = self._link_starts, self._link_spans
         pending = self._pending(self.state)
-        if not self._links or find_discontinuity(pending, environments, steps, *links) < 0:
+        if not self._links:
             return
-        has_pending = self.state[self.environments + environments] > 0
+        if self._same_bytes and find_discontinuity(pending, environments, steps, *links) < 0:
+            return
+        has_pending = self.counts[environments] > 0
         selected = environments[has_pending]
-        for next_name, name, _ in self._links:  # compare values, because two NaN may differ in their bytes
-            broken = differ(self._newest(next_name, selected), rows[name][has_pending])
+        # Compare values, because two NaN may differ in their bytes, and equal frames in their numbers.
+        for next_name, name, _ in self._links:
+            last = values(restore, next_name, self._newest(next_name, selected))
+            broken = differ(last, values(restore, name, rows[name][has_pending]))
             if broken.any():
                 raise self._discontinuity_error(next_name, name, int(selected[broken.argmax()]))
 
@@ -223,18 +255,22 @@ class Windows:
             "sampled batch."
         )
 
-    def without_resets(self, rows: Rows, environments: Integers) -> tuple[Rows, Integers, Resets]:
+    def without_resets(
+        self, rows: Rows, environments: Integers, restore: Restore | None = None
+    ) -> tuple[Rows, Integers, Resets]:
         """Remove the steps that only reset an environment; return the other steps, and the new `Resets`."""
-        resets: Any = self.resets
-        lasts = self.lasts
+        resets = self.resets
         if nothing_ends(resets, [rows[name] for name in self._ends]):
             return rows, environments, resets
 
         def continues(i: int) -> bool:
             follows = i > 0 and environments[i - 1] == environments[i]
-            last = rows[i - 1 : i] if follows else lasts[environments[i], np.newaxis]
+            last = rows[i - 1 : i] if follows else self._newest_rows(environments[i : i + 1])
             step = rows[i : i + 1]
-            return not any(differ(last[next_name], step[name])[0] for next_name, name, _ in self._links)
+            return not any(
+                differ(values(restore, next_name, last[next_name]), values(restore, name, step[name]))[0]
+                for next_name, name, _ in self._links
+            )
 
         kept, resets = find_resets(resets, environments, self.ends_of(rows), continues)
         if len(kept) == len(rows):
@@ -245,19 +281,20 @@ class Windows:
     @property
     def shows_resets(self) -> bool:
         """Whether a step shows by its observations and reward that it only resets an environment."""
-        return bool(self._links and self.settings.rewards)
+        return bool(self._links and self._watched)
 
-    def _watch_resets(self, watch: ResetWatch, rows: Rows, environments: Integers, ends: Flags) -> None:
+    def _watch_resets(
+        self, watch: ResetWatch, rows: Rows, environments: Integers, ends: Flags, restore: Restore | None
+    ) -> None:
         """Let `watch` see steps."""
-        steps, starts = as_bytes(rows), self._link_starts
 
         def step(i: int) -> tuple[bytes, bytes, bool]:
-            spans = self._link_spans.tolist()
-            obs = b"".join(steps[i, first:last].tobytes() for first, last in spans)
-            lasts = starts + self._link_spans[:, 1] - self._link_spans[:, 0]
-            parts = zip(starts, lasts, strict=True)
-            next_obs = b"".join(steps[i, first:last].tobytes() for first, last in parts)
-            return obs, next_obs, any(np.any(rows[name][i]) for name in self.settings.rewards)
+            def joined(names: Iterable[str]) -> bytes:
+                return b"".join(values(restore, name, rows[name][i : i + 1]).tobytes() for name in names)
+
+            obs = joined(name for _, name, _ in self._links)
+            next_obs = joined(next_name for next_name, _, _ in self._links)
+            return obs, next_obs, any(np.any(rows[name][i]) for name in self._watched)
 
         watch.see(environments, ends, step)
 
@@ -266,21 +303,29 @@ class Windows:
         return ends_of([rows[name] for name in self._ends], len(rows))
 
     def push(
-        self, rows: Rows, environments: Integers, watch: ResetWatch | None = None
+        self,
+        rows: Rows,
+        environments: Integers,
+        resets: Resets | None = None,
+        watch: ResetWatch | None = None,
+        restore: Restore | None = None,
     ) -> tuple[Batch | None, Integers]:
         """Compute the rows that new steps complete; their environments are all the same, or all different.
 
         Return the completed rows, or None, and the new `state`. The windows are unchanged until the caller
-        sets it, because the steps are written only to free slots. `watch` sees the steps.
+        sets it, because the steps are written only to free slots. `resets` are those after the steps; `watch`
+        sees the steps.
         """
         terminates, *others = (rows[name].reshape(len(rows)).astype(np.bool_) for name in self._ends)
         ends = functools.reduce(np.logical_or, others, terminates)
         are_consecutive = len(rows) > 1 and environments[0] == environments[1]
-        counts = self.state[self.environments :]
-        if are_consecutive or len(self._steps) < self.settings.size * self.environments:
-            self._reserve(int(counts.max()) + (len(rows) if are_consecutive else 1))
+        if are_consecutive or len(self._steps) < self._most * self.environments:
+            count = len(rows) if are_consecutive else 1
+            self._reserve(int(self.counts.max()) + count + self.next_step)
         state = self.state.copy()
-        completed = self._new_rows(count_completed(counts, environments, ends, self.settings.size))
+        if resets is not None:
+            state[2 * self.environments :] = resets
+        completed = self._new_rows(count_completed(self.counts, environments, ends, self.settings.size))
         steps, rewards = as_bytes(rows), self._rewards_of(rows)
         if isinstance(name := self.settings.gamma, str):
             wrong = rewards[~((rewards[:, -1] >= 0) & (rewards[:, -1] <= 1)), -1]
@@ -293,7 +338,7 @@ class Windows:
         if overflow >= 0:
             raise self._overflow_error(completed, overflow)
         if watch is not None:
-            self._watch_resets(watch, rows, environments, ends)
+            self._watch_resets(watch, rows, environments, ends, restore)
         return self._batch(completed), state
 
     def flush(self, environment: int = 0) -> tuple[Batch | None, Integers]:
@@ -302,28 +347,16 @@ class Windows:
         If a return overflows, raise ValueError and discard the steps, because they could never be flushed.
         """
         state = self.state.copy()
+        state[2 * self.environments :] = episode_ended(self.resets, environment)
         completed = self._new_rows(self.count(environment))
         overflow = flush_steps(self._pending(state), completed, environment, self._at_end, self._limits)
         if overflow >= 0:
-            self.state, self.resets = state, self.resets_after_end(environment)
+            self.state = state
             error = self._overflow_error(completed, overflow)
             raise ValueError(
                 f"{error} The {len(completed[0])} pending steps of the episode have been discarded."
             )
         return self._batch(completed), state
-
-    def resets_after_end(self, environment: int) -> Resets | None:
-        """Return the new `resets` after the end of an episode that the flags didn't report."""
-        return None if self.resets is None else episode_ended(self.resets, environment)
-
-    def lasts_after(self, rows: Rows, environments: Integers) -> Rows:
-        """Return the new `lasts` after steps, if `next_step`."""
-        ends = self.ends_of(rows) if self.next_step else np.zeros(0, np.bool_)
-        if not ends.any():
-            return self.lasts
-        lasts = self.lasts.copy()
-        lasts[environments[ends]] = rows[ends]
-        return lasts
 
     def _new_rows(self, count: int) -> PlainCompleted:
         """Allocate `CompletedRows`."""
@@ -356,7 +389,8 @@ class Windows:
         batch = self.steps.to_batch(rows.view(self.steps.dtype).reshape(-1))
         for name, elements in self._reward_slices.items():
             batch[name][...] = returns[:, elements].reshape(batch[name].shape)
-        batch["discount"] = discounts.astype(self._discount.base).reshape(-1, *self._discount.shape)
+        if self._has_discount:
+            batch["discount"] = discounts.astype(self._discount.base).reshape(-1, *self._discount.shape)
         return batch
 
     def _rewards_of(self, rows: Rows) -> FloatRows:
@@ -375,23 +409,32 @@ class Windows:
 
     def _newest(self, name: str, environment: Any) -> Any:
         """Return a field's value in the newest pending step of one or several environments."""
+        return self._steps.view(self.steps.dtype).reshape(-1)[name][self._newest_slots(environment)]
+
+    def _newest_rows(self, environments: Integers) -> Rows:
+        """Return copies of the last steps of environments, even if they are not pending."""
+        return self._steps[self._newest_slots(environments)].view(self.steps.dtype).reshape(-1)
+
+    def _newest_slots(self, environment: Any) -> Any:
+        """Return the slots of the last steps of one or several environments."""
         room = len(self._steps) // self.environments
         end = self.state[environment] + self.state[self.environments + environment]
-        slots = environment * room + (end - 1) % room
-        return self._steps.view(self.steps.dtype).reshape(-1)[name][slots]
+        return environment * room + (end - 1) % room
 
     def _reserve(self, room: int) -> None:
         """Make room for at least `room` steps of each environment."""
         before, environments = len(self._steps) // self.environments, np.arange(self.environments)[:, None]
         if room <= before:
             return
-        room = max(room, min(self.settings.size, 2 * before))
-        oldest, counts = self.state.reshape(2, self.environments)
+        room = max(room, min(self._most, 2 * before))
+        oldest, counts, resets = self.state.reshape(3, self.environments)
         places = environments * before + (oldest[:, None] + np.arange(before)) % before
         steps, rewards = self._empty(room)
         for array, copies in ((self._steps, steps), (self._rewards, rewards)):
-            copies.reshape(self.environments, room, array.shape[1])[:, :before] = array[places]
-        state = np.append(np.zeros_like(oldest), counts)
+            rings = copies.reshape(self.environments, room, array.shape[1])
+            rings[:, :before] = array[places]
+            rings[:, -1] = array[places[:, -1]]  # the last step, if none is pending
+        state = np.concatenate([np.zeros_like(oldest), counts, resets])
         self._steps, self._rewards, self.state = steps, rewards, state  # Ctrl-C can't come between
 
 
@@ -490,7 +533,7 @@ class NStep:
         """
         environment = checked_environment(environment, self._windows.environments)
         count, columns = self._fields.to_columns(fields)
-        environments, resets = np.full(count, environment, np.int64), self._windows.resets
+        environments, resets = np.full(count, environment, np.int64), None
         rows = self._fields.to_rows(count, columns)
         if self._windows.next_step:
             rows, environments, resets = self._windows.without_resets(rows, environments)
@@ -518,7 +561,7 @@ class NStep:
         count, columns = self._fields.to_columns(fields)
         check_one_of_each(self._windows.environments, count)
         rows, environments = self._fields.to_rows(count, columns), np.arange(count)
-        resets = self._windows.resets
+        resets = None
         if self._windows.next_step:
             rows, environments, resets = self._windows.without_resets(rows, environments)
         self._windows.check_consecutive_step(rows, environments)
@@ -546,8 +589,7 @@ class NStep:
         if self._watch is not None:
             self._watch.episode_ended(environment)
         windows = self._windows
-        rows, state = windows.flush(environment)
-        windows.resets, windows.state = windows.resets_after_end(environment), state
+        rows, windows.state = windows.flush(environment)
         return rows
 
     def state(self) -> list[Rows]:
@@ -575,7 +617,7 @@ class NStep:
                 f"{self._windows.environments}. Create it with environments={len(state)}."
             )
         most = max(self._windows.settings.size - 1, self._windows.next_step)
-        windows = self._windows.cleared()
+        windows = self._windows.new()
         for environment, pending in enumerate(state):
             dtype = getattr(pending, "dtype", type(pending).__name__)
             if dtype != self._packed or pending.ndim != 1:
@@ -589,9 +631,10 @@ class NStep:
                     f"with the size that saved the state, at least {len(pending) + 1}."
                 )
             rows = pending.astype(self._fields.dtype)
-            if windows.ends_of(rows).any() and not (windows.next_step and len(rows) == 1):
+            waits = bool(windows.ends_of(rows).any())
+            if waits and not (windows.next_step and len(rows) == 1):
                 raise ValueError('The state was saved by an NStep with autoreset="next_step"; pass the same.')
-            windows.restore(rows, environment)
+            windows.restore(rows, environment, RESET if waits else TRANSITION)
         self._windows = windows
 
     @property
@@ -601,11 +644,10 @@ class NStep:
 
     def _push(self, rows: Rows, environments: Integers, resets: Resets | None) -> Batch | None:
         windows = self._windows
-        completed, state = windows.push(rows, environments, self._watch)
+        completed, state = windows.push(rows, environments, resets, self._watch)
         if self._watch is not None and self._watch.is_over:
             self._watch = None
-        lasts = windows.lasts_after(rows, environments)
-        windows.state, windows.resets, windows.lasts = state, resets, lasts  # Ctrl-C can't come between
+        windows.state = state
         return completed
 
 
@@ -625,6 +667,11 @@ def check_one_of_each(environments: int, count: int) -> None:
             f"add_step expects {environments} steps, one of each environment, not {count}. To add "
             "consecutive steps of one environment, use add(environment, …)."
         )
+
+
+def values(restore: Restore | None, name: str, stored: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return stored values of a field as observations."""
+    return stored if restore is None else restore(name, stored)
 
 
 def differ(next_obs: npt.NDArray[Any], obs: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:

@@ -86,7 +86,7 @@ def test_pages_show_the_programs_themselves_and_all_of_them() -> None:
 def test_no_row_of_a_vector_environment_crosses_a_reset(mode) -> None:
     recipe = program("vector_environments")
     counting, gamma = "small_environments:Counting-v0", 0.99
-    buffer = recipe.main(counting, recipe.AutoresetMode[mode], num_envs=8, steps=500).buffer
+    buffer = recipe.main(counting, recipe.AutoresetMode[mode], num_envs=8, steps=500)
     rows = buffer.get_all_transitions()
     (episodes, steps), (next_episodes, next_steps) = rows["obs"].T.astype(float), rows["next_obs"].T
     rewards = np.minimum(3, 5 - steps)

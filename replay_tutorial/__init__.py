@@ -18,6 +18,7 @@ TYPE_CHECKING = False  # type checkers recognize the name; importing `typing` wo
 if TYPE_CHECKING:
     from typing import Any
 
+    from replay_tutorial.buffers.batch import Batch
     from replay_tutorial.buffers.episodes.episode_replay import EpisodeReplayBuffer
     from replay_tutorial.buffers.episodes.hindsight import HindsightReplayBuffer
     from replay_tutorial.buffers.episodes.sequences import SequenceReplayBuffer, sequence_priorities
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 __version__ = "1.0.0"
 __all__ = [
+    "Batch",
     "EpisodeReplayBuffer",
     "HindsightReplayBuffer",
     "MPPrioritizedReplayBuffer",
@@ -50,6 +52,7 @@ __all__ = [
     "sequence_priorities",
 ]
 MODULES = {
+    "Batch": "buffers.batch",
     "EpisodeReplayBuffer": "buffers.episodes.episode_replay",
     "HindsightReplayBuffer": "buffers.episodes.hindsight",
     "MPPrioritizedReplayBuffer": "shared.mp_prioritized",

@@ -30,6 +30,7 @@ from replay_tutorial import __version__
 from replay_tutorial.teaching import load_record
 
 PUBLIC_NAMES = [
+    "Batch",
     "EpisodeReplayBuffer",
     "HindsightReplayBuffer",
     "MPPrioritizedReplayBuffer",

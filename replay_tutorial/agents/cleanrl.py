@@ -22,8 +22,8 @@ from torch import Tensor
 
 import replay_tutorial
 from replay_tutorial.agents.td_error import priorities_of
+from replay_tutorial.buffers.batch import Batch
 from replay_tutorial.buffers.cast import as_array
-from replay_tutorial.buffers.fields import Batch
 from replay_tutorial.buffers.rows import checked_at_least, checked_share
 
 Observations = Tensor | dict[str, Tensor]  # a dict if the observation space is a Dict

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, TypedDict
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers.fields import Batch, Fields
+from replay_tutorial.buffers.batch import Batch
+from replay_tutorial.buffers.fields import Fields
 from replay_tutorial.buffers.gather import ArraySpec, array_specs
 from replay_tutorial.buffers.rows import as_integers, check_batch_size, unknown_index_error
 from replay_tutorial.buffers.runtime.jit import Flags, Integers
@@ -136,7 +137,7 @@ class BaseBuffer:
             indexes: The `indexes` of a sample, int[n], or one index.
 
         Returns:
-            A dict with one array per field, of shape (n, *shape), or (*shape) for a single index.
+            A `Batch`: one array per field, of shape (n, *shape), or (*shape) for a single index.
 
         Raises:
             IndexError: If a row is not stored: it has not been added, has been replaced, or was removed.
@@ -146,7 +147,7 @@ class BaseBuffer:
         self._check_indexes(checked)
         batch, stored = self._rows(checked)
         self._check_stored(checked, stored)
-        return {name: array[0] for name, array in batch.items()} if np.ndim(indexes) == 0 else batch
+        return Batch({name: array[0] for name, array in batch.items()}) if np.ndim(indexes) == 0 else batch
 
     def __iter__(self) -> NoReturn:  # otherwise, Python would count the indexes up from 0
         raise TypeError(f"A {type(self).__name__} is not iterable. Iterate over epoch(batch_size).")
@@ -162,7 +163,7 @@ class BaseBuffer:
             shuffle: Whether the rows are in random order instead of oldest first.
 
         Returns:
-            An iterator over dicts with one array per field, and `indexes`, int64.
+            An iterator over batches: one array per field, and `indexes`, int64.
 
         Raises:
             TypeError: If batch_size is not an integer.
@@ -188,7 +189,7 @@ class BaseBuffer:
             indexes: Whether to add the `indexes` of the rows, int64[stored].
 
         Returns:
-            A dict with one array per field, of shape (stored, *shape).
+            A `Batch`: one array per field, of shape (stored, *shape).
 
         Raises:
             ValueError: If `indexes` is true and a field is called `indexes`.

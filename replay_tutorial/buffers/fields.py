@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 from numpy import ndarray
 
+from replay_tutorial.buffers.batch import Batch
 from replay_tutorial.buffers.cast import as_array, as_dtype, cast, check_finite
 from replay_tutorial.buffers.rows import checked_integer
 
 Rows = npt.NDArray[np.void]  # records, one per transition
-Batch = dict[str, npt.NDArray[Any]]  # field → its values, an array of shape (n, *shape)
 EnvDict = Mapping[str, Mapping[str, Any]]
 
 FLOATS = (float, int, bool, np.float64, np.bool_)  # not float32, to which a comparison would cast the bound
@@ -302,7 +302,7 @@ class Fields:
 
     def to_batch(self, rows: Rows) -> Batch:
         """Return views of the records, one per field, of shape (n, *shape)."""
-        return {name: rows[name] for name in self.fields}
+        return Batch({name: rows[name] for name in self.fields})
 
 
 class FiniteFields(Fields):

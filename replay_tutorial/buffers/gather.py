@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from replay_tutorial.buffers.fields import LARGE, Batch, Fields, Rows, as_bytes
+from replay_tutorial.buffers.batch import Batch
+from replay_tutorial.buffers.fields import LARGE, Fields, Rows, as_bytes
 from replay_tutorial.buffers.rows import take_parts, take_rows, take_runs
 from replay_tutorial.buffers.runtime.jit import Bytes, Integers
 
@@ -65,18 +66,18 @@ class Gather:
                 take_parts(rows, slots, 0, small, self._small_bytes)
             else:
                 (take_runs if in_runs else take_rows)(rows, slots, small)
-            return {name: records[name] for name in self._names}
+            return Batch({name: records[name] for name in self._names})
         take_parts(rows, slots, 0, small, self._small_bytes)
         large = new_arrays(count, {field.name: (field.dtype, field.shape) for field, _ in self._large})
         for field, start in self._large:
             flat = large[field.name].reshape(count, math.prod(field.shape)).view(np.uint8)
             take_parts(rows, slots, start, flat, field.nbytes)
-        return {name: large[name] if name in large else records[name] for name in self._names}
+        return Batch({name: large[name] if name in large else records[name] for name in self._names})
 
     def to_batch(self, records: Rows) -> Batch:
         """Convert copied rows to a batch; small fields remain views of `records`."""
         if not self._large:
-            return {name: records[name] for name in self._names}
+            return Batch({name: records[name] for name in self._names})
         return self.take(as_bytes(records), np.arange(len(records)))
 
 
@@ -108,7 +109,7 @@ def new_arrays(count: int, specs: Mapping[str, ArraySpec]) -> Batch:
     The C allocator returns the pages of several large blocks to the operating system whenever they are freed;
     those of a single block can be reused.
     """
-    arrays: Batch = {}
+    arrays = Batch()
     sizes = {name: count * dtype.itemsize * math.prod(shape) for name, (dtype, shape) in specs.items()}
     block, start = np.empty(sum(size + LINE for size in sizes.values()), np.uint8), 0
     for name, (dtype, shape) in specs.items():

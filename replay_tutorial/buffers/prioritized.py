@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers.fields import Batch, EnvDict
+from replay_tutorial.buffers.batch import Batch
+from replay_tutorial.buffers.fields import EnvDict
 from replay_tutorial.buffers.inherited_options import accepts_options_of
 from replay_tutorial.buffers.priorities import (
     NO_PRIORITY,
@@ -169,7 +170,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
                 to the masses.
 
         Returns:
-            A dict with one array per field, of shape (batch_size, *shape), and two further arrays: `indexes`,
+            A `Batch`: one array per field, of shape (batch_size, *shape), and two further arrays: `indexes`,
             int64[batch_size], the argument of `update_priorities`, and `weights`, float32[batch_size] in
             (0, 1], importance-sampling weights by which the losses must be multiplied. Rows are in ascending
             order of their slots. With a scheme, there is a third array, `probabilities`,

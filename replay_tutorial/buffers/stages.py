@@ -15,7 +15,8 @@ from typing import Any, Self
 import numpy as np
 
 from replay_tutorial.buffers import archive
-from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, Rows, as_bytes, expand_groups, field_names
+from replay_tutorial.buffers.batch import Batch
+from replay_tutorial.buffers.fields import EnvDict, Fields, Rows, as_bytes, expand_groups, field_names
 from replay_tutorial.buffers.images.frame_layout import CHECKED_AT, StackCompress, with_next
 from replay_tutorial.buffers.images.frames import FrameStore
 from replay_tutorial.buffers.n_step.autoreset import EITHER, TRANSITION, ResetWatch, resets_at_next_step

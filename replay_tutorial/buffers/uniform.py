@@ -21,7 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.base import CpprbKwargs, check_keywords
-from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, FiniteFields
+from replay_tutorial.buffers.batch import Batch
+from replay_tutorial.buffers.fields import EnvDict, Fields, FiniteFields
 from replay_tutorial.buffers.gather import ArraySpec, Gather, array_specs
 from replay_tutorial.buffers.private import PrivateBuffer
 from replay_tutorial.buffers.ring import EPISODE, Ring
@@ -260,8 +261,8 @@ class ReplayBuffer(PrivateBuffer):
                 None samples uniformly.
 
         Returns:
-            A dict with one array per field, of shape (batch_size, *shape). The arrays are writable and are
-            not changed by later calls; `torch.from_numpy` converts them without a copy. Fields of at least
+            A `Batch`: one array per field, of shape (batch_size, *shape). The arrays are writable and are
+            not changed by later calls; `batch.to_torch()` converts them without a copy. Fields of at least
             4 KiB per transition are contiguous. Smaller fields are strided views of a common block, which
             doesn't include the large fields. With a scheme, there are two further arrays: `indexes`,
             int64[batch_size], and `probabilities`, float64[batch_size], with which the rows were drawn. With

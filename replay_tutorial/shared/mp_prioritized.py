@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers.fields import Batch, EnvDict, Rows
+from replay_tutorial.buffers.batch import Batch
+from replay_tutorial.buffers.fields import EnvDict, Rows
 from replay_tutorial.buffers.inherited_options import accepts_options_of
 from replay_tutorial.buffers.priorities import (
     NO_PRIORITY,

@@ -19,8 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.base import CpprbKwargs, check_keywords
+from replay_tutorial.buffers.batch import Batch
 from replay_tutorial.buffers.cast import round_floats
-from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, Rows, expand_groups, field_names
+from replay_tutorial.buffers.fields import EnvDict, Fields, Rows, expand_groups, field_names
 from replay_tutorial.buffers.rows import checked_at_least, checked_number, checked_size
 from replay_tutorial.buffers.runtime.jit import Flags, Floats, Integers, compile_now
 from replay_tutorial.buffers.streams import Stream, restore_rng_on_error

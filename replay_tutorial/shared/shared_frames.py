@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.archive import Damaged, Reader, checked_parts
-from replay_tutorial.buffers.fields import Batch, Fields, Rows
+from replay_tutorial.buffers.batch import Batch
+from replay_tutorial.buffers.fields import Fields, Rows
 from replay_tutorial.buffers.gather import new_arrays
 from replay_tutorial.buffers.images.frame_layout import CHECKED_AT, FrameLayout, with_numbers
 from replay_tutorial.buffers.images.frame_search import (

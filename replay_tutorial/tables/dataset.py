@@ -23,11 +23,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers.fields import Batch
 from replay_tutorial.buffers.rows import checked_at_least
 from replay_tutorial.tables.client import Client
 from replay_tutorial.tables.core.arguments import explain_reverb_arguments
-from replay_tutorial.tables.core.results import Sample, SampleInfo, concatenate_samples
+from replay_tutorial.tables.core.results import Parts, Sample, SampleInfo, concatenate_samples
 from replay_tutorial.tables.core.waiting import POLL_INTERVAL, Cancelled, deadline_of
 from replay_tutorial.tables.remote.handle import RemoteServer
 from replay_tutorial.tables.server import Server
@@ -222,7 +221,7 @@ class Timesteps(NamedTuple):
     """
 
     info: SampleInfo
-    data: Batch
+    data: Parts
     positions: npt.NDArray[np.int64]
 
 

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers import archive
+from replay_tutorial.buffers.batch import Batch
 from replay_tutorial.buffers.cast import as_array
 from replay_tutorial.buffers.episodes.episode_archive import ring_from_state, state_of
 from replay_tutorial.buffers.episodes.episode_ring import (
@@ -41,7 +42,7 @@ from replay_tutorial.buffers.episodes.episode_ring import (
     slot_of,
 )
 from replay_tutorial.buffers.episodes.episode_steps import StagedSteps, StepFields
-from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, FiniteFields, flatten
+from replay_tutorial.buffers.fields import EnvDict, Fields, FiniteFields, flatten
 from replay_tutorial.buffers.gather import Gather, pair_dtype
 from replay_tutorial.buffers.n_step.autoreset import (
     TRANSITION,
@@ -432,7 +433,7 @@ class EpisodeReplayBuffer(PrivateBuffer):
                 largest weight in the batch.
 
         Returns:
-            A dict with one array per field, of shape (batch_size, *shape), and two further arrays:
+            A `Batch`: one array per field, of shape (batch_size, *shape), and two further arrays:
             `indexes`, int64[batch_size], and the importance-sampling `weights`, float32[batch_size]. Rows are
             in ascending order of their slots.
 
@@ -441,7 +442,9 @@ class EpisodeReplayBuffer(PrivateBuffer):
             ValueError: If an argument is out of range, the buffer is empty, or every mass is 0.
         """
         slots, indexes, weights = self._draw(batch_size, beta, normalize)
-        return self._transitions(slots, slots) | {"indexes": indexes, "weights": weights}
+        batch = self._transitions(slots, slots)
+        batch["indexes"], batch["weights"] = indexes, weights
+        return batch
 
     def _transitions(self, slots: Integers, lasts: Integers) -> Batch:
         """Return the fields of the steps in slots, with the `next_` fields of the steps in `lasts`."""
@@ -454,7 +457,7 @@ class EpisodeReplayBuffer(PrivateBuffer):
             batch = self._gather.take(rows, slots)
             nexts = self._gather_nexts.take(rows, next_slots(lasts, room))
             batch |= {next_name: nexts[name] for name, next_name in self._roles.nexts.items()}
-        return {name: batch[name] for name in self._fields.fields}
+        return Batch({name: batch[name] for name in self._fields.fields})
 
     def _draw(self, batch_size: int, beta: float, normalize: str) -> tuple[Integers, Integers, Any]:
         """Draw steps by their masses; return their slots, indexes and weights."""
@@ -575,7 +578,7 @@ class EpisodeReplayBuffer(PrivateBuffer):
         remaining steps.
 
         Returns:
-            A dict of arrays with one entry per episode: `episode`, its number, int64, which is never reused;
+            A `Batch` with one entry per episode: `episode`, its number, int64, which is never reused;
             `environment`, int64; `start`, the index of its first stored step, int64; `length`, its number of
             stored steps, int64; `return`, the sum of all its rewards, float64; `tag`, int64; `finished`,
             whether it has ended, bool; `whole`, whether all its steps are stored, bool.
@@ -584,16 +587,18 @@ class EpisodeReplayBuffer(PrivateBuffer):
         found = ring.look_up(numbers)
         entries, firsts = found.entries[found.stored], found.firsts[found.stored]
         environments = found.environments[found.stored]
-        return {
-            "episode": numbers[found.stored],
-            "environment": environments,
-            "start": firsts * ring.environments + environments,
-            "length": found.ends[found.stored] - firsts,
-            "return": ring.arrays.table["reward_sum"][entries],
-            "tag": ring.arrays.table["tag"][entries],
-            "finished": ~found.running[found.stored],
-            "whole": ring.arrays.table["start"][entries] == firsts,
-        }
+        return Batch(
+            {
+                "episode": numbers[found.stored],
+                "environment": environments,
+                "start": firsts * ring.environments + environments,
+                "length": found.ends[found.stored] - firsts,
+                "return": ring.arrays.table["reward_sum"][entries],
+                "tag": ring.arrays.table["tag"][entries],
+                "finished": ~found.running[found.stored],
+                "whole": ring.arrays.table["start"][entries] == firsts,
+            }
+        )
 
     def get_episode(self, episode: int) -> Batch:
         """Return a copy of one stored episode.
@@ -602,7 +607,7 @@ class EpisodeReplayBuffer(PrivateBuffer):
             episode: The number of the episode, from `episodes`. It can be running or partly overwritten.
 
         Returns:
-            A dict with one array per field, of shape (T, *shape) for T stored steps. Observations, such as
+            A `Batch`: one array per field, of shape (T, *shape) for T stored steps. Observations, such as
             `obs`, have the shape (T + 1, *shape), because the final observation is included; their `next_`
             fields are omitted. `indexes` are the indexes of the steps, int64[T].
 
@@ -619,8 +624,9 @@ class EpisodeReplayBuffer(PrivateBuffer):
         environment, first, end = int(found.environments[0]), int(found.firsts[0]), int(found.ends[0])
         positions = np.arange(first, end + 1)
         rows = self._gather.take(self._ring.arrays.rows, slot_of(self._ring.arrays, environment, positions))
-        batch = {name: rows[name] if name in self._roles.nexts else rows[name][:-1] for name in rows}
-        return batch | {"indexes": positions[:-1] * self._ring.environments + environment}
+        batch = Batch({name: rows[name] if name in self._roles.nexts else rows[name][:-1] for name in rows})
+        batch["indexes"] = positions[:-1] * self._ring.environments + environment
+        return batch
 
     def tag(self, episodes: npt.ArrayLike, tag: npt.ArrayLike) -> None:
         """Tag episodes with integers, which `episodes` lists; the initial tag is 0.

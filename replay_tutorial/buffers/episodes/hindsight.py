@@ -20,11 +20,12 @@ from typing import Any, Unpack
 
 import numpy as np
 
+from replay_tutorial.buffers.batch import Batch
 from replay_tutorial.buffers.cast import as_array, cast
 from replay_tutorial.buffers.episodes.episode_replay import EpisodeOptions, EpisodeReplayBuffer
 from replay_tutorial.buffers.episodes.episode_returns import parse_returns, sum_rewards
 from replay_tutorial.buffers.episodes.episode_ring import NO_STEP, ArraysTuple, EpisodeArrays, locate, slot_of
-from replay_tutorial.buffers.fields import Batch, EnvDict
+from replay_tutorial.buffers.fields import EnvDict
 from replay_tutorial.buffers.inherited_options import accepts_options_of
 from replay_tutorial.buffers.n_step.returns import NStepSettings
 from replay_tutorial.buffers.rows import checked_number, next_slots, random_below, take_parts
@@ -246,7 +247,7 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
                 largest weight in the batch.
 
         Returns:
-            The dict that `EpisodeReplayBuffer.sample` returns, and `relabelled`, bool[batch_size]. With
+            The batch that `EpisodeReplayBuffer.sample` returns, and `relabelled`, bool[batch_size]. With
             `Nstep`, there is also `discount`, with the dtype and shape of the reward.
 
         Raises:
@@ -282,7 +283,8 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
             batch = self._sum_windows(self._n_step, slots, relabelled, goals)
         for name in {self._goal, self._roles.nexts.get(self._goal, self._goal)}:
             batch[name][rows] = goals
-        return batch | {"indexes": indexes, "weights": weights, "relabelled": relabelled}
+        batch["indexes"], batch["weights"], batch["relabelled"] = indexes, weights, relabelled
+        return batch
 
     def _sum_windows(self, n_step: NStepSettings, slots: Integers, relabelled: Flags, goals: Any) -> Batch:
         """Return the n-step rows of steps; `goals` are those of the relabelled rows."""
@@ -313,7 +315,7 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
         self._write(batch, np.s_[:], {reward: returns, flag: flags, "discount": discounts})
         return batch
 
-    def _write(self, batch: Batch, rows: Any, columns: Batch) -> None:
+    def _write(self, batch: Batch, rows: Any, columns: Mapping[str, Any]) -> None:
         """Write columns of shape (n,) to some rows of a batch, if the dtypes of the fields can hold them."""
         for name, column in columns.items():
             field = batch[name]
@@ -337,7 +339,7 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
 
     def _outcomes(self, slots: Integers, goals: Any) -> Batch:
         """Return the rewards of the steps in slots for new goals, and whether the steps terminate."""
-        outcomes: Batch = {}
+        outcomes = Batch()
         for field, name, compute, kinds in (
             (self._layout["rew"], "compute_reward", self._compute_reward, "biuf"),
             (self._roles.terminated, "compute_terminated", self._compute_terminated, "b"),

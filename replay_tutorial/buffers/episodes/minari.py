@@ -18,8 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.base import BaseBuffer
+from replay_tutorial.buffers.batch import Batch
 from replay_tutorial.buffers.episodes.episode_replay import EpisodeReplayBuffer
-from replay_tutorial.buffers.fields import Batch, flatten
+from replay_tutorial.buffers.fields import flatten
 from replay_tutorial.buffers.n_step.autoreset import TRANSITION
 from replay_tutorial.buffers.rows import as_integers
 

@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers import archive
+from replay_tutorial.buffers.batch import Batch
 from replay_tutorial.buffers.cast import as_array, cast
 from replay_tutorial.buffers.episodes.episode_replay import EpisodeOptions, EpisodeReplayBuffer, selected
 from replay_tutorial.buffers.episodes.episode_returns import parse_returns, sum_rewards
@@ -41,7 +42,7 @@ from replay_tutorial.buffers.episodes.episode_ring import (
     oldest_position,
     slot_of,
 )
-from replay_tutorial.buffers.fields import Batch, EnvDict, field_names
+from replay_tutorial.buffers.fields import EnvDict, field_names
 from replay_tutorial.buffers.gather import Gather
 from replay_tutorial.buffers.inherited_options import accepts_options_of
 from replay_tutorial.buffers.n_step.returns import NStepSettings
@@ -275,7 +276,7 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
             time_major: Whether time is the first axis, before the window. By default, it is the second axis.
 
         Returns:
-            A dict of arrays, where T is burn_in + length, and N is the `size` in `Nstep`, or 1 without
+            A `Batch` of arrays, where T is burn_in + length, and N is the `size` in `Nstep`, or 1 without
             `Nstep`. Padding is zero. With by="window", random windows are in ascending order of their slots.
 
             - Fields with a next observation, such as `obs`, have the shape (n, T + N, *shape), because they
@@ -314,7 +315,8 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
             starts[new:] = self._draw_by_episode(batch_size - new)
         elif new < batch_size:
             starts[new:], _, weights[new:] = self._draw(batch_size - new, beta, normalize)
-        batch = self._take_windows(starts, time_major) | {"weights": weights}
+        batch = self._take_windows(starts, time_major)
+        batch["weights"] = weights
         self._served = served  # last: an interrupted or failed call has served no window
         return batch
 
@@ -366,10 +368,10 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
         bootstraps = np.empty((count, total if self._n_step else 0), np.int64)
         locate_windows(ring.arrays_tuple, starts, self._lengths, (slots, valid, learn, bootstraps, indexes))
         rows, steps = ring.arrays.rows, total - self._lengths[2]
-        of_steps: Batch = {"valid": valid[:, :steps], "learn": learn[:, :steps]}
+        of_steps: dict[str, Any] = {"valid": valid[:, :steps], "learn": learn[:, :steps]}
         if self._n_step is not None:
             of_steps |= self._returns(self._n_step, slots, of_steps["valid"], bootstraps[:, :steps])
-        batch: Batch = {}
+        batch = Batch()
         if self._gather_firsts is not None:
             first_slots = slots[np.arange(count), valid.argmax(1)]
             batch = self._gather_firsts.take(rows, first_slots)
@@ -381,7 +383,8 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
         for name, array in self._gather_windows.take(rows, slots.ravel(), in_runs=not time_major).items():
             windows = array.reshape(*slots.shape, *array.shape[1:])
             batch[name] = windows if name in self._roles.nexts else windows[without_last]
-        return batch | of_steps | {"indexes": indexes}
+        batch.update(of_steps, indexes=indexes)
+        return batch
 
     def _returns(self, n_step: NStepSettings, slots: Integers, valid: Flags, bootstraps: Integers) -> Batch:
         """Compute the n-step returns, discounts and times of the bootstrap observations."""
@@ -397,10 +400,10 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
             *(returns, discounts, np.empty_like(firsts)),
         )
         field = self._ring.fields.fields[name]
-        return {
-            name: cast(name, column, field.dtype).reshape(count, steps, *field.shape)
-            for name, column in (("n_step_return", returns), ("discount", discounts))
-        } | {"bootstrap": np.ascontiguousarray(bootstraps)}
+        batch = Batch(bootstrap=np.ascontiguousarray(bootstraps))
+        for name, column in (("n_step_return", returns), ("discount", discounts)):
+            batch[name] = cast(name, column, field.dtype).reshape(count, steps, *field.shape)
+        return batch
 
     def _state(self) -> tuple[dict[str, Any], archive.Arrays]:
         counters, arrays = super()._state()

@@ -22,7 +22,8 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.archive import Arrays, Damaged, Reader, checked_count, checked_parts
-from replay_tutorial.buffers.fields import Batch, Fields, Rows
+from replay_tutorial.buffers.batch import Batch
+from replay_tutorial.buffers.fields import Fields, Rows
 from replay_tutorial.buffers.gather import ArraySpec, new_arrays
 from replay_tutorial.buffers.images.frame_layout import (
     FrameLayout,

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, FiniteFields, Rows, as_bytes
+from replay_tutorial.buffers.batch import Batch
+from replay_tutorial.buffers.fields import EnvDict, Fields, FiniteFields, Rows, as_bytes
 from replay_tutorial.buffers.n_step.autoreset import (
     RESET,
     TRANSITION,

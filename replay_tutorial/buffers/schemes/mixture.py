@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, Protocol, cast
 import numpy as np
 import numpy.typing as npt
 
+from replay_tutorial.buffers.batch import Batch
 from replay_tutorial.buffers.cast import as_array, widened
-from replay_tutorial.buffers.fields import Batch
 from replay_tutorial.buffers.gather import DRAW_SPECS, ArraySpec, new_arrays
 from replay_tutorial.buffers.priorities import LEAST_WEIGHT, check_weight_options, limit_of_priorities
 from replay_tutorial.buffers.rows import as_integers, check_batch_size, checked_share
@@ -160,7 +160,7 @@ class Mixture:
             beta: Exponent of the importance-sampling weights, in [0, 1].
 
         Returns:
-            A dict with a contiguous array of shape (batch_size, *shape) for each field, and four further
+            A `Batch`: a contiguous array of shape (batch_size, *shape) for each field, and four further
             arrays of length batch_size: `source`, int64, the position of the row's component in `names`;
             `indexes`, int64, the row's index in this component's buffer; `probabilities`, float64, P(row) in
             the mixture; and `weights`, float32 in (0, 1], (1 / (N · P(row in its buffer))) ** beta, divided

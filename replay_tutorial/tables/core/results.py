@@ -15,10 +15,11 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers.fields import Batch
 from replay_tutorial.buffers.priorities import Weights, check_weight_options, check_weights, write_weights
 from replay_tutorial.buffers.runtime.jit import Floats, Integers
 from replay_tutorial.tables.core.rate_limiters import RateLimiter
+
+Parts = dict[str, npt.NDArray[Any]]  # part of a trajectory → its values
 
 
 class SampleInfo(NamedTuple):
@@ -57,7 +58,7 @@ class SampledItem(NamedTuple):
     """One item of a sample: its information, and the values of each part as views of the sample's arrays."""
 
     info: ItemInfo
-    data: Batch
+    data: Parts
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +75,7 @@ class Sample:
     """
 
     info: SampleInfo
-    data: Batch
+    data: Parts
     lengths: dict[str, npt.NDArray[np.int64]] | None
     squeezed: frozenset[str]
 
@@ -85,7 +86,7 @@ class Sample:
     def __iter__(self) -> Iterator[SampledItem]:
         """Yield the items one by one, without the padding of shorter trajectories."""
         for i, numbers in enumerate(zip(*(column.tolist() for column in self.info), strict=True)):
-            data: Batch = {name: values[i] for name, values in self.data.items()}
+            data: Parts = {name: values[i] for name, values in self.data.items()}
             if self.lengths is not None:
                 kept = data.keys() - self.squeezed
                 data |= {name: data[name][: self.lengths[name][i]] for name in kept}
@@ -103,7 +104,7 @@ class Sample:
 def concatenate_samples(samples: Sequence[Sample]) -> Sample:
     """Concatenate samples of one table; shorter trajectories are padded with zeros."""
     info = SampleInfo._make(map(np.concatenate, zip(*(sample.info for sample in samples), strict=True)))
-    data: Batch = {}
+    data: Parts = {}
     lengths: dict[str, npt.NDArray[np.int64]] = {}
     for name in samples[0].data:
         arrays = [sample.data[name] for sample in samples]

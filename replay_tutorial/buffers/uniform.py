@@ -11,7 +11,6 @@ Source: Lin 1992, "Self-improving reactive agents"; Mnih et al. 2015, "Human-lev
 Built in chapter 01, *Uniform replay*.
 """
 
-import copy
 import mmap
 from collections.abc import Mapping, Sequence
 from enum import Enum
@@ -397,7 +396,7 @@ class ReplayBuffer(PrivateBuffer):
     def _from_state(self, counters: dict[str, Any], reader: "archive.Reader") -> Self:
         from replay_tutorial.buffers import archive
 
-        loaded = copy.copy(self)
+        loaded = self._with_shared_parts()
         next_index = archive.checked_count(counters, "next_index")
         stored = archive.checked_count(counters, "stored", most=min(next_index, self._ring.capacity))
         ring = loaded._ring = self._new_ring(self._ring.capacity, self._ring.dtype, next_index, stored)

@@ -215,6 +215,10 @@ class Handle(ReplayBuffer):
     def __repr__(self) -> str:
         return super().__repr__() if "_mapped" in self.__dict__ else f"<{type(self).__name__}: closed>"
 
+    def __copy__(self) -> Self:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Return another handle on the same rows."""
+        return self._with_shared_parts()
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         kind = type(self).__name__
         raise TypeError(

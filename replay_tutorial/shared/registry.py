@@ -49,6 +49,7 @@ class ProcessRegistration:
     Attributes:
         is_mine: Whether this process registered; False in a forked child, which registers itself.
         lock: Held by a thread while it uses a sum tree, or counts samples.
+        holder: The thread that holds the lock, as set by `UpdaterLease.hold`; 0 if none does.
         identity: Packed identity of this process; -1 until it is the updater.
         last_to_update: Identifies the handle of this process that was the last to update.
         table: The table in which the process has its number; None until it adds.
@@ -58,6 +59,7 @@ class ProcessRegistration:
     def __init__(self, is_mine: bool) -> None:
         self.is_mine = is_mine
         self.lock = threading.RLock()
+        self.holder = 0
         self.guard = threading.Lock()  # of the writer number, because `lock` is held during a whole sample
         self.table: Integers | None = None
         self.number = NOBODY

@@ -20,6 +20,7 @@ Built in chapter 07, *Ape-X*.
 
 import time
 from collections.abc import Callable, Hashable
+from threading import get_ident
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar, TypeVarTuple
 
 import numpy as np
@@ -96,11 +97,15 @@ class UpdaterLease:
         registration = self.registration
         if not registration.is_mine:  # on the first call, and again in a forked child
             registration = registration_at(self._block)
+        me = get_ident()
+        is_outermost = registration.holder != me  # only the outermost of nested calls acquires and releases
         # A `with` statement could leave the lock held: an interrupt can come between `__enter__` and the
         # block (since Python 3.14 even for a lock), and at the start of an `__exit__` written in Python.
         release = registration.lock.release  # an RLock can be released only by the thread that holds it
         try:
-            registration.lock.acquire()
+            if is_outermost:
+                registration.lock.acquire()
+                registration.holder = me
             if self.registration is not registration:
                 if self._start is not None:
                     self._start()
@@ -110,17 +115,29 @@ class UpdaterLease:
                     registration.become_updater(self._counters)
                 registration.last_to_update = self._key
             result = work(*arguments)
-            release()
+            if is_outermost:
+                registration.holder = 0
+                release()
             return result
         except BaseException:
-            try:  # noqa: SIM105 - `suppress` is Python code: an interrupt could precede the release
-                release()
-            except RuntimeError:  # already released, or not acquired
-                pass
+            if is_outermost:
+                if registration.holder == me:
+                    registration.holder = 0
+                try:  # noqa: SIM105 - `suppress` is Python code: an interrupt could precede the release
+                    release()
+                except RuntimeError:  # already released, or not acquired
+                    pass
             raise
 
     def release(self) -> None:
-        """Stop being the updater, unless another handle of this process has updated since."""
+        """Stop being the updater, unless another handle of this process has updated since.
+
+        Waits for calls in progress: another process must not update before they have finished.
+        """
+        if self.registration.is_mine:
+            self.hold(self._release_role)
+
+    def _release_role(self) -> None:
         if self.registration.last_to_update is self._key:
             swap(self._counters, UPDATER_PROCESS, own_identity(), 0)
 

@@ -121,6 +121,7 @@ def other_buffers() -> dict[str, Any]:
         "another kind": PrioritizedReplayBuffer(12, fields),
         "another alpha": PrioritizedReplayBuffer(12, fields, alpha=0.61),
         "another eps": PrioritizedReplayBuffer(12, fields, eps=2e-4),
+        "another initial_priority": PrioritizedReplayBuffer(12, fields, initial_priority="max_stored"),
     }
 
 

@@ -159,6 +159,39 @@ def test_child_that_is_forked_during_a_compilation_can_compile():
     assert run(FORK)[0] == "0\n"
 
 
+FORK_AT_IMPORT = """
+import os, signal, sys, threading, time
+import numpy as np
+from replay_tutorial.buffers.runtime.jit import kernels
+from replay_tutorial.buffers.sum_tree import first_leaf
+
+class AtImport:
+    def find_spec(self, name, path, target=None):
+        if name.endswith(".kernel_cache"):  # imported by numba_internals
+            started.set()
+            forks.wait()
+            time.sleep(0.1)
+
+started, forks = threading.Event(), threading.Event()
+sys.meta_path.insert(0, AtImport())
+thread = threading.Thread(target=first_leaf, args=(np.zeros(16),))
+thread.start()
+started.wait()
+os.register_at_fork(before=forks.set)
+if child := os.fork():
+    print(os.waitpid(child, 0)[1])
+else:
+    signal.alarm(60)
+    os._exit(0 if first_leaf(np.zeros(16)) == 8 else 1)
+thread.join()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing is forked here")
+def test_child_that_is_forked_while_the_compiler_is_imported_can_compile():
+    assert run(FORK_AT_IMPORT)[0] == "0\n"
+
+
 def test_slow_compilation_is_logged_once(monkeypatch, caplog):
     without_cache(monkeypatch)
     monkeypatch.setitem(numba_internals.spent, "seconds", 0.0)

@@ -60,8 +60,14 @@ def test_copies_in_the_same_process_do_not_warn() -> None:
     buffer = ReplayBuffer(10, STEP)
     buffer.add(**ONE)
     sent = pickle.loads(ForkingPickler.dumps(buffer))
-    for each in (sent, copy.deepcopy(sent), pickle.loads(pickle.dumps(buffer)), copy.copy(buffer)):
+    for each in (sent, copy.deepcopy(sent), pickle.loads(pickle.dumps(buffer))):
         assert caught(each) == []
+
+
+@pytest.mark.parametrize("kind", [ReplayBuffer, PrioritizedReplayBuffer, EpisodeReplayBuffer])
+def test_a_copy_that_would_share_the_rows_is_refused(kind) -> None:
+    with pytest.raises(TypeError, match=rf"{kind.__name__} can't be copied by copy.copy.*copy.deepcopy"):
+        copy.copy(kind(10, STEP))
 
 
 def returned(rows: int) -> ReplayBuffer:

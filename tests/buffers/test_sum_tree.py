@@ -1,6 +1,8 @@
 """The sum tree beside a running sum."""
 
+import copy
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -53,7 +55,11 @@ def test_leaves_are_the_smallest_power_of_eight_that_holds_the_capacity(capacity
 
 @pytest.mark.parametrize("capacity", CAPACITIES)
 def test_eight_siblings_share_a_cache_line(capacity):
-    assert SumTree(capacity).sums[8:].ctypes.data % 64 == 0
+    trees = [SumTree(capacity)]
+    trees += [pickle.loads(pickle.dumps(trees[0])) for _ in range(4)]
+    trees += [copy.deepcopy(trees[0]) for _ in range(4)]
+    for tree in trees:
+        assert tree.sums[8:].ctypes.data % 64 == tree.minima[8:].ctypes.data % 64 == 0
 
 
 @pytest.mark.parametrize("capacity", CAPACITIES)

@@ -12,6 +12,7 @@ from multiprocessing.util import Finalize
 import numpy as np
 import pytest
 import shared_rows
+from interrupts import assert_free, interrupt_at
 from shared_rows import (
     START_METHODS,
     add_rows,
@@ -212,6 +213,35 @@ def test_handles_that_take_turns_know_of_each_others_priorities():
         one, other = (first, second) if turn % 2 else (second, first)
         one.update_priorities(np.arange(8), np.eye(8)[turn])
         assert set(other.sample(20)["indexes"].tolist()) == {turn}
+
+
+def test_close_waits_for_the_update_that_another_thread_is_making():
+    buffer = MPPrioritizedReplayBuffer(8, row_fields())
+    lease, counters = buffer._mapped.lease, buffer._ring.counters
+    closer, roles = threading.Thread(target=buffer.close), []
+
+    def update():
+        closer.start()
+        closer.join(0.1)  # red if it ends; otherwise, it waits for this call
+        roles.append(int(counters[UPDATER_PROCESS]))
+
+    lease.hold(update, updates=True)
+    closer.join()
+    assert roles[0] != 0, "another process may update while this one does"
+    assert counters[UPDATER_PROCESS] == 0
+
+
+def test_interrupted_nested_call_leaves_the_lock_to_the_outer_one():
+    lease = MPPrioritizedReplayBuffer(8, row_fields())._mapped.lease
+
+    def nest(point):
+        with pytest.raises(KeyboardInterrupt):
+            interrupt_at((*point, 1), lambda: lease.hold(int))
+        return 1
+
+    for point in sorted(lease.hold(interrupt_at, None, lambda: lease.hold(int))):
+        assert lease.hold(nest, point) == 1
+        assert_free(lease.registration.lock)
 
 
 def hold_slots(buffer, answers):

@@ -704,7 +704,7 @@ class EpisodeReplayBuffer(PrivateBuffer):
         return counters, state_of(self._ring, self._next_step) | {"seen": [self._prioritization.max_given]}
 
     def _from_state(self, counters: dict[str, Any], reader: archive.Reader) -> Self:
-        loaded, largest = copy.copy(self), np.zeros(1)
+        loaded, largest = self._with_shared_parts(), np.zeros(1)
         loaded._stale_updates = np.full(1, archive.checked_count(counters, "stale_updates"))
         loaded._rng = archive.checked_generator(counters)
         loaded._ring = ring_from_state(reader, self._ring, self._window_rule, self._next_step)

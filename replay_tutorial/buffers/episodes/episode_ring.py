@@ -374,6 +374,11 @@ class EpisodeRing:
             )
         )
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        # Unpickled trees have new memory, which is aligned.
+        self._set_arrays(self.arrays._replace(sums=self.tree.sums, minima=self.tree.minima))
+
     def _set_arrays(self, arrays: EpisodeArrays) -> None:
         self.arrays, self.arrays_tuple = arrays, tuple(arrays)
 

@@ -10,6 +10,7 @@ Parallel loops (`prange`) are not used: most kernels are memory-bound, and Ape-X
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 # (Numba and llvmlite are not annotated; only this file and `numba_internals.py` import them)
 
+import os
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -19,6 +20,9 @@ import numpy.typing as npt
 from llvmlite import ir as llvm
 from numba import extending
 from numba.core import cgutils as code_generation
+from numba.core.compiler_lock import global_compiler_lock
+
+from replay_tutorial.buffers.runtime.interrupts import defer_sigint
 
 # In a kernel, these convert a number to the type.
 int64: Any = numba.int64
@@ -47,6 +51,14 @@ Words = Annotated[npt.NDArray[np.uint64], numba.uint64[:, ::1]]  # rows as 8-byt
 
 kernels: list[Any] = []  # of all imported modules
 
+# A child forked while another thread compiles, or imports what that takes, would inherit held locks.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=global_compiler_lock.acquire,
+        after_in_parent=global_compiler_lock.release,
+        after_in_child=global_compiler_lock.release,
+    )
+
 
 def writable(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return the array, or a copy if it is read-only, because kernels are compiled for writable arrays."""
@@ -62,9 +74,10 @@ def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     dispatcher: Any = numba.njit(nogil=True, error_model="numpy")(function)
 
     def compile_declared(*_: Any) -> Any:
-        from replay_tutorial.buffers.runtime.numba_internals import compile_once
+        with defer_sigint(), global_compiler_lock:
+            from replay_tutorial.buffers.runtime.numba_internals import compile_once
 
-        compile_once(dispatcher)
+            compile_once(dispatcher)
         return dispatcher
 
     # Numba calls `compile` with the types of the arguments at the first call from Python, and then calls its

@@ -69,13 +69,6 @@ compiled: Any = compiler.CompileResult
 functions: Any = bytecode.FunctionIdentity
 functions._unique_ids = itertools.count(next(functions._unique_ids) + secrets.randbits(48))
 
-if hasattr(os, "register_at_fork"):  # a child forked while another thread compiles would inherit a held lock
-    os.register_at_fork(
-        before=global_compiler_lock.acquire,
-        after_in_parent=global_compiler_lock.release,
-        after_in_child=global_compiler_lock.release,
-    )
-
 # What happened in this process.
 spent = {"seconds": 0.0}  # on compilation
 logged: set[str] = set()  # messages

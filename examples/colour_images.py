@@ -9,10 +9,10 @@ from replay_tutorial import ReplayBuffer, fields_from_spaces
 
 
 def colour_buffer(env, size, seed=0):
-    """Store each image once; `next_of` adds the field `next_obs`."""
+    """Store each image once; `dedupe_next` adds the field `next_obs`."""
     fields = fields_from_spaces(env.observation_space, env.action_space)
     del fields["next_obs"]
-    return ReplayBuffer(size, fields, next_of="obs", stack_compress={"obs": 0}, seed=seed)
+    return ReplayBuffer(size, fields, dedupe_next="obs", dedupe_frames={"obs": 0}, seed=seed)
 
 
 # --8<-- [end:store]
@@ -58,9 +58,16 @@ def main(size=1_000, steps=1_500):
     env.action_space.seed(0)
     obs, _ = env.reset(seed=0)
     for _ in range(steps):
-        act = env.action_space.sample()
-        next_obs, rew, terminated, truncated, _ = env.step(act)
-        buffer.add(obs=obs, act=act, rew=rew, next_obs=next_obs, terminated=terminated, truncated=truncated)
+        action = env.action_space.sample()
+        next_obs, reward, terminated, truncated, _ = env.step(action)
+        buffer.add(
+            obs=obs,
+            action=action,
+            reward=reward,
+            next_obs=next_obs,
+            terminated=terminated,
+            truncated=truncated,
+        )
         obs = env.reset()[0] if terminated or truncated else next_obs
     return buffer
 

@@ -13,7 +13,7 @@ from replay_tutorial import EpisodeReplayBuffer, fields_from_spaces
 def new_buffer(envs, size=2_000):
     fields = fields_from_spaces(envs.single_observation_space, envs.single_action_space)
     mode = envs.metadata["autoreset_mode"]
-    return EpisodeReplayBuffer(size, fields, environments=envs.num_envs, autoreset=mode, seed=0)
+    return EpisodeReplayBuffer(size, fields, num_envs=envs.num_envs, autoreset=mode, seed=0)
 
 
 def collect(envs, buffer, steps):
@@ -21,10 +21,10 @@ def collect(envs, buffer, steps):
     obs, _ = envs.reset(seed=0)
     envs.action_space.seed(0)
     for _ in range(steps):
-        act = envs.action_space.sample()
-        next_obs, rew, terminated, truncated, _ = envs.step(act)
+        action = envs.action_space.sample()
+        next_obs, reward, terminated, truncated, _ = envs.step(action)
         flags = {"terminated": terminated, "truncated": truncated}
-        buffer.add_step(obs=obs, act=act, rew=rew, next_obs=next_obs, **flags)
+        buffer.add_step(obs=obs, action=action, reward=reward, next_obs=next_obs, **flags)
         obs = next_obs
 
 
@@ -67,7 +67,7 @@ def main():
 if __name__ == "__main__":
     envs, buffer, best = main()
     print(buffer)
-    print("best episode:", len(best["rew"]), "steps,", len(best["obs"]), "observations")
+    print("best episode:", len(best["reward"]), "steps,", len(best["obs"]), "observations")
     print("a batch to learn from:", buffer.sample(256)["next_obs"].shape)
     if find_spec("minari"):
         with TemporaryDirectory() as folder:

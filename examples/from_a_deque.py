@@ -9,11 +9,17 @@ import numpy as np
 
 def with_a_deque(transitions):
     memory = deque(maxlen=500)
-    for obs, act, rew, next_obs, terminated in transitions:
-        memory.append((obs, act, rew, next_obs, terminated))
+    for obs, action, reward, next_obs, terminated in transitions:
+        memory.append((obs, action, reward, next_obs, terminated))
     chosen = random.sample(memory, 32)
-    obs, act, rew, next_obs, terminated = map(np.array, zip(*chosen, strict=True))
-    return memory, {"obs": obs, "act": act, "rew": rew, "next_obs": next_obs, "terminated": terminated}
+    obs, action, reward, next_obs, terminated = map(np.array, zip(*chosen, strict=True))
+    return memory, {
+        "obs": obs,
+        "action": action,
+        "reward": reward,
+        "next_obs": next_obs,
+        "terminated": terminated,
+    }
 
 
 # --8<-- [end:before]
@@ -22,15 +28,15 @@ def with_a_deque(transitions):
 # --8<-- [start:after]
 from replay_tutorial import ReplayBuffer
 
-number, vector = {"shape": ()}, {"shape": 4}
-FIELDS = {"obs": vector, "act": {"shape": (), "dtype": np.int64}, "rew": number, "next_obs": vector}
-FIELDS["terminated"] = {"shape": (), "dtype": bool}
+number, vector = {}, {"shape": 4}
+FIELDS = {"obs": vector, "action": {"dtype": np.int64}, "reward": number, "next_obs": vector}
+FIELDS["terminated"] = {"dtype": bool}
 
 
 def with_a_buffer(transitions):
     buffer = ReplayBuffer(500, FIELDS)
-    for obs, act, rew, next_obs, terminated in transitions:
-        buffer.add(obs=obs, act=act, rew=rew, next_obs=next_obs, terminated=terminated)
+    for obs, action, reward, next_obs, terminated in transitions:
+        buffer.add(obs=obs, action=action, reward=reward, next_obs=next_obs, terminated=terminated)
     return buffer, buffer.sample(32)
 
 
@@ -60,6 +66,6 @@ if __name__ == "__main__":
         print(f"{name:10} {old[name].shape!s:8} {old[name].dtype}, in the buffer {new[name].dtype}")
         assert old[name].shape == new[name].shape
 
-    rows, copies = buffer.get_all_transitions(), buffer_from(memory).get_all_transitions()
+    rows, copies = buffer[:], buffer_from(memory)[:]
     assert all(np.array_equal(rows[name], copies[name]) for name in FIELDS)  # oldest first, as in the deque
 # --8<-- [end:main]

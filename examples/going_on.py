@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from replay_tutorial import NStep, PrioritizedReplayBuffer
+from replay_tutorial import NStepWindow, PrioritizedReplayBuffer
 
-number = {"shape": ()}
-FIELDS = {"obs": number, "rew": number, "next_obs": number, "terminated": {"shape": (), "dtype": bool}}
-WINDOW = {"size": 3, "gamma": 0.9, "rew": "rew", "next": "next_obs"}
+number = {}
+FIELDS = {"obs": number, "reward": number, "next_obs": number, "terminated": {"dtype": bool}}
+WINDOW = {"size": 3, "gamma": 0.9, "reward": "reward", "next": "next_obs"}
 STEPS = 1_000
 # --8<-- [end:parts]
 
@@ -43,8 +43,8 @@ def restore(folder, buffer, n_step, rng):
 
 
 # --8<-- [start:main]
-def new_parts(environments=12):
-    n_step = NStep(FIELDS, WINDOW, environments=environments)
+def new_parts(num_envs=12):
+    n_step = NStepWindow(FIELDS, WINDOW, num_envs=num_envs)
     return PrioritizedReplayBuffer(500, n_step.env_dict, seed=0), n_step, np.random.default_rng(0)
 
 
@@ -53,7 +53,9 @@ def play(steps, buffer, n_step, rng):
     drawn = []
     for step in steps:
         obs = np.full(12, step)
-        rows = n_step.add_step(obs=obs, rew=rng.random(12), next_obs=obs + 1, terminated=rng.random(12) < 0.1)
+        rows = n_step.add_step(
+            obs=obs, reward=rng.random(12), next_obs=obs + 1, terminated=rng.random(12) < 0.1
+        )
         if rows is not None:
             buffer.add(**rows)
         if len(buffer) >= 32:

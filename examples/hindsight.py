@@ -69,10 +69,10 @@ def update(network, target_network, optimizer, buffer):
         next_value = target_network(
             inputs(batch["next_obs/observation"], batch["next_obs/desired_goal"])
         ).amax(1)
-        target = batch["rew"] + GAMMA * ~batch["terminated"] * next_value
+        target = batch["reward"] + GAMMA * ~batch["terminated"] * next_value
         target = target.clamp(-1 / (1 - GAMMA), 0)
     values = network(inputs(batch["obs/observation"], batch["obs/desired_goal"]))
-    loss = nn.functional.mse_loss(values.gather(1, batch["act"][:, None]).squeeze(1), target)
+    loss = nn.functional.mse_loss(values.gather(1, batch["action"][:, None]).squeeze(1), target)
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
@@ -146,9 +146,14 @@ def main(bits=15, episodes=10_000, relabel=0.8, seed=0):
         (obs, _), ended = env.reset(seed=seed if episode == 0 else None), False
         while not ended:
             action = int(rng.integers(bits)) if rng.random() < EPSILON else act(network, obs)
-            next_obs, rew, terminated, truncated, _ = env.step(action)
+            next_obs, reward, terminated, truncated, _ = env.step(action)
             buffer.add(
-                obs=obs, act=action, rew=rew, next_obs=next_obs, terminated=terminated, truncated=truncated
+                obs=obs,
+                action=action,
+                reward=reward,
+                next_obs=next_obs,
+                terminated=terminated,
+                truncated=truncated,
             )
             obs, ended = next_obs, terminated or truncated
         for _ in range(UPDATES):

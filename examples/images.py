@@ -6,9 +6,9 @@ import torch
 
 from replay_tutorial import ReplayBuffer
 
-number, flag = {"shape": ()}, {"shape": (), "dtype": bool}
+number, flag = {}, {"dtype": bool}
 STACK = {"shape": (4, 84, 84), "dtype": np.uint8}  # the four newest frames
-REST = {"act": {"shape": (), "dtype": np.int64}, "rew": number, "terminated": flag}
+REST = {"action": {"dtype": np.int64}, "reward": number, "terminated": flag}
 
 
 def plain_buffer(size, seed=0):
@@ -16,8 +16,8 @@ def plain_buffer(size, seed=0):
 
 
 def small_buffer(size, seed=0):
-    """Store the same rows in less memory; `next_of` adds the field `next_obs`."""
-    return ReplayBuffer(size, {"obs": STACK, **REST}, next_of="obs", stack_compress="obs", seed=seed)
+    """Store the same rows in less memory; `dedupe_next` adds the field `next_obs`."""
+    return ReplayBuffer(size, {"obs": STACK, **REST}, dedupe_next="obs", dedupe_frames="obs", seed=seed)
 
 
 # --8<-- [end:store]
@@ -40,7 +40,7 @@ def play(steps, rng):
             obs = np.repeat(rng.integers(256, size=(1, 84, 84), dtype=np.uint8), 4, axis=0)
         frame = rng.integers(256, size=(1, 84, 84), dtype=np.uint8)
         next_obs = np.concatenate([obs[1:], frame])
-        yield {"obs": obs, "next_obs": next_obs, "act": 0, "rew": 1.0, "terminated": step % 100 == 99}
+        yield {"obs": obs, "next_obs": next_obs, "action": 0, "reward": 1.0, "terminated": step % 100 == 99}
         obs = next_obs
 
 

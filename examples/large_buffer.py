@@ -10,8 +10,8 @@ from replay_tutorial.buffers.schemes import Combined, Geometric, Uniform
 
 SIDE, EPSILON, STEP_SIZE, BATCH_SIZE = 20, 0.1, 0.1, 10
 GOAL = SIDE * SIDE - 1  # the corner opposite to the start, 38 steps away
-integer = {"shape": (), "dtype": np.int64}
-FIELDS = {"obs": integer, "act": integer, "next_obs": integer, "terminated": {"shape": (), "dtype": bool}}
+integer = {"dtype": np.int64}
+FIELDS = {"obs": integer, "action": integer, "next_obs": integer, "terminated": {"dtype": bool}}
 
 
 def move(state, action):
@@ -35,13 +35,13 @@ def main(scheme, size=1_000_000, steps=50_000, seed=0):
         best = np.flatnonzero(values[state] == values[state].max())
         action = int(rng.integers(4) if rng.random() < EPSILON else rng.choice(best))
         next_state = move(state, action)
-        buffer.add(obs=state, act=action, next_obs=next_state, terminated=next_state == GOAL)
+        buffer.add(obs=state, action=action, next_obs=next_state, terminated=next_state == GOAL)
         state = next_state
 
         batch = buffer.sample(BATCH_SIZE, scheme=scheme)
         target = -1 + ~batch["terminated"] * values[batch["next_obs"]].max(1)
-        error = target - values[batch["obs"], batch["act"]]
-        values[batch["obs"], batch["act"]] += STEP_SIZE * error  # a pair that is drawn twice counts once
+        error = target - values[batch["obs"], batch["action"]]
+        values[batch["obs"], batch["action"]] += STEP_SIZE * error  # a pair that is drawn twice counts once
 
         if state == GOAL:
             lengths.append(step + 1 - started)

@@ -35,7 +35,7 @@ def reseed(worker):
 
 
 def main():
-    buffer = ReplayBuffer(1_000, {"obs": {"shape": 4}, "row": {"shape": (), "dtype": np.int64}})
+    buffer = ReplayBuffer(1_000, {"obs": {"shape": 4}, "row": {"dtype": np.int64}})
     buffer.add(obs=np.random.default_rng(0).random((1_000, 4)), row=np.arange(1_000))
     batches = [batch["row"].tolist() for batch in new_loader(buffer)]
     seeded = []

@@ -7,8 +7,8 @@ import numpy as np
 
 from replay_tutorial import Mailbox, MPPrioritizedReplayBuffer
 
-number, vector = {"shape": ()}, {"shape": 4}
-FIELDS = {"obs": vector, "act": {"shape": (), "dtype": np.int64}, "rew": number}
+number, vector = {}, {"shape": 4}
+FIELDS = {"obs": vector, "action": {"dtype": np.int64}, "reward": number}
 
 
 def actor(seed, buffer, mailbox, stop):
@@ -19,8 +19,8 @@ def actor(seed, buffer, mailbox, stop):
         if update is not None:
             version, q = update[0], update[1].reshape(4, 2)
         obs = rng.random((50, 4))
-        act = np.where(rng.random(50) < 0.2, rng.integers(2, size=50), (obs @ q).argmax(1))
-        buffer.add(obs=obs, act=act, rew=obs[:, 0] * act)  # 50 rows in one call
+        action = np.where(rng.random(50) < 0.2, rng.integers(2, size=50), (obs @ q).argmax(1))
+        buffer.add(obs=obs, action=action, reward=obs[:, 0] * action)  # 50 rows in one call
 
 
 # --8<-- [end:actor]
@@ -32,9 +32,9 @@ def learner(buffer, mailbox, updates):
     q, errors = np.zeros((4, 2), np.float32), []
     for update in range(updates):
         sample = buffer.sample(32, beta=0.4)
-        chosen = np.take_along_axis(sample["obs"] @ q, sample["act"][:, None], 1)[:, 0]
-        td_error = sample["rew"] - chosen
-        np.add.at(q.T, sample["act"], 0.3 / 32 * (sample["weights"] * td_error)[:, None] * sample["obs"])
+        chosen = np.take_along_axis(sample["obs"] @ q, sample["action"][:, None], 1)[:, 0]
+        td_error = sample["reward"] - chosen
+        np.add.at(q.T, sample["action"], 0.3 / 32 * (sample["weights"] * td_error)[:, None] * sample["obs"])
         buffer.update_priorities(sample["indexes"], np.abs(td_error))
         errors.append(np.abs(td_error).mean())
         if update % 20 == 0:
@@ -66,7 +66,7 @@ def main(actors=2, updates=1_000):
             stop.set()
             for process in processes:
                 process.join()
-        return errors, buffer.get_next_index(), [process.exitcode for process in processes]
+        return errors, buffer.next_index, [process.exitcode for process in processes]
 
 
 if __name__ == "__main__":  # spawn imports this file in every process

@@ -6,11 +6,11 @@ import numpy as np
 from replay_tutorial import SequenceReplayBuffer
 
 ACTIONS, UNROLL = 2, 3
-number, flag = {"shape": ()}, {"shape": (), "dtype": bool}
+number, flag = {}, {"dtype": bool}
 FIELDS = {
     "obs": number,
-    "act": {"shape": (), "dtype": np.int64},
-    "rew": number,
+    "action": {"dtype": np.int64},
+    "reward": number,
     "next_obs": number,
     "terminated": flag,
     "truncated": flag,
@@ -19,7 +19,7 @@ FIELDS = {
     "policy": {"shape": ACTIONS},  # share of the visits of each action
 }
 buffer = SequenceReplayBuffer(
-    1_000, FIELDS, length=UNROLL + 1, Nstep={"size": 2, "gamma": 0.5}, alpha=1.0, eps=0.0, seed=0
+    1_000, FIELDS, length=UNROLL + 1, n_step=2, gamma=0.5, alpha=1.0, eps=0.0, seed=0
 )
 # --8<-- [end:buffer]
 
@@ -45,8 +45,8 @@ def add_game(steps, truncated=False, seed=0):
     ends = np.arange(steps) == steps - 1
     return buffer.add(
         obs=obs[:-1],
-        act=rng.integers(ACTIONS, size=steps),
-        rew=rng.normal(size=steps),
+        action=rng.integers(ACTIONS, size=steps),
+        reward=rng.normal(size=steps),
         next_obs=obs[1:],
         terminated=ends & (not truncated),
         truncated=ends & truncated,

@@ -6,14 +6,12 @@ import numpy as np
 from replay_tutorial import ReplayBuffer
 
 GAMMA = 0.5
-number, flag = {"shape": ()}, {"shape": (), "dtype": bool}
-FIELDS = {"obs": number, "rew": number, "next_obs": number, "terminated": flag, "truncated": flag}
+number, flag = {}, {"dtype": bool}
+FIELDS = {"obs": number, "reward": number, "next_obs": number, "terminated": flag, "truncated": flag}
 
 
 def new_buffer(n=3):
-    return ReplayBuffer(
-        1_000, FIELDS, Nstep={"size": n, "gamma": GAMMA, "rew": "rew", "next": "next_obs"}, seed=0
-    )
+    return ReplayBuffer(1_000, FIELDS, n_step=n, gamma=GAMMA, seed=0)
 
 
 # --8<-- [end:buffer]
@@ -21,7 +19,9 @@ def new_buffer(n=3):
 
 # --8<-- [start:target]
 def target(batch, value):
-    return batch["rew"] + batch["discount"] * value(batch["next_obs"])  # replaces gamma**n * (1 - terminated)
+    return batch["reward"] + batch["discount"] * value(
+        batch["next_obs"]
+    )  # replaces gamma**n * (1 - terminated)
 
 
 # --8<-- [end:target]
@@ -34,7 +34,7 @@ def walk(buffer, terminates):
         last = step == 4
         buffer.add(
             obs=step,
-            rew=1,
+            reward=1,
             next_obs=step + 1,
             terminated=last and terminates,
             truncated=last and not terminates,  # the row bootstraps, because the walk would have continued
@@ -53,7 +53,7 @@ def main(terminates, value):
     """Return the rows of a walk, their targets, and the expected targets."""
     buffer = new_buffer()
     walk(buffer, terminates)
-    rows = buffer.get_all_transitions()
+    rows = buffer[:]
     return rows, target(rows, value), value(rows["obs"])
 
 

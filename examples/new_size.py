@@ -3,7 +3,7 @@
 # --8<-- [start:copy]
 import numpy as np
 
-from replay_tutorial import NStep, PrioritizedReplayBuffer
+from replay_tutorial import NStepWindow, PrioritizedReplayBuffer
 
 
 def copy_rows(old, new):
@@ -19,8 +19,8 @@ def copy_rows(old, new):
 # --8<-- [start:n_step]
 def with_n_step(old, fields, settings, size, **options):
     """Return a larger copy of a buffer with `Nstep`, and the object that combines the next steps."""
-    n_step = NStep(fields, settings)
-    old.on_episode_end()  # stores the rows that are pending
+    n_step = NStepWindow(fields, settings)
+    old.end_episode()  # stores the rows that are pending
     new = PrioritizedReplayBuffer(size, n_step.env_dict, **options)
     copy_rows(old, new)
     return new, n_step
@@ -41,7 +41,7 @@ def copy_episodes(old, new):
         obs = steps.pop("obs")  # includes the final observation
         new.add(environment, **steps, obs=obs[:-1], next_obs=obs[1:])
         if finished:
-            new.on_episode_end(environment)
+            new.end_episode(environment)
 
 
 # --8<-- [end:episodes]
@@ -49,10 +49,10 @@ def copy_episodes(old, new):
 
 # --8<-- [start:main]
 def main():
-    fields = {"obs": {"shape": 4}, "rew": {"shape": ()}}
+    fields = {"obs": {"shape": 4}, "reward": {}}
     old = PrioritizedReplayBuffer(1_000, fields, alpha=0.6, seed=0)
     rng = np.random.default_rng(0)
-    old.add(obs=rng.random((1_500, 4)), rew=rng.random(1_500), priorities=rng.random(1_500))
+    old.add(obs=rng.random((1_500, 4)), reward=rng.random(1_500), priorities=rng.random(1_500))
 
     new = PrioritizedReplayBuffer(5_000, fields, alpha=0.4, seed=0)
     copy_rows(old, new)

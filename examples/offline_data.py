@@ -22,8 +22,8 @@ def mediocre(obs, rng):
     """Swing up by adding energy, but never balance; half of the actions are random."""
     cosine, _, velocity = obs
     missing = 5 - (5 * cosine + velocity**2 / 6)  # at rest at the top, the energy is 5
-    act = rng.uniform(-1, 1) if rng.random() < 0.5 else np.clip(0.1 * missing * velocity, -1, 1)
-    return np.array([act], np.float32)
+    action = rng.uniform(-1, 1) if rng.random() < 0.5 else np.clip(0.1 * missing * velocity, -1, 1)
+    return np.array([action], np.float32)
 
 
 def collect(path, episodes, seed=0):
@@ -33,11 +33,11 @@ def collect(path, episodes, seed=0):
         obs, _ = env.reset(seed=seed if episode == 0 else None)
         columns["observations"].append(obs)
         for _ in range(LENGTH):
-            act = mediocre(obs, rng)
-            obs, rew, terminated, truncated, _ = env.step(act)
+            action = mediocre(obs, rng)
+            obs, reward, terminated, truncated, _ = env.step(action)
             columns["observations"].append(obs)  # T + 1 observations of T steps, the final one included
-            columns["actions"].append(act)
-            columns["rewards"].append(rew)
+            columns["actions"].append(action)
+            columns["rewards"].append(reward)
             columns["terminations"].append(terminated)
             columns["truncations"].append(truncated)
     arrays = {name: np.array(column) for name, column in columns.items()}
@@ -64,8 +64,8 @@ def offline_buffer(episodes, fields, seed=0):
     for episode in episodes:
         buffer.add(
             obs=episode.observations[:-1],
-            act=episode.actions,
-            rew=episode.rewards,
+            action=episode.actions,
+            reward=episode.rewards,
             next_obs=episode.observations[1:],
             terminated=episode.terminations,
             truncated=episode.truncations,
@@ -90,12 +90,19 @@ def train(episodes, share=0.5, steps=1_500, seed=0, every=250):
     (obs, _), curve = env.reset(seed=seed), []
     for step in range(1, steps + 1):
         if step <= RANDOM_STEPS:
-            act = env.action_space.sample()
+            action = env.action_space.sample()
         else:
             with torch.no_grad():
-                act = agent.policy(torch.as_tensor(obs[None]))[0][0].numpy()
-        next_obs, rew, terminated, truncated, _ = env.step(act)
-        online.add(obs=obs, act=act, rew=rew, next_obs=next_obs, terminated=terminated, truncated=truncated)
+                action = agent.policy(torch.as_tensor(obs[None]))[0][0].numpy()
+        next_obs, reward, terminated, truncated, _ = env.step(action)
+        online.add(
+            obs=obs,
+            action=action,
+            reward=reward,
+            next_obs=next_obs,
+            terminated=terminated,
+            truncated=truncated,
+        )
         obs = env.reset()[0] if terminated or truncated else next_obs
         if step > RANDOM_STEPS:
             for _ in range(UPDATES):

@@ -10,8 +10,8 @@ import numpy as np
 
 from replay_tutorial import Mailbox, MPPrioritizedReplayBuffer, SamplesPerInsert
 
-number, vector = {"shape": ()}, {"shape": 4}
-FIELDS = {"obs": vector, "act": {"shape": (), "dtype": np.int64}, "rew": number}
+number, vector = {}, {"shape": 4}
+FIELDS = {"obs": vector, "action": {"dtype": np.int64}, "reward": number}
 ACTORS, ROWS, BATCH = 2, 50, 32  # rows of an insert, rows of a batch
 
 
@@ -24,8 +24,8 @@ def actor(seed, buffer, limiter, mailbox, stop):
             version, q = update[0], update[1].reshape(4, 2)
         if limiter.await_can_insert(ROWS, timeout=0.1):
             obs = rng.random((ROWS, 4))
-            act = np.where(rng.random(ROWS) < 0.2, rng.integers(2, size=ROWS), (obs @ q).argmax(1))
-            buffer.add(obs=obs, act=act, rew=obs[:, 0] * act)
+            action = np.where(rng.random(ROWS) < 0.2, rng.integers(2, size=ROWS), (obs @ q).argmax(1))
+            buffer.add(obs=obs, action=action, reward=obs[:, 0] * action)
             limiter.inserted(ROWS)
 
 
@@ -45,9 +45,9 @@ class Learner:
                 raise TimeoutError("no rows for a minute: have all actors exited?")
             sample = buffer.sample(BATCH, beta=0.4)
             limiter.sampled(BATCH)
-            act, obs = sample["act"], sample["obs"]
-            td_error = sample["rew"] - np.take_along_axis(obs @ self.q, act[:, None], 1)[:, 0]
-            np.add.at(self.q.T, act, 0.3 / BATCH * (sample["weights"] * td_error)[:, None] * obs)
+            action, obs = sample["action"], sample["obs"]
+            td_error = sample["reward"] - np.take_along_axis(obs @ self.q, action[:, None], 1)[:, 0]
+            np.add.at(self.q.T, action, 0.3 / BATCH * (sample["weights"] * td_error)[:, None] * obs)
             buffer.update_priorities(sample["indexes"], np.abs(td_error))
             self.updates += 1
             if self.updates % 20 == 0:
@@ -103,7 +103,7 @@ def run(folder, updates):
             for process in actors:
                 process.join()
         save(folder, buffer, limiter, learner)
-        return is_ready, learner.updates, limiter.inserts, limiter.samples, buffer.get_next_index()
+        return is_ready, learner.updates, limiter.inserts, limiter.samples, buffer.next_index
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from replay_tutorial import ReplayBuffer
 
 
 def save_transitions(buffer, path):
-    np.savez(path, **buffer.get_all_transitions())
+    np.savez(path, **buffer[:])
 
 
 def load_transitions(buffer, path):
@@ -27,13 +27,13 @@ def load_from_cpprb(buffer, path):  # unpickling can run any code: load only fil
 
 def main(path):
     buffer, smaller = (
-        ReplayBuffer(10, {"obs": {}}, next_of="obs"),
+        ReplayBuffer(10, {"obs": {}}, dedupe_next="obs"),
         ReplayBuffer(4, {"obs": {}, "next_obs": {}}),
     )
     buffer.add(obs=np.arange(10), next_obs=np.arange(1, 11))
     save_transitions(buffer, path)
     load_transitions(smaller, path)
-    print("the last rows:", smaller.get_all_transitions()["obs"].ravel())
+    print("the last rows:", smaller[:]["obs"].ravel())
 
 
 if __name__ == "__main__":

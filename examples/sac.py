@@ -44,9 +44,9 @@ class Critics(nn.Module):
         super().__init__()
         self.first, self.second = mlp(obs_size + act_size, 1), mlp(obs_size + act_size, 1)
 
-    def forward(self, obs, act):
+    def forward(self, obs, action):
         """Return both estimates: (2, B)."""
-        inputs = torch.cat([obs, act], dim=-1)
+        inputs = torch.cat([obs, action], dim=-1)
         return torch.stack([self.first(inputs), self.second(inputs)]).squeeze(-1)
 
 
@@ -69,15 +69,15 @@ class SAC:
         obs, next_obs, entropy_weight = batch["obs"], batch["next_obs"], self.log_alpha.exp().detach()
 
         with torch.no_grad():
-            next_act, next_log_prob, _ = self.policy(next_obs)
-            next_value = self.target_critics(next_obs, next_act).amin(0) - entropy_weight * next_log_prob
-            target = batch["rew"] + GAMMA * ~batch["terminated"] * next_value  # truncated steps bootstrap
-        td_errors = target - self.critics(obs, batch["act"])  # (2, B)
+            next_action, next_log_prob, _ = self.policy(next_obs)
+            next_value = self.target_critics(next_obs, next_action).amin(0) - entropy_weight * next_log_prob
+            target = batch["reward"] + GAMMA * ~batch["terminated"] * next_value  # truncated steps bootstrap
+        td_errors = target - self.critics(obs, batch["action"])  # (2, B)
         critic_loss = (batch["weights"] * td_errors.square().sum(0)).mean()  # only this loss is weighted
         self.step(1, critic_loss)
 
-        act, log_prob, _ = self.policy(obs)
-        policy_loss = (entropy_weight * log_prob - self.critics(obs, act).amin(0)).mean()
+        action, log_prob, _ = self.policy(obs)
+        policy_loss = (entropy_weight * log_prob - self.critics(obs, action).amin(0)).mean()
         self.step(0, policy_loss)
         self.step(2, -(self.log_alpha * (log_prob.detach() + self.target_entropy)).mean())
 
@@ -106,9 +106,9 @@ def evaluate(agent, environment, episodes=10):
         (obs, _), total, done = env.reset(seed=1_000_000 + episode), 0.0, False
         while not done:
             with torch.no_grad():
-                act = agent.policy(torch.as_tensor(obs[None]))[2][0].numpy()
-            obs, rew, terminated, truncated, _ = env.step(act)
-            total, done = total + float(rew), terminated or truncated
+                action = agent.policy(torch.as_tensor(obs[None]))[2][0].numpy()
+            obs, reward, terminated, truncated, _ = env.step(action)
+            total, done = total + float(reward), terminated or truncated
         returns.append(total)
     return np.mean(returns)
 
@@ -124,12 +124,19 @@ def main(steps=1_000, environment="Pendulum-v1", seed=0, alpha=0.6):
     obs, _ = env.reset(seed=seed)
     for step in range(steps):
         if step < RANDOM_STEPS:
-            act = env.action_space.sample()
+            action = env.action_space.sample()
         else:
             with torch.no_grad():
-                act = agent.policy(torch.as_tensor(obs[None]))[0][0].numpy()
-        next_obs, rew, terminated, truncated, _ = env.step(act)
-        buffer.add(obs=obs, act=act, rew=rew, next_obs=next_obs, terminated=terminated, truncated=truncated)
+                action = agent.policy(torch.as_tensor(obs[None]))[0][0].numpy()
+        next_obs, reward, terminated, truncated, _ = env.step(action)
+        buffer.add(
+            obs=obs,
+            action=action,
+            reward=reward,
+            next_obs=next_obs,
+            terminated=terminated,
+            truncated=truncated,
+        )
         obs = env.reset()[0] if terminated or truncated else next_obs
         if step >= RANDOM_STEPS:
             sample = buffer.sample(BATCH_SIZE, beta=0.4 + 0.6 * step / steps)

@@ -6,14 +6,14 @@ import numpy as np
 from replay_tutorial import Mixture, PrioritizedReplayBuffer, ReplayBuffer, laber
 from replay_tutorial.buffers.schemes import Combined, Distribution, Drawn, Geometric, Proportional, RankBased
 
-number = {"shape": ()}
-FIELDS = {"step": {"shape": (), "dtype": np.int64}, "rew": number, "error": number}
+number = {}
+FIELDS = {"step": {"dtype": np.int64}, "reward": number, "error": number}
 rng, size = np.random.default_rng(0), 10_000
 errors = rng.exponential(size=size)
 errors[0] = 1e6  # an outlier
 
 buffer = PrioritizedReplayBuffer(size, FIELDS, seed=0)
-buffer.add(step=np.arange(size), rew=np.linspace(0, 1, size), error=errors, priorities=errors)
+buffer.add(step=np.arange(size), reward=np.linspace(0, 1, size), error=errors, priorities=errors)
 # --8<-- [end:buffer]
 
 
@@ -28,7 +28,12 @@ print("the newest rows come first:", combined["step"][:2])
 
 # --8<-- [start:weights]
 correction = 1 / (recent["probabilities"] * len(buffer))
-print("mean reward in the batch:", recent["rew"].mean(), "of all rows:", (correction * recent["rew"]).mean())
+print(
+    "mean reward in the batch:",
+    recent["reward"].mean(),
+    "of all rows:",
+    (correction * recent["reward"]).mean(),
+)
 # --8<-- [end:weights]
 
 
@@ -41,7 +46,7 @@ for scheme in (Proportional(), RankBased(alpha=0.7)):
 
 # --8<-- [start:mixture]
 demonstrations = ReplayBuffer(500, FIELDS, seed=1)
-demonstrations.add(step=np.arange(-500, 0), rew=np.ones(500), error=np.ones(500))
+demonstrations.add(step=np.arange(-500, 0), reward=np.ones(500), error=np.ones(500))
 
 mixture = Mixture({"online": (buffer, 0.75), "demonstrations": (demonstrations, 0.25)}, seed=0)
 batch = mixture.sample(256, beta=0.4)

@@ -10,12 +10,12 @@ from torch import nn
 from replay_tutorial import SequenceReplayBuffer, sequence_priorities
 
 CORRIDORS, HIDDEN = 8, 32
-number, flag = {"shape": ()}, {"shape": (), "dtype": bool}
+number, flag = {}, {"dtype": bool}
 FIELDS = {
     "obs": {"shape": 2},
     "state": {"shape": HIDDEN},  # the actor's recurrent state before the step
-    "act": {"shape": (), "dtype": np.int64},
-    "rew": number,
+    "action": {"dtype": np.int64},
+    "reward": number,
     "next_obs": {"shape": 2},
     "terminated": flag,
 }
@@ -29,8 +29,9 @@ def new_buffer(seed=0):
         burn_in=4,
         period=6,
         first_of="state",  # only the state before the first step to unroll
-        Nstep={"size": 3, "gamma": 0.97},
-        environments=CORRIDORS,
+        n_step=3,
+        gamma=0.97,
+        num_envs=CORRIDORS,
         alpha=0.9,
         seed=seed,
     )
@@ -54,10 +55,10 @@ class Corridors:
         self.left[which] = self.rng.integers(8, 12, which.sum())  # steps before the step at the exit
         self.obs[which, 0], self.obs[which, 1] = self.cues[which], 0
 
-    def step(self, act):
+    def step(self, action):
         """Return next observations, rewards and which episodes ended; reset those corridors."""
         ends = self.left == 0
-        rewards = np.where(ends, np.where((act == 1) == (self.cues == 1), 1, -1), 0)
+        rewards = np.where(ends, np.where((action == 1) == (self.cues == 1), 1, -1), 0)
         self.left -= 1
         self.obs[:, 0], self.obs[:, 1] = 0, self.left == 0
         next_obs = self.obs.copy()
@@ -107,7 +108,7 @@ def update(network, target, optimizer, buffer, batch_size=32):
     with torch.no_grad():
         value = unroll(target, batch).gather(2, q.argmax(2, keepdim=True))[:, :, 0]  # [T + N, n]
         td_target = batch["n_step_return"] + batch["discount"] * value.gather(0, batch["bootstrap"])
-    estimate = q[: len(learn)].gather(2, batch["act"][:, :, None])[:, :, 0]
+    estimate = q[: len(learn)].gather(2, batch["action"][:, :, None])[:, :, 0]
     errors = torch.where(learn, td_target - estimate, 0.0)
     loss = (batch["weights"] * errors.square().sum(0) / learn.sum(0)).mean()
     optimizer.zero_grad()
@@ -131,11 +132,16 @@ def play(network, corridors, steps, epsilon, buffer=None, after_step=lambda: Non
         with torch.no_grad():
             q, new = network(torch.from_numpy(obs), state)
         random = corridors.rng.random(CORRIDORS) < epsilon
-        act = np.where(random, corridors.rng.integers(2, size=CORRIDORS), q.argmax(1).numpy())
-        next_obs, rewards, ends = corridors.step(act)
+        action = np.where(random, corridors.rng.integers(2, size=CORRIDORS), q.argmax(1).numpy())
+        next_obs, rewards, ends = corridors.step(action)
         if buffer is not None:
             buffer.add_step(
-                obs=obs, state=state.numpy(), act=act, rew=rewards, next_obs=next_obs, terminated=ends
+                obs=obs,
+                state=state.numpy(),
+                action=action,
+                reward=rewards,
+                next_obs=next_obs,
+                terminated=ends,
             )
         returns += rewards[ends].tolist()
         state = torch.where(torch.from_numpy(ends)[:, None], 0.0, new)  # an episode begins with zeros

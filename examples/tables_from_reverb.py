@@ -6,7 +6,7 @@ import numpy as np
 import replay_tutorial.tables as reverb
 
 SIZE, BATCH, ALPHA, BETA = 1_000, 32, 0.8, 0.4
-COLUMNS = {"obs": {"shape": 4}, "act": {"shape": 1}, "rew": {"shape": 1}, "done": {"shape": 1}}
+COLUMNS = {"obs": {"shape": 4}, "action": {"shape": 1}, "reward": {"shape": 1}, "done": {"shape": 1}}
 
 
 def table(name):
@@ -23,7 +23,7 @@ server = reverb.Server(tables=[table("steps"), table("episodes")], env_dict=COLU
 client = reverb.Client(server)
 # --8<-- [end:server]
 
-step = {"obs": np.zeros(4), "act": np.ones(1), "rew": np.ones(1), "done": np.zeros(1)}
+step = {"obs": np.zeros(4), "action": np.ones(1), "reward": np.ones(1), "done": np.zeros(1)}
 
 # --8<-- [start:insert]
 client.insert(step, priorities={"steps": 1.0})

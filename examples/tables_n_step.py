@@ -6,8 +6,8 @@ import numpy as np
 from replay_tutorial.tables import Client, Fifo, MinSize, Pattern, Server, Table, Uniform, reference
 
 N, GAMMA = 3, 0.5
-number, flag = {"shape": ()}, {"shape": (), "dtype": bool}
-COLUMNS = {"obs": number, "rew": number, "terminated": flag}
+number, flag = {}, {"dtype": bool}
+COLUMNS = {"obs": number, "reward": number, "terminated": flag}
 
 
 def patterns():
@@ -17,7 +17,7 @@ def patterns():
     def row(n):
         return {
             "obs": step["obs"][-n - 1],
-            "rew": step["rew"][-n - 1 : -1],
+            "reward": step["reward"][-n - 1 : -1],
             "terminated": step["terminated"][-2],
             "next_obs": step["obs"][-1],
         }
@@ -32,8 +32,8 @@ def patterns():
 # --8<-- [start:target]
 def target(sample, value):
     """Return the n-step targets; shorter rows are padded with rewards of 0."""
-    rewards = sample.data["rew"]
-    lengths = sample.lengths["rew"] if sample.lengths else rewards.shape[1]
+    rewards = sample.data["reward"]
+    lengths = sample.lengths["reward"] if sample.lengths else rewards.shape[1]
     bootstrap = GAMMA**lengths * ~sample.data["terminated"] * value(sample.data["next_obs"])
     return rewards @ GAMMA ** np.arange(rewards.shape[1]) + bootstrap
 
@@ -47,7 +47,7 @@ if __name__ == "__main__":
     client = Client(Server([table], COLUMNS, capacity=200, seed=0))
     with client.structured_writer(patterns()) as writer:
         for step in range(5):  # five steps with a reward of 1 each; the last one terminates
-            writer.append({"obs": step, "rew": 1.0, "terminated": step == 4})
+            writer.append({"obs": step, "reward": 1.0, "terminated": step == 4})
         writer.append({"obs": 5})
         writer.end_episode()
     rows = client.items("replay")

@@ -8,8 +8,8 @@ import numpy as np
 from replay_tutorial.tables import Pattern, Server, StructuredWriter, Table, TrajectoryDataset, reference
 
 LENGTH, ENVIRONMENTS = 16, 4
-number = {"shape": ()}
-COLUMNS = {"obs": {"shape": 3}, "act": {"shape": (), "dtype": np.int64}, "rew": number, "log_prob": number}
+number = {}
+COLUMNS = {"obs": {"shape": 3}, "action": {"dtype": np.int64}, "reward": number, "log_prob": number}
 
 
 def new_server():
@@ -31,8 +31,8 @@ def actor(server, seed, steps):
     rng = np.random.default_rng(seed)
     with StructuredWriter(server, [rollouts()]) as writer:
         for step in range(steps):
-            obs, act = [seed, step, rng.normal()], rng.integers(2)
-            writer.append({"obs": obs, "act": act, "rew": act, "log_prob": np.log(0.5)})
+            obs, action = [seed, step, rng.normal()], rng.integers(2)
+            writer.append({"obs": obs, "action": action, "reward": action, "log_prob": np.log(0.5)})
 
 
 # --8<-- [end:actor]

@@ -6,13 +6,13 @@ import numpy as np
 from replay_tutorial import tables
 
 BURN_IN, LENGTH = 4, 8  # steps that only warm up the state, and steps that are trained on
-COLUMNS = {"obs": {"shape": 2}, "rew": {"shape": ()}, "state": {"shape": 16}, "td_error": {"shape": ()}}
+COLUMNS = {"obs": {"shape": 2}, "reward": {}, "state": {"shape": 16}, "td_error": {}}
 
 
 def sequences():
     """Return a pattern for BURN_IN + LENGTH steps, created every LENGTH / 2 steps."""
     step = tables.reference(COLUMNS)
-    parts = {name: step[name][-BURN_IN - LENGTH :] for name in ("obs", "rew")}
+    parts = {name: step[name][-BURN_IN - LENGTH :] for name in ("obs", "reward")}
     parts["state"] = step["state"][-BURN_IN - LENGTH]  # a single value, without a time axis
     parts["td_error"] = step["td_error"][-LENGTH:]
     every = [lambda state: state.steps_since_applied >= LENGTH // 2]
@@ -33,7 +33,7 @@ def learn(sample, unroll):
     errors = []
     for t in range(BURN_IN, BURN_IN + LENGTH):
         states, values = unroll(states, sample.data["obs"][:, t])
-        errors.append(np.abs(sample.data["rew"][:, t] - values))
+        errors.append(np.abs(sample.data["reward"][:, t] - values))
     return 0.9 * np.max(errors, axis=0) + 0.1 * np.mean(errors, axis=0)
 
 
@@ -54,7 +54,7 @@ if __name__ == "__main__":
     with client.structured_writer([sequences()]) as writer:
         for step in range(100):
             state = np.full(16, step)  # recurrent state of the actor before this step
-            writer.append({"obs": [step, -step], "rew": step % 3, "state": state, "td_error": step % 5})
+            writer.append({"obs": [step, -step], "reward": step % 3, "state": state, "td_error": step % 5})
     sample = client.sample("sequences", 8)
     priorities = learn(sample, lambda states, obs: (states, obs[:, 0] * 0.0))
     client.mutate_priorities("sequences", (sample.info.keys, priorities))

@@ -15,7 +15,7 @@ from replay_tutorial.tables import (
     Uniform,
 )
 
-COLUMNS = {"obs": {"shape": 3}, "return": {"shape": ()}}
+COLUMNS = {"obs": {"shape": 3}, "return": {}}
 
 
 def new_client():

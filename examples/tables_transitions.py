@@ -5,8 +5,8 @@ import numpy as np
 
 from replay_tutorial import tables
 
-number = {"shape": ()}
-COLUMNS = {"obs": {"shape": 2}, "rew": number, "terminated": {"shape": (), "dtype": bool}}
+number = {}
+COLUMNS = {"obs": {"shape": 2}, "reward": number, "terminated": {"dtype": bool}}
 
 
 def new_client():
@@ -27,7 +27,7 @@ def write(client, episodes):
     with client.writer(num_keep_alive_refs=2) as writer:
         for episode in range(episodes):
             for step in range(5):
-                writer.append({"obs": [episode, step], "rew": 1.0, "terminated": step == 4})
+                writer.append({"obs": [episode, step], "reward": 1.0, "terminated": step == 4})
                 create_transition(client, writer)
             writer.append({"obs": [episode, 5]})  # the last observation, without an action
             create_transition(client, writer)

@@ -17,13 +17,13 @@ from replay_tutorial.tables import (
 )
 
 table = Table("replay", sampler=Prioritized(0.6), remover=Fifo(), max_size=1_000, rate_limiter=MinSize(10))
-client = Client(Server([table], {"obs": {"shape": 4}, "rew": {"shape": ()}}, capacity=1_100, seed=0))
+client = Client(Server([table], {"obs": {"shape": 4}, "reward": {}}, capacity=1_100, seed=0))
 
 
 @jax.jit
 def update(parameters, batch, weights):
     def loss_of(parameters):
-        error = batch["obs"] @ parameters - batch["rew"]
+        error = batch["obs"] @ parameters - batch["reward"]
         return (weights * error**2).mean(), error
 
     gradient, error = jax.grad(loss_of, has_aux=True)(parameters)
@@ -42,7 +42,7 @@ def train(updates):
 
 if __name__ == "__main__":
     obs = np.random.default_rng(0).random((100, 4))
-    client.insert_batch({"obs": obs, "rew": obs[:, 0]}, {"replay": np.ones(100)})
+    client.insert_batch({"obs": obs, "reward": obs[:, 0]}, {"replay": np.ones(100)})
     errors = train(300)
     print(f"mean |TD error| {errors[0]:.3f} at first, {errors[-1]:.5f} at last")
     assert errors[-1] < errors[0] / 10

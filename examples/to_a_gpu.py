@@ -32,7 +32,7 @@ def learn(network, optimizer, buffer, updates, batch_size=32):
     batch, indexes = sample_and_transfer(buffer, batch_size)
     losses = []
     for _ in range(updates):
-        td_error = batch["rew"] - network(batch["obs"]).squeeze(1)
+        td_error = batch["reward"] - network(batch["obs"]).squeeze(1)
         loss = (batch["weights"] * td_error**2).mean()
         optimizer.zero_grad()
         loss.backward()
@@ -51,9 +51,9 @@ def learn(network, optimizer, buffer, updates, batch_size=32):
 # --8<-- [start:main]
 def new_buffer(size=1_000):
     """Return a full buffer; the reward of each row is the mean of its observation."""
-    buffer = PrioritizedReplayBuffer(size, {"obs": {"shape": 8}, "rew": {"shape": ()}}, seed=0)
+    buffer = PrioritizedReplayBuffer(size, {"obs": {"shape": 8}, "reward": {}}, seed=0)
     obs = np.random.default_rng(0).random((size, 8))
-    buffer.add(obs=obs, rew=obs.mean(1))
+    buffer.add(obs=obs, reward=obs.mean(1))
     return buffer
 
 

@@ -15,9 +15,9 @@ def update(parameters, target_parameters, batch):
     """Do one DQN update of a linear network; return new parameters and the TD errors (B,)."""
 
     def loss_of(parameters):
-        chosen = jnp.take_along_axis(batch["obs"] @ parameters, batch["act"][:, None], 1)[:, 0]
+        chosen = jnp.take_along_axis(batch["obs"] @ parameters, batch["action"][:, None], 1)[:, 0]
         next_value = (batch["next_obs"] @ target_parameters).max(1)
-        td_error = batch["rew"] + GAMMA * (1 - batch["terminated"]) * next_value - chosen
+        td_error = batch["reward"] + GAMMA * (1 - batch["terminated"]) * next_value - chosen
         return (batch["weights"] * td_error**2).mean(), td_error
 
     gradient, td_error = jax.grad(loss_of, has_aux=True)(parameters)
@@ -38,13 +38,15 @@ def as_jax(array):
 
 # --8<-- [start:main]
 def main(updates=1_000):
-    number, vector = {"shape": ()}, {"shape": 4}
-    fields = {"obs": vector, "act": {"shape": (), "dtype": np.int64}, "rew": number, "next_obs": vector}
-    fields["terminated"] = {"shape": (), "dtype": bool}
+    number, vector = {}, {"shape": 4}
+    fields = {"obs": vector, "action": {"dtype": np.int64}, "reward": number, "next_obs": vector}
+    fields["terminated"] = {"dtype": bool}
     buffer = PrioritizedReplayBuffer(1_000, fields, seed=0)
     rng = np.random.default_rng(0)
-    obs, act = rng.random((1_000, 4)), rng.integers(2, size=1_000)
-    buffer.add(obs=obs, act=act, rew=obs[:, 0] * act, next_obs=obs, terminated=np.ones(1_000, bool))
+    obs, action = rng.random((1_000, 4)), rng.integers(2, size=1_000)
+    buffer.add(
+        obs=obs, action=action, reward=obs[:, 0] * action, next_obs=obs, terminated=np.ones(1_000, bool)
+    )
 
     parameters = jnp.zeros((4, 2))
     errors = []

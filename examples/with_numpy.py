@@ -7,23 +7,23 @@ from replay_tutorial import ReplayBuffer
 
 GAMMA, LEARNING_RATE = 0.99, 0.5
 
-number, vector = {"shape": ()}, {"shape": 4}
-fields = {"obs": vector, "act": {"shape": (), "dtype": np.int64}, "rew": number, "next_obs": vector}
-fields["terminated"] = {"shape": (), "dtype": bool}
+number, vector = {}, {"shape": 4}
+fields = {"obs": vector, "action": {"dtype": np.int64}, "reward": number, "next_obs": vector}
+fields["terminated"] = {"dtype": bool}
 buffer = ReplayBuffer(1_000, fields, seed=0)
 
 rng = np.random.default_rng(0)
-obs, act = rng.random((1_000, 4)), rng.integers(2, size=1_000)
-buffer.add(obs=obs, act=act, rew=obs[:, 0] * act, next_obs=obs, terminated=np.ones(1_000, bool))
+obs, action = rng.random((1_000, 4)), rng.integers(2, size=1_000)
+buffer.add(obs=obs, action=action, reward=obs[:, 0] * action, next_obs=obs, terminated=np.ones(1_000, bool))
 
 q = np.zeros((4, 2), np.float32)  # a linear Q-network
 errors = []
 for _ in range(2_000):
     batch = buffer.sample(32)
-    chosen = np.take_along_axis(batch["obs"] @ q, batch["act"][:, None], 1)[:, 0]  # (B,)
+    chosen = np.take_along_axis(batch["obs"] @ q, batch["action"][:, None], 1)[:, 0]  # (B,)
     next_value = (batch["next_obs"] @ q).max(1)
-    td_error = batch["rew"] + GAMMA * ~batch["terminated"] * next_value - chosen
-    np.add.at(q.T, batch["act"], LEARNING_RATE / 32 * td_error[:, None] * batch["obs"])
+    td_error = batch["reward"] + GAMMA * ~batch["terminated"] * next_value - chosen
+    np.add.at(q.T, batch["action"], LEARNING_RATE / 32 * td_error[:, None] * batch["obs"])
     errors.append(np.abs(td_error).mean())
 
 kept = np.ascontiguousarray(batch["obs"])  # a copy of this field; the batch can be freed

@@ -15,10 +15,12 @@ def update(network, target_network, optimizer, buffer, batch_size=32, beta=0.4):
     sample = buffer.sample(batch_size, beta=beta)
     batch = {name: torch.from_numpy(array) for name, array in sample.items()}  # views
 
-    chosen = network(batch["obs"]).gather(1, batch["act"][:, None]).squeeze(1)  # gather requires int64 (B, 1)
+    chosen = (
+        network(batch["obs"]).gather(1, batch["action"][:, None]).squeeze(1)
+    )  # gather requires int64 (B, 1)
     with torch.no_grad():
         next_value = target_network(batch["next_obs"]).amax(1)
-        target = batch["rew"] + GAMMA * ~batch["terminated"] * next_value  # 1 - bool raises an error
+        target = batch["reward"] + GAMMA * ~batch["terminated"] * next_value  # 1 - bool raises an error
     td_error = target - chosen
 
     loss = (batch["weights"] * td_error**2).mean()
@@ -55,9 +57,16 @@ def main(steps=300):
 
     obs, _ = env.reset(seed=0)
     for step in range(steps):
-        act = env.action_space.sample()
-        next_obs, rew, terminated, truncated, _ = env.step(act)
-        buffer.add(obs=obs, act=act, rew=rew, next_obs=next_obs, terminated=terminated, truncated=truncated)
+        action = env.action_space.sample()
+        next_obs, reward, terminated, truncated, _ = env.step(action)
+        buffer.add(
+            obs=obs,
+            action=action,
+            reward=reward,
+            next_obs=next_obs,
+            terminated=terminated,
+            truncated=truncated,
+        )
         obs = env.reset()[0] if terminated or truncated else next_obs
         if step >= 64:
             losses.append(update(network, target_network, optimizer, buffer))

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from replay_tutorial.buffers.episodes.episode_replay import EpisodeReplayBuffer
     from replay_tutorial.buffers.episodes.hindsight import HindsightReplayBuffer
     from replay_tutorial.buffers.episodes.sequences import SequenceReplayBuffer, sequence_priorities
-    from replay_tutorial.buffers.n_step.windows import NStep
+    from replay_tutorial.buffers.n_step.settings import NStep
+    from replay_tutorial.buffers.n_step.windows import NStepWindow
     from replay_tutorial.buffers.prioritized import PrioritizedReplayBuffer
     from replay_tutorial.buffers.schemes.laber import laber
     from replay_tutorial.buffers.schemes.mixture import Mixture
@@ -43,6 +44,7 @@ __all__ = [
     "Mailbox",
     "Mixture",
     "NStep",
+    "NStepWindow",
     "PrioritizedReplayBuffer",
     "ReplayBuffer",
     "SamplesPerInsert",
@@ -59,7 +61,8 @@ MODULES = {
     "MPReplayBuffer": "shared.mp_uniform",
     "Mailbox": "shared.mailbox",
     "Mixture": "buffers.schemes.mixture",
-    "NStep": "buffers.n_step.windows",
+    "NStep": "buffers.n_step.settings",
+    "NStepWindow": "buffers.n_step.windows",
     "PrioritizedReplayBuffer": "buffers.prioritized",
     "ReplayBuffer": "buffers.uniform",
     "SamplesPerInsert": "shared.limiter",

@@ -32,9 +32,9 @@ def policy_of(kind, seed=0):
 def rows_of(kind, size, seed=0):
     generator = np.random.default_rng(seed)
     rows = {name: generator.normal(size=(size, 3)).astype(np.float32) for name in ("obs", "next_obs")}
-    rows |= {name: generator.random(size).astype(np.float32) for name in ("rew", "discount")}
+    rows |= {name: generator.random(size).astype(np.float32) for name in ("reward", "discount")}
     actions = generator.uniform(-1, 1, size=(size, 2)).astype(np.float32)
-    return rows | {"act": generator.integers(2, size=size) if kind == "dqn" else actions}
+    return rows | {"action": generator.integers(2, size=size) if kind == "dqn" else actions}
 
 
 def ones(size):

@@ -74,8 +74,8 @@ def numbered_rows(first, count):
     numbers = np.arange(first, first + count)
     rows = {
         "obs": (numbers[:, None] + [0, 0.25, 0.5, 0.75]).astype(np.float32),
-        "act": numbers % 2,
-        "rew": numbers.astype(np.float32),
+        "action": numbers % 2,
+        "reward": numbers.astype(np.float32),
         "next_obs": (numbers[:, None] + [1, 1.25, 1.5, 1.75]).astype(np.float32),
         "terminated": numbers % 3 == 0,
         "truncated": numbers % 5 == 0,
@@ -90,7 +90,7 @@ def numbered_chunk(context, first, count):
 
 def assert_numbered(rows):
     """Fails unless every row is one of those, whole."""
-    numbers = rows["rew"].reshape(-1).astype(np.int64)
+    numbers = rows["reward"].reshape(-1).astype(np.int64)
     expected = {name: np.empty_like(rows[name]) for name in numbered_rows(0, 1)[0]}
     for i, number in enumerate(numbers):
         for name, values in numbered_rows(number, 1)[0].items():

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from oracles import PlainBuffer, assert_rows_among, assert_same_columns, names, shape_of
 
-from replay_tutorial import MPReplayBuffer, PrioritizedReplayBuffer, ReplayBuffer
+from replay_tutorial import MPReplayBuffer, NStep, PrioritizedReplayBuffer, ReplayBuffer
 
 
 def repeatable(examples: int) -> settings:
@@ -35,8 +35,8 @@ def repeatable(examples: int) -> settings:
 FLAGS = {
     "none": {},
     "done": {"done": {}},
-    "terminated": {"terminated": {"shape": (), "dtype": bool}},
-    "gymnasium": {"terminated": {"shape": (), "dtype": bool}, "truncated": {"shape": (), "dtype": bool}},
+    "terminated": {"terminated": {"dtype": bool}},
+    "gymnasium": {"terminated": {"dtype": bool}, "truncated": {"dtype": bool}},
     "all three": {
         "terminated": {"dtype": np.int8},
         "truncated": {"dtype": bool},
@@ -85,7 +85,7 @@ class History:
 
     Args:
         seed: Decides everything.
-        modes: Any of "next_of" and "stack_compress", joined by "+", or "plain".
+        modes: Any of "dedupe_next" and "dedupe_frames", joined by "+", or "plain".
         n: The n-step window, or None.
         kind: The class of the buffer.
         size: The capacity; drawn if None.
@@ -107,7 +107,7 @@ class History:
         disobedience: float | None = None,
     ):
         rng = self.rng = np.random.default_rng(seed)
-        stacked = "stack_compress" in modes
+        stacked = "dedupe_frames" in modes
         self.size = int(rng.choice([1, 2, 3, 7, 8, 20])) if size is None else size
         shapes = [(2, 3), (3, 2), (2, 2), (1, 3), (3, 1), (3,), (3, 4, 4), (4, 3, 2), (2, 3, 2)]
         shapes = shapes if stacked else [*shapes, (), (1,)]
@@ -117,40 +117,40 @@ class History:
         letters = int(rng.choice([1, 2, 3, 200]))
         self.streams = [Stream(rng, shape, dtype, axis, letters) for _ in range(2)]
         self.flags = FLAGS[rng.choice(list(FLAGS)[n is not None :])]  # a window needs a flag
-        reward = {"shape": (), "dtype": np.float64} if rng.random() < 0.3 else {}
-        self.env_dict: dict[str, dict[str, Any]] = {
+        reward = {"dtype": np.float64} if rng.random() < 0.3 else {}
+        self.fields: dict[str, dict[str, Any]] = {
             "obs": {"shape": shape, "dtype": dtype},
-            "act": {"shape": (), "dtype": np.int64},  # a serial number: no two transitions are alike
-            "rew": reward,
+            "action": {"dtype": np.int64},  # a serial number: no two transitions are alike
+            "reward": reward,
             "next_obs": {"shape": shape, "dtype": dtype},
             **self.flags,
         }
         self.field_of_priority = field_of_priority
         if field_of_priority is not None:
-            self.env_dict[field_of_priority] = {"shape": (), "dtype": np.float64}
+            self.fields[field_of_priority] = {"dtype": np.float64}
         self.arguments: dict[str, Any] = {"seed": seed}
-        env_dict = dict(self.env_dict)
-        if "next_of" in modes:
-            self.arguments["next_of"] = "obs"
+        fields = dict(self.fields)
+        if "dedupe_next" in modes:
+            self.arguments["dedupe_next"] = "obs"
             if rng.random() < 0.8:
-                del env_dict["next_obs"]  # next_of makes the field
+                del fields["next_obs"]  # dedupe_next makes the field
         if stacked:
             explicit = len(shape) == 2 or shape[0] == shape[-1] or rng.random() < 0.3  # ambiguous, or chosen
-            keys = ["obs"] if "next_of" in modes or rng.random() < 0.5 else ["obs", "next_obs"]
-            self.arguments["stack_compress"] = dict.fromkeys(keys, axis) if explicit else keys
+            keys = ["obs"] if "dedupe_next" in modes or rng.random() < 0.5 else ["obs", "next_obs"]
+            self.arguments["dedupe_frames"] = dict.fromkeys(keys, axis) if explicit else keys
         n_step = None
         if n is not None:
             # halves and small integers: sums are exact in float32 too, so equality may be asked for
-            n_step = self.arguments["Nstep"] = {"size": n, "rew": "rew", "gamma": 0.5, "next": "next_obs"}
+            n_step = self.arguments["n_step"] = NStep(n, gamma=0.5)
         if issubclass(kind, MPReplayBuffer) and modes != "plain":
             self.arguments["frames_per_transition"] = 12.0  # as much as if no frame were ever met again
         if "Prioritized" in kind.__name__:
             self.arguments.update(
                 alpha=float(rng.choice([0.0, 0.6, 1.0])), eps=float(rng.choice([0.0, 1e-4, 0.5]))
             )
-        self.build = lambda **options: kind(self.size, env_dict, **(self.arguments | options))
+        self.build = lambda **options: kind(self.size, fields, **(self.arguments | options))
         self.buffer = self.build()
-        self.oracle = PlainBuffer(self.size, self.env_dict, n_step)
+        self.oracle = PlainBuffer(self.size, self.fields, n_step)
         self.serial = 0
         self.interleaved = rng.random() < 0.25
         self.disobedience = float(rng.choice([0.0, 0.0, 0.1, 1.0])) if disobedience is None else disobedience
@@ -171,8 +171,8 @@ class History:
         elif operation < 0.75:
             self.add(int(self.rng.integers(1, min(2 * self.size + 4, 30))), single=False)
         elif operation < 0.82:
-            self.buffer.on_episode_end()
-            self.oracle.on_episode_end()
+            self.buffer.end_episode()
+            self.oracle.end_episode()
             self.streams[0].reset()
         elif operation < 0.84:
             self.buffer.clear()
@@ -204,10 +204,10 @@ class History:
         given = {name: column[0] for name, column in batch.items()} if single else batch
         extra = {"priorities": given[self.field_of_priority]} if self.field_of_priority else {}
         if self.oracle.leads_elsewhere(batch):
-            with pytest.raises(ValueError, match="on_episode_end"):
+            with pytest.raises(ValueError, match="end_episode"):
                 self.buffer.add(**given, **extra)
-            self.buffer.on_episode_end()
-            self.oracle.on_episode_end()
+            self.buffer.end_episode()
+            self.oracle.end_episode()
         assert self.buffer.add(**given, **extra) == self.oracle.add(batch, count)
         for column in batch.values():
             column[...] = 0  # what the caller does with the arrays afterwards must not matter
@@ -215,21 +215,21 @@ class History:
     def add_refused(self) -> None:
         """Add what can't be added: the last of a batch is at fault, after rows that are not."""
         batch = self.transitions(3)
-        rewards = batch["rew"].astype(object)
+        rewards = batch["reward"].astype(object)
         rewards[-1] = "three"
         error: type[Exception] = TypeError
         if self.rng.random() < 0.5:
-            actions = batch["act"].astype(np.float64)
+            actions = batch["action"].astype(np.float64)
             actions[-1] = 0.5
-            rewards, batch["act"], error = batch["rew"], actions, ValueError
+            rewards, batch["action"], error = batch["reward"], actions, ValueError
         with pytest.raises(error):
-            self.buffer.add(**{**batch, "rew": rewards})
+            self.buffer.add(**{**batch, "reward": rewards})
 
     def transitions(self, count: int) -> dict[str, np.ndarray]:
         rng = self.rng
         columns: dict[str, np.ndarray] = {
             name: np.zeros((count, *shape_of(spec)), np.dtype(spec.get("dtype", np.float32)))
-            for name, spec in self.env_dict.items()
+            for name, spec in self.fields.items()
         }
         # an n-step batch is refused unless each step leads to the next one
         chained = self.oracle.n_step is not None and count > 1
@@ -243,8 +243,8 @@ class History:
             if not chained and rng.random() < self.disobedience:
                 next_obs = stream.pixels()
             columns["obs"][i], columns["next_obs"][i] = obs, next_obs
-            columns["act"][i] = self.serial
-            columns["rew"][i] = rng.integers(-8, 9)
+            columns["action"][i] = self.serial
+            columns["reward"][i] = rng.integers(-8, 9)
             if self.field_of_priority:
                 columns[self.field_of_priority][i] = rng.choice([0.0, 0.001, 0.5, 1.0, 30.0])
             self.serial += 1
@@ -257,13 +257,13 @@ class History:
 
     def compare_sizes(self) -> None:
         buffer, oracle = self.buffer, self.oracle
-        assert buffer.get_stored_size() == len(buffer) == len(oracle.rows)
-        assert buffer.get_next_index() == oracle.next_index
-        assert buffer.get_current_episode_len() == oracle.episode_len
-        assert buffer.get_buffer_size() == self.size
+        assert len(buffer) == len(oracle.rows)
+        assert buffer.next_index == oracle.next_index
+        assert buffer._episode_len() == oracle.episode_len
+        assert buffer.capacity == self.size
 
     def compare_rows(self) -> None:
-        assert_same_columns(self.buffer.get_all_transitions(), self.oracle.all_transitions())
+        assert_same_columns(self.buffer[:], self.oracle.all_transitions())
 
 
 def snapshot(buffer: Any) -> list[Any]:
@@ -275,20 +275,20 @@ def behaviour(buffer: Any) -> list[Any]:
     """All that the buffer shows now and would do next."""
     shown: list[Any] = [
         len(buffer),
-        buffer.get_stored_size(),
-        buffer.get_buffer_size(),
-        buffer.get_next_index(),
-        buffer.get_current_episode_len(),
-        as_bytes(buffer.get_all_transitions()),
+        len(buffer),
+        buffer.capacity,
+        buffer.next_index,
+        buffer._episode_len(),
+        as_bytes(buffer[:]),
     ]
     if isinstance(buffer, PrioritizedReplayBuffer):
-        shown += [buffer.get_max_priority(), buffer.stale_updates]
+        shown += [buffer.max_priority, buffer.stale_updates]
     twin = copy.deepcopy(buffer)  # what follows shows the random state, the priorities and the open window
     if len(twin):
         arguments = {"beta": 1.0} if isinstance(buffer, PrioritizedReplayBuffer) else {}
         shown.append(as_bytes(twin.sample(16, **arguments)))
-    twin.on_episode_end()
-    shown.append(as_bytes(twin.get_all_transitions()))
+    twin.end_episode()
+    shown.append(as_bytes(twin[:]))
     if isinstance(buffer, PrioritizedReplayBuffer) and len(twin):
         shown.append(as_bytes(twin.sample(16, beta=1.0)))
     return shown
@@ -326,9 +326,9 @@ def atari_like(buffer: Any, count: int, *, shape: tuple[int, ...], episode: int,
     for i in range(count):
         obs, next_obs = stream.step()
         terminated = i % episode == episode - 1
-        buffer.add(obs=obs, act=i, rew=1.0, next_obs=next_obs, terminated=terminated)
+        buffer.add(obs=obs, action=i, reward=1.0, next_obs=next_obs, terminated=terminated)
         if terminated:
-            buffer.on_episode_end()
+            buffer.end_episode()
             stream.reset()
 
 
@@ -342,11 +342,11 @@ def random_operation(buffer: Any, rng: np.random.Generator) -> Any:
         priorities = {"priorities": rng.random(30) * 3} if prioritized else {}
         return buffer.add(**example_transitions(rng, 30, buffer), **priorities)
     if choice < 0.6:
-        return buffer.on_episode_end()
+        return buffer.end_episode()
     if choice < 0.61:
         return buffer.clear()
     if choice < 0.65:
-        return as_bytes(buffer.get_all_transitions(shuffle=True))
+        return as_bytes(next(buffer.epoch(len(buffer))))
     if not len(buffer):
         return None
     if not prioritized:
@@ -354,15 +354,15 @@ def random_operation(buffer: Any, rng: np.random.Generator) -> Any:
     sample = buffer.sample(int(rng.integers(1, 20)), beta=float(rng.random()))
     indexes = sample["indexes"] - rng.integers(0, 2) * rng.integers(0, sample["indexes"].min() + 1)
     buffer.update_priorities(indexes, rng.random(len(indexes)) * 5)
-    return as_bytes(sample), buffer.get_max_priority(), buffer.stale_updates
+    return as_bytes(sample), buffer.max_priority, buffer.stale_updates
 
 
 EXAMPLE_ENV_DICT: dict[str, dict[str, Any]] = {
     "obs": {"shape": (2, 3), "dtype": np.uint8},
-    "act": {"shape": (), "dtype": np.int64},
-    "rew": {},
+    "action": {"dtype": np.int64},
+    "reward": {},
     "next_obs": {"shape": (2, 3), "dtype": np.uint8},
-    "terminated": {"shape": (), "dtype": bool},
+    "terminated": {"dtype": bool},
 }
 
 
@@ -376,31 +376,31 @@ def example_transitions(rng: np.random.Generator, count: int, buffer: Any = None
     """
     frames = rng.integers(0, 256, (count + 2, 3)).astype(np.uint8)
     if buffer is not None:
-        first = buffer.get_current_episode_len()
+        first = buffer._episode_len()
         frames = FRAMES[np.arange(first, first + count + 2) % len(FRAMES)]
     stacks = np.stack([frames[:-1], frames[1:]], axis=1)
     return {
         "obs": stacks[:-1],
-        "act": rng.integers(0, 2**40, count),
-        "rew": rng.standard_normal(count).astype(np.float32),
+        "action": rng.integers(0, 2**40, count),
+        "reward": rng.standard_normal(count).astype(np.float32),
         "next_obs": stacks[1:],
         "terminated": rng.random(count) < 0.1,
     }
 
 
-N_STEP = {"size": 3, "rew": "rew", "gamma": 0.9, "next": "next_obs"}
+N_STEP = NStep(3, gamma=0.9)
 CONFIGURATIONS: dict[str, Any] = {
     "plain": (ReplayBuffer, {}),
-    "next_of": (ReplayBuffer, {"next_of": "obs"}),
-    "stack_compress": (ReplayBuffer, {"stack_compress": {"obs": 0, "next_obs": 0}}),
-    "both": (ReplayBuffer, {"next_of": "obs", "stack_compress": {"obs": 0}}),
-    "n-step": (ReplayBuffer, {"Nstep": N_STEP}),
-    "n-step, both": (ReplayBuffer, {"Nstep": N_STEP, "next_of": "obs", "stack_compress": {"obs": 0}}),
+    "dedupe_next": (ReplayBuffer, {"dedupe_next": "obs"}),
+    "dedupe_frames": (ReplayBuffer, {"dedupe_frames": {"obs": 0, "next_obs": 0}}),
+    "both": (ReplayBuffer, {"dedupe_next": "obs", "dedupe_frames": {"obs": 0}}),
+    "n-step": (ReplayBuffer, {"n_step": N_STEP}),
+    "n-step, both": (ReplayBuffer, {"n_step": N_STEP, "dedupe_next": "obs", "dedupe_frames": {"obs": 0}}),
     "prioritized": (PrioritizedReplayBuffer, {}),
-    "prioritized, n-step": (PrioritizedReplayBuffer, {"Nstep": N_STEP, "alpha": 0.9}),
+    "prioritized, n-step": (PrioritizedReplayBuffer, {"n_step": N_STEP, "alpha": 0.9}),
     "prioritized, n-step, both": (
         PrioritizedReplayBuffer,
-        {"Nstep": N_STEP, "next_of": "obs", "stack_compress": {"obs": 0}, "eps": 0.01},
+        {"n_step": N_STEP, "dedupe_next": "obs", "dedupe_frames": {"obs": 0}, "eps": 0.01},
     ),
 }
 

@@ -18,21 +18,21 @@ from typing import Any
 import numpy as np
 
 import replay_tutorial
-from replay_tutorial import Mailbox, NStep, SamplesPerInsert
+from replay_tutorial import Mailbox, NStep, NStepWindow, SamplesPerInsert
 
 PACKAGE = str(Path(replay_tutorial.__file__).parent)
 CAPACITY = 8
 EPISODE = 6
 ALPHA, EPS = 0.6, 1e-4
-NUMBER, FLAG = {"shape": (), "dtype": np.float32}, {"shape": (), "dtype": np.bool_}
-N_STEP = {"size": 3, "gamma": 0.5, "rew": "rew", "next": "next_obs"}
-FIELDS = {"obs": {"shape": 4, "dtype": np.uint8}, "rew": NUMBER, "done": FLAG, "other": NUMBER}
+NUMBER, FLAG = {"dtype": np.float32}, {"dtype": np.bool_}
+N_STEP = NStep(3, gamma=0.5)
+FIELDS = {"obs": {"shape": 4, "dtype": np.uint8}, "reward": NUMBER, "done": FLAG, "other": NUMBER}
 STEP_FIELDS = FIELDS | {"next_obs": FIELDS["obs"]}
 OPTIONS = {
-    "plain": {"env_dict": FIELDS},
-    "Nstep": {"env_dict": STEP_FIELDS, "Nstep": N_STEP},
-    "frames": {"env_dict": FIELDS, "next_of": "obs"},
-    "frames, Nstep": {"env_dict": FIELDS, "next_of": "obs", "Nstep": N_STEP},
+    "plain": {"fields": FIELDS},
+    "n_step": {"fields": STEP_FIELDS, "n_step": N_STEP},
+    "frames": {"fields": FIELDS, "dedupe_next": "obs"},
+    "frames, Nstep": {"fields": FIELDS, "dedupe_next": "obs", "n_step": N_STEP},
 }
 POINTS: dict[CodeType, dict[int, bool]] = {}
 
@@ -40,7 +40,7 @@ POINTS: dict[CodeType, dict[int, bool]] = {}
 def steps(first: int, count: int | None, fields: dict[str, Any]) -> dict[str, Any]:
     """Make consecutive steps of one environment, or one step if the count is None."""
     i = np.arange(first, first + (count or 1))
-    made = {"obs": np.repeat(i[:, None], 4, 1), "rew": i, "done": i % EPISODE == EPISODE - 1, "other": i}
+    made = {"obs": np.repeat(i[:, None], 4, 1), "reward": i, "done": i % EPISODE == EPISODE - 1, "other": i}
     made["next_obs"] = made["obs"] + 1
     return {name: made[name] if count else made[name][0] for name in fields}
 
@@ -103,15 +103,15 @@ class OfBuffer(Subject):
             "add": lambda: self.add(None),
             "add a batch": lambda: self.add(5),
             "add more than fits": lambda: self.add(CAPACITY + 3),
-            "on_episode_end": buffer.on_episode_end,
+            "end_episode": buffer.end_episode,
             "sample": lambda: buffer.sample(4),
-            "get_all_transitions": lambda: buffer.get_all_transitions(shuffle=True),
+            "get_all_transitions": lambda: next(buffer.epoch(len(buffer))),
             "clear": buffer.clear,
             "save": lambda: buffer.save(folder / "saved"),
             "load": lambda: self.thing.load(file),
         }
         if self.is_prioritized:
-            indexes = np.arange(max(0, buffer.get_next_index() - CAPACITY - 2), buffer.get_next_index())
+            indexes = np.arange(max(0, buffer.next_index - CAPACITY - 2), buffer.next_index)
             self.calls |= {
                 "update_priorities": lambda: buffer.update_priorities(indexes, np.full(len(indexes), 500.0)),
                 "total_mass": lambda: buffer.total_mass,
@@ -126,7 +126,7 @@ class OfBuffer(Subject):
         self.next += count or 1
         row = steps(first, count, self.fields)
         if self.is_prioritized:
-            row["priorities"] = row["rew"] + 1
+            row["priorities"] = row["reward"] + 1
         self.thing.add(**row)
 
     def prepare(self, call: str) -> None:
@@ -137,15 +137,15 @@ class OfBuffer(Subject):
         buffer = self.thing
         if repr(buffer).endswith("closed>"):
             return "closed"
-        seen = [buffer.get_next_index(), len(buffer), buffer.get_current_episode_len()]
+        seen = [buffer.next_index, len(buffer), buffer._episode_len()]
         seen.append(str(buffer._rng.bit_generator.state))
-        seen += [(name, each.tolist()) for name, each in buffer.get_all_transitions().items()]
+        seen += [(name, each.tolist()) for name, each in buffer[:].items()]
         if self.is_prioritized:
-            seen += [self.masses().tolist(), buffer.get_max_priority(), buffer.stale_updates]
+            seen += [self.masses().tolist(), buffer.max_priority, buffer.stale_updates]
         if self.is_n_step:
             flushed = copy.deepcopy(buffer)
-            flushed.on_episode_end()
-            seen += [(name, each.tolist()) for name, each in flushed.get_all_transitions().items()]
+            flushed.end_episode()
+            seen += [(name, each.tolist()) for name, each in flushed[:].items()]
             seen += [flushed._ring.leaves.tolist()] if self.is_prioritized else []
         return seen
 
@@ -163,11 +163,11 @@ class OfBuffer(Subject):
         self.check_rows()
         if files:
             self.check_files()
-        buffer.on_episode_end()
+        buffer.end_episode()
         self.next = 120  # an interrupted call may not have added its rows
         self.add(None)
         self.add(4)
-        self.thing.on_episode_end()
+        self.thing.end_episode()
         batch = buffer.sample(4)
         if self.is_prioritized:
             buffer.update_priorities(batch["indexes"], batch["other"] + 1.0)
@@ -179,7 +179,7 @@ class OfBuffer(Subject):
             assert_free(self.thing._mapped.lease.registration.lock)
 
     def check_rows(self) -> None:
-        rows = self.thing.get_all_transitions()
+        rows = self.thing[:]
         first = rows["other"]
         assert (rows["obs"] == first[:, None]).all(), "a torn row"
         assert (np.diff(first) > 0).all(), "rows in another order than they were added"
@@ -187,7 +187,7 @@ class OfBuffer(Subject):
             ahead = rows["next_obs"] - rows["obs"]
             assert ((ahead >= 1) & (ahead <= 3)).all(), "a next observation of another row"
         if not self.is_n_step:
-            assert (rows["rew"] == first).all()
+            assert (rows["reward"] == first).all()
         if self.is_prioritized:
             masses = self.masses()
             given = np.isclose(masses, (first + 1 + EPS) ** ALPHA, rtol=1e-6)
@@ -199,7 +199,7 @@ class OfEpisodes(Subject):
 
     def __init__(self, kind: str, option: str, folder: Path) -> None:
         super().__init__(kind, option, folder)
-        options = {"environments": 2, "seed": 0, "alpha": ALPHA, "eps": EPS}
+        options = {"num_envs": 2, "seed": 0, "alpha": ALPHA, "eps": EPS}
         self.make = lambda: getattr(replay_tutorial, kind)(
             4 * CAPACITY, STEP_FIELDS, **options, autoreset=option or "disabled"
         )
@@ -220,10 +220,10 @@ class OfEpisodes(Subject):
             "add a batch": lambda: self.add(0, 5),
             "add more than fits": lambda: self.add(1, 50),
             "add_step": self.add_step,
-            "on_episode_end": lambda: buffer.on_episode_end(0),
+            "end_episode": lambda: buffer.end_episode(0),
             "sample": lambda: buffer.sample(4),
             "update_priorities": lambda: buffer.update_priorities(indexes, np.full(len(indexes), 500.0)),
-            "update_fields": lambda: buffer.update_fields(indexes, rew=indexes + 0.5, other=indexes + 0.5),
+            "update_fields": lambda: buffer.update_fields(indexes, reward=indexes + 0.5, other=indexes + 0.5),
             "episodes": buffer.episodes,
             "get_episode": lambda: buffer.get_episode(some[1]),
             "tag": lambda: buffer.tag(some, 7),
@@ -236,7 +236,7 @@ class OfEpisodes(Subject):
         if option == "next_step":
             self.add(0, 2)  # ends an episode, so that the next step resets the environment
             self.calls = {
-                name: self.calls[name] for name in ("add", "add a batch", "add_step", "on_episode_end")
+                name: self.calls[name] for name in ("add", "add a batch", "add_step", "end_episode")
             }
 
     def add(self, environment: int, count: int | None) -> None:
@@ -251,8 +251,8 @@ class OfEpisodes(Subject):
 
     def see(self) -> Any:
         buffer = self.thing
-        seen = [len(buffer), buffer.get_max_priority(), buffer.stale_updates]
-        seen += [buffer.get_next_index(environment) for environment in (0, 1)]
+        seen = [len(buffer), buffer.max_priority, buffer.stale_updates]
+        seen += [buffer.next_index_of(environment) for environment in (0, 1)]
         seen += [str(buffer._rng.bit_generator.state), buffer._ring.tree.sums.tolist()]
         seen += [buffer._ring.arrays.rings["reset"].tolist()]
         table = buffer.episodes()
@@ -267,7 +267,7 @@ class OfEpisodes(Subject):
             self.check_files()
         self.next = [120, 120]  # an interrupted call may not have added its steps
         for environment in (0, 1):
-            self.thing.on_episode_end(environment)
+            self.thing.end_episode(environment)
             self.add(environment, 5)
         self.add_step()
         batch = self.thing.sample(4)
@@ -284,35 +284,35 @@ class OfEpisodes(Subject):
             first = stored["obs"][0, 0]
             expected = first + np.arange(len(stored["obs"]))
             assert (stored["obs"] == expected[:, None]).all(), "a torn episode"
-            assert (stored["rew"] == stored["other"]).all(), "fields of different updates"
+            assert (stored["reward"] == stored["other"]).all(), "fields of different updates"
 
 
 class OfNStep(Subject):
     def __init__(self, kind: str, option: str, folder: Path) -> None:
         super().__init__(kind, option, folder)
         mode = "next_step" if option == "next_step" else "disabled"
-        n_step = self.thing = NStep(STEP_FIELDS, N_STEP, environments=2, autoreset=mode)
+        n_step = self.thing = NStepWindow(STEP_FIELDS, N_STEP, num_envs=2, autoreset=mode)
         self.add(0, 4)
         self.add(1, None)
         restored = copy.deepcopy(n_step)
         both = {name: np.stack([one, one]) for name, one in steps(40, None, STEP_FIELDS).items()}
-        n_step.on_episode_end(0)
-        n_step.on_episode_end(1)
+        n_step.end_episode(0)
+        n_step.end_episode(1)
         self.add(0, 4)
         self.add(1, None)
         self.calls = {
             "add": lambda: self.add(0, None),
             "add a batch": lambda: self.add(0, 7),
-            "on_episode_end": lambda: n_step.on_episode_end(0),
+            "end_episode": lambda: n_step.end_episode(0),
             "restore": lambda: n_step.restore(restored.state()),
             "state": n_step.state,
         }
         if option == "add_step":
-            n_step.on_episode_end(0)
-            n_step.on_episode_end(1)
+            n_step.end_episode(0)
+            n_step.end_episode(1)
             self.calls = {"add_step": lambda: n_step.add_step(**both)}
         if option == "next_step":
-            n_step.on_episode_end(1)
+            n_step.end_episode(1)
             n_step.add(0, **steps(8, 4, STEP_FIELDS))  # ends, so that the next step resets the environment
             n_step.add(1, **steps(30, 2, STEP_FIELDS))
             both = [steps(first, None, STEP_FIELDS) for first in (12, 32)]
@@ -320,7 +320,7 @@ class OfNStep(Subject):
             self.calls = {
                 "add_step": lambda: n_step.add_step(**stacked),
                 "add": lambda: n_step.add(0, **both[0]),
-                "on_episode_end": lambda: n_step.on_episode_end(0),
+                "end_episode": lambda: n_step.end_episode(0),
             }
 
     next = (0, 0)
@@ -333,14 +333,14 @@ class OfNStep(Subject):
 
     def see(self) -> Any:
         flushed = copy.deepcopy(self.thing)
-        tails = [flushed.on_episode_end(environment) for environment in (0, 1)]
+        tails = [flushed.end_episode(environment) for environment in (0, 1)]
         tails = [{name: each.tolist() for name, each in (tail or {}).items()} for tail in tails]
         return tails, [rows.tobytes() for rows in self.thing.state()]
 
     def check(self, files: bool = True) -> None:
         for environment in (0, 1):
-            self.thing.on_episode_end(environment)
-            assert self.thing.add(environment, **steps(50, 3, STEP_FIELDS))["rew"].tolist() == [88.5]
+            self.thing.end_episode(environment)
+            assert self.thing.add(environment, **steps(50, 3, STEP_FIELDS))["reward"].tolist() == [88.5]
 
 
 class OfMailbox(Subject):
@@ -397,9 +397,9 @@ SUBJECTS: list[tuple[type[Subject], str, str]] = [
     ),
     (OfEpisodes, "EpisodeReplayBuffer", ""),
     (OfEpisodes, "EpisodeReplayBuffer", "next_step"),
-    (OfNStep, "NStep", ""),
-    (OfNStep, "NStep", "add_step"),
-    (OfNStep, "NStep", "next_step"),
+    (OfNStep, "NStepWindow", ""),
+    (OfNStep, "NStepWindow", "add_step"),
+    (OfNStep, "NStepWindow", "next_step"),
     (OfMailbox, "Mailbox", ""),
     (OfLimiter, "SamplesPerInsert", ""),
 ]

@@ -20,16 +20,15 @@ class PlainBuffer:
 
     Args:
         size: how many rows stay.
-        env_dict: shape (default 1) and dtype (default float32) of each field, `next_*` fields spelled out.
-        n_step: None, or {"size", "rew", "gamma", "next"} as the package takes it.
+        fields: shape (default (), a scalar) and dtype (default float32) of each field, `next_*` fields
+            spelled out.
+        n_step: None, or the settings of the returns.
     """
 
-    def __init__(
-        self, size: int, env_dict: Mapping[str, Mapping[str, Any]], n_step: dict[str, Any] | None = None
-    ):
+    def __init__(self, size: int, fields: Mapping[str, Mapping[str, Any]], n_step: Any = None):
         self.size = size
         self.specs = {
-            name: (shape_of(spec), np.dtype(spec.get("dtype", np.float32))) for name, spec in env_dict.items()
+            name: (shape_of(spec), np.dtype(spec.get("dtype", np.float32))) for name, spec in fields.items()
         }
         self.n_step = n_step
         self.rows: list[Row] = []  # oldest first
@@ -58,7 +57,7 @@ class PlainBuffer:
                 self._emit(ended=ends_episode(step))
         return before if self.next_index > before else None
 
-    def on_episode_end(self) -> None:
+    def end_episode(self) -> None:
         if self.n_step is not None:
             self._emit(ended=True)
         self.episode_len = 0
@@ -78,15 +77,15 @@ class PlainBuffer:
     def output_specs(self) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
         if self.n_step is None:
             return dict(self.specs)
-        shape, dtype = self.specs[names(self.n_step["rew"])[0]]
-        if self.n_step.get("gamma") == "discount":
+        shape, dtype = self.specs[rewards_of(self.n_step)[0]]
+        if self.n_step.gamma == "discount":
             shape, dtype = self.specs["discount"]
         return {**self.specs, "discount": ((1,) * len(shape), dtype)}
 
     def _emit(self, *, ended: bool) -> None:
         """Store the windows that are whole: n steps long, or as long as the ended episode lets them be."""
         assert self.n_step is not None
-        n = self.n_step["size"]
+        n = self.n_step.n
         while self.emitted < len(self.episode) and (ended or self.emitted + n <= len(self.episode)):
             self._store(n_step_row(self.episode, self.emitted, self.n_step))
             self.emitted += 1
@@ -99,31 +98,32 @@ class PlainBuffer:
         self.next_index += 1
 
 
-def n_step_row(episode: Sequence[Row], start: int, n_step: Mapping[str, Any]) -> Row:
+def n_step_row(episode: Sequence[Row], start: int, n_step: Any) -> Row:
     """The row that starts at step `start`: by definition, in float64.
 
     R = Σ_{i<k} γ^i r_{start+i}; discount = γ^k, or 0 where the episode terminated; k ≤ n steps were there.
     Where each step has its γ, the powers are products.
     """
-    gamma = n_step.get("gamma", 0.99)
-    window = episode[start : start + n_step["size"]]
+    gamma = n_step.gamma
+    window = episode[start : start + n_step.n]
     powers = (
         [gamma**i for i in range(len(window) + 1)]
         if not isinstance(gamma, str)
         else [math.prod(float(step[gamma].item()) for step in window[:i]) for i in range(len(window) + 1)]
     )
     row = dict(window[0])
-    for name in names(n_step["rew"]):
+    for name in rewards_of(n_step):
         powers_and_rewards = [(powers[i], step[name].astype(np.float64)) for i, step in enumerate(window)]
         row[name] = np.asarray(
             sum(power * reward for power, reward in powers_and_rewards), window[0][name].dtype
         )
-    for name in names(n_step["next"]):
+    nexts = [name for name in row if name.startswith("next_")]
+    for name in nexts if n_step.next_fields is None else names(n_step.next_fields):
         row[name] = window[-1][name]
     for name in ("terminated", "truncated", "done"):
         if name in row:
             row[name] = window[-1][name]
-    reward = window[0][names(n_step["rew"])[0]]
+    reward = window[0][rewards_of(n_step)[0]]
     value = 0.0 if terminates(window[-1]) else powers[-1]
     like = row[gamma] if gamma == "discount" else reward
     row["discount"] = np.full((1,) * like.ndim, value, like.dtype)
@@ -258,8 +258,12 @@ def row_bytes(fields: Mapping[str, np.ndarray]) -> list[bytes]:
 
 
 def shape_of(spec: Mapping[str, Any]) -> tuple[int, ...]:
-    shape = spec.get("shape", 1)
+    shape = spec.get("shape", ())
     return (shape,) if isinstance(shape, int) else tuple(shape)
+
+
+def rewards_of(n_step: Any) -> list[str]:
+    return ["reward"] if n_step.reward is None else names(n_step.reward)
 
 
 def names(value: str | Sequence[str]) -> list[str]:

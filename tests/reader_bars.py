@@ -133,8 +133,8 @@ def use(names: list[str]) -> dict[str, int]:
     for name in names:
         kind = getattr(replay_tutorial, name)
         imported = loaded_files()
-        buffer = kind(1000, {"obs": {"shape": 4}, "rew": {"shape": ()}}, seed=0)
-        row = {"obs": np.zeros(4, np.float32), "rew": np.float32(0)}
+        buffer = kind(1000, {"obs": {"shape": 4}, "reward": {}}, seed=0)
+        row = {"obs": np.zeros(4, np.float32), "reward": np.float32(0)}
         for method, call in {"add": partial(buffer.add, **row), "sample": partial(buffer.sample, 32)}.items():
             found = called(call)
             figures[f"called by {name}.{method}, functions"] = len(found)

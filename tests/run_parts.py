@@ -59,8 +59,8 @@ def parts(seed=0, rows=50):
     agent = make_agent(config, context.spaces)
     generator = np.random.default_rng(seed)
     numbers = {"obs": generator.random((rows, 4)), "next_obs": generator.random((rows, 4))}
-    numbers |= {name: generator.random(rows) for name in ("rew", "discount")}
-    ends = {"act": np.arange(rows) % 2, "terminated": np.zeros(rows), "truncated": np.zeros(rows)}
+    numbers |= {name: generator.random(rows) for name in ("reward", "discount")}
+    ends = {"action": np.arange(rows) % 2, "terminated": np.zeros(rows), "truncated": np.zeros(rows)}
     assert context.replay.insert(numbers | ends, generator.random(rows), timeout=0.0)
     context.parameters.publish(agent.parameters(), agent.updates)
     learn(context, agent)

@@ -31,9 +31,9 @@ every_buffer = pytest.mark.parametrize("buffer_class", BUFFERS)
 def row_fields(width=WIDTH):
     return {
         "obs": {"shape": width},
-        "writer": {"shape": (), "dtype": np.int64},
-        "number": {"shape": (), "dtype": np.int64},
-        "checksum": {"shape": (), "dtype": np.float64},
+        "writer": {"dtype": np.int64},
+        "number": {"dtype": np.int64},
+        "checksum": {"dtype": np.float64},
     }
 
 

@@ -262,17 +262,17 @@ def test_every_precaution_of_the_page_is_a_mutation_that_is_caught_in_its_config
     assert all(caught for _, caught in rows), rows
 
 
-NUMBER, FLAG = {"shape": (), "dtype": float}, {"shape": (), "dtype": bool}
+NUMBER, FLAG = {"dtype": float}, {"dtype": bool}
 
 
 def windows_of_python(case: dict[str, Any]) -> list[list[Any]]:
     """Each window that Python samples: its start, `obs` with 1 for step 0 and 0 for padding, and masks."""
-    fields = {"obs": NUMBER, "rew": NUMBER, "next_obs": NUMBER, "terminated": FLAG}
+    fields = {"obs": NUMBER, "reward": NUMBER, "next_obs": NUMBER, "terminated": FLAG}
     settings = {"period": case["period"], "boundary": case["boundary"], "burn_in": case["burnIn"]}
     buffer = SequenceReplayBuffer(64, fields, case["length"], **settings, seed=0)
     for step in range(case["steps"]):
         ends = case["ended"] and step == case["steps"] - 1
-        buffer.add(obs=step + 1, rew=0, next_obs=step + 2, terminated=ends)
+        buffer.add(obs=step + 1, reward=0, next_obs=step + 2, terminated=ends)
     try:
         sample = buffer.sample(400)  # of at most 9 windows: all are in it
     except ValueError as error:
@@ -310,24 +310,32 @@ def reached(achieved: Any, goals: Any, rows: dict[str, Any]) -> Any:
 def rows_of_python(case: dict[str, Any]) -> list[list[Any]]:
     """Each row that Python samples: its step, that of its goal, its return and flags, and its last step."""
     relabel, pair = case["strategy"] != "none", {"shape": 2, "dtype": int}
-    fields = {"at": pair, "goal": pair, "next_at": pair, "rew": NUMBER, "terminated": FLAG, "truncated": FLAG}
+    fields = {
+        "at": pair,
+        "goal": pair,
+        "next_at": pair,
+        "reward": NUMBER,
+        "terminated": FLAG,
+        "truncated": FLAG,
+    }
     buffer = HindsightReplayBuffer(
         *(64, fields, lambda *steps: reached(*steps) - 1.0, reached),
         strategy=case["strategy"] if relabel else "future",
         relabel=float(relabel),
         goal="goal",
         achieved_goal="at",
-        Nstep={"size": case["n"], "gamma": 0.9},
+        n_step=case["n"],
+        gamma=0.9,
         seed=0,
     )
     places = [[0, -1], *([place, step] for step, place in enumerate(case["achieved"]))]
     for step in range(case["steps"]):
         ends = case["ended"] and step == case["steps"] - 1
         moved = {"at": places[step], "next_at": places[step + 1], "goal": [case["goal"], -1]}
-        buffer.add(**moved, rew=-1, terminated=False, truncated=ends)
+        buffer.add(**moved, reward=-1, terminated=False, truncated=ends)
     sample = buffer.sample(2000)  # of at most 49 pairs of a step and a goal: all are in it
     assert (sample["relabelled"] == (sample["goal"][:, 1] >= 0)).all()
-    names = ["rew", "terminated", "discount", "truncated"]
+    names = ["reward", "terminated", "discount", "truncated"]
     columns = [sample["indexes"], sample["goal"][:, 1], *(sample[name] for name in names)]
     rows = zip(*(column.tolist() for column in [*columns, sample["next_at"][:, 1]]), strict=True)
     return sorted(list(row) for row in set(rows))

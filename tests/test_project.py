@@ -37,7 +37,7 @@ PUBLIC_NAMES = [
     "MPReplayBuffer",
     "Mailbox",
     "Mixture",
-    "NStep",
+    "NStepWindow",
     "PrioritizedReplayBuffer",
     "ReplayBuffer",
     "SamplesPerInsert",
@@ -128,7 +128,7 @@ def test_the_examples_in_docstrings_are_true(path: Path, monkeypatch: pytest.Mon
 def test_the_examples_in_docstrings_have_one_shape_of_numbers(path: Path) -> None:
     """Of `{}` a sample is (B, 1), of what `fields_from_spaces` describes (B,): side by side, (B, B)."""
     examples = [line for line in path.read_text(encoding="utf-8").splitlines() if ">>>" in line]
-    assert not [line for line in examples if '"rew": {}' in line]
+    assert not [line for line in examples if '"reward": {}' in line]
 
 
 def printed(code: str, **environment: str) -> str:

@@ -56,7 +56,7 @@ def test_the_program_learns_nothing_from_a_buffer_with_a_fault(
     def faulty(self: PrioritizedReplayBuffer, *arguments: Any, **options: Any) -> Any:
         batch = sample(self, *arguments, **options)
         if fault == "no reward":
-            batch["rew"][:] = 0
+            batch["reward"][:] = 0
         else:
             batch["obs"][:] = rng.permutation(batch["obs"])
         return batch

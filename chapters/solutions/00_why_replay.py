@@ -9,9 +9,9 @@ MyQLearning = OnlineQLearning
 my_td_errors = [6.4 - 5.0, 1.0 - 5.0, 1.0 - 2.0]
 
 
-def my_targets(rew, next_values, terminated, gamma):
+def my_targets(reward, next_values, terminated, gamma):
     """2. `~terminated` is 0 where no value follows."""
-    return rew + gamma * next_values.max(axis=1) * ~terminated
+    return reward + gamma * next_values.max(axis=1) * ~terminated
 
 
 def my_store(env, steps):

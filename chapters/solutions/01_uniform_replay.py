@@ -13,7 +13,7 @@ my_rows = [10, 11, 12, 8, 9]
 
 def my_add_many(ring, **columns):
     """2. NumPy keeps the last value of a repeated slot, so a batch longer than the ring isn't a special case."""
-    count = len(columns["act"])
+    count = len(columns["action"])
     slots = np.arange(ring.added, ring.added + count) % ring.capacity
     for name, values in columns.items():
         ring.rows[name][slots] = values

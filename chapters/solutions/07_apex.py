@@ -60,9 +60,9 @@ def my_epsilons(actors):
 def my_sums(steps, n):
     """3. Use one window per environment, because consecutive steps may belong to different episodes."""
     windows, sums = defaultdict(lambda: deque(maxlen=n)), []
-    for environment, rew in steps:
+    for environment, reward in steps:
         window = windows[environment]
-        window.append(rew)
+        window.append(reward)
         if len(window) == n:
             sums.append((environment, sum(window)))
     return sums

@@ -2,10 +2,11 @@
 
 The interface is that of `cleanrl_utils.buffers.ReplayBuffer`, which CleanRL took from Stable-Baselines3, so
 that CleanRL's scripts need only another import. `sb3` builds on the same classes. The steps pass through
-`NStep`, with one window per environment, to a buffer of this package. A row keeps its n rewards, so that
-`sample` can normalize each of them and discount them by the present gamma; batches are returned as tensors.
+`NStepWindow`, with one window per environment, to a buffer of this package. A row keeps its n rewards, so
+that `sample` can normalize each of them and discount them by the present gamma; batches are returned as
+tensors.
 
-    add(obs, next_obs, action, reward, done, infos) ──▶ NStep ──▶ rows      sample(n) ──▶ Samples
+    add(obs, next_obs, action, reward, done, infos) ──▶ NStepWindow ──▶ rows      sample(n) ──▶ Samples
 
 Left out: rollout buffers, which don't replay.
 """
@@ -28,7 +29,7 @@ from replay_tutorial.buffers.rows import checked_at_least, checked_share
 
 Observations = Tensor | dict[str, Tensor]  # a dict if the observation space is a Dict
 
-POSITION: dict[str, Any] = {"shape": (), "dtype": np.int32}
+POSITION: dict[str, Any] = {"dtype": np.int32}
 
 
 class Samples(NamedTuple):
@@ -57,8 +58,8 @@ class ReplayBuffer:
         (torch.Size([4, 3]), torch.Size([4, 1]))
 
     Attributes:
-        rows: The package's buffer. Its field `rew` contains the n rewards of a row, with zeros after the end
-            of an episode, and `steps` their number.
+        rows: The package's buffer. Its field `reward` contains the n rewards of a row, with zeros after the
+            end of an episode, and `steps` their number.
         gamma: The discount factor per step, or None; you can change it between batches.
     """
 
@@ -131,15 +132,18 @@ class ReplayBuffer:
     def _start(self, n_envs: int) -> None:
         """Create empty n-step windows for a number of environments.
 
-        Each reward is passed to `NStep` as a vector with zeros at the positions of the other n - 1 steps, so
-        that their undiscounted sum contains every reward.
+        Each reward is passed to `NStepWindow` as a vector with zeros at the positions of the other n - 1
+        steps, so that their undiscounted sum contains every reward.
         """
         fields = fields_of(self.observation_space, self.action_space)
-        fields |= {"rew": {"shape": (self.n_steps,)}, "first": POSITION, "last": POSITION}
+        fields |= {"reward": {"shape": (self.n_steps,)}, "first": POSITION, "last": POSITION}
         nexts = [name for name in fields if name.startswith("next_obs")]
-        window = {"size": self.n_steps, "gamma": 1.0, "rew": "rew", "next": [*nexts, "last"]}
-        self._n_step = replay_tutorial.NStep(
-            *(fields, window), environments=n_envs, autoreset=self.autoreset, check_finite=self._check_finite
+        self._n_step = replay_tutorial.NStepWindow(
+            fields,
+            replay_tutorial.NStep(self.n_steps, gamma=1.0, next_fields=[*nexts, "last"]),
+            num_envs=n_envs,
+            autoreset=self.autoreset,
+            check_finite=self._check_finite,
         )
         self.n_envs = n_envs
         self._position = 0  # of the next step's reward in the vector; the same in all environments
@@ -147,14 +151,14 @@ class ReplayBuffer:
     def _new_rows(self, size: int, optimize_memory_usage: bool, **options: Any) -> Any:
         """Create the buffer that stores the rows."""
         unstored = ("first", "last", "discount")
-        stored = {name: spec for name, spec in self._n_step.env_dict.items() if name not in unstored}
+        stored = {name: spec for name, spec in self._n_step.fields.items() if name not in unstored}
         stored["steps"] = POSITION
         if optimize_memory_usage:
             nexts = [name for name in stored if name.startswith("next_obs")]
             stored = {name: spec for name, spec in stored.items() if name not in nexts}
             observed = [name.removeprefix("next_") for name in nexts]
             stacks = [name for name in observed if is_stack(stored[name]["shape"])]
-            options = {"next_of": observed, "stack_compress": stacks, **options}
+            options = {"dedupe_next": observed, "dedupe_frames": stacks, **options}
         return self._kind(size, stored, **options)
 
     def size(self) -> int:
@@ -198,7 +202,7 @@ class ReplayBuffer:
             truncations = self._one_of_each("truncations", truncations).astype(np.bool_)
         truncated = self._truncated(ended, infos, truncations)
         flags = {"terminated": ended & ~truncated, "truncated": truncated}
-        self._add_step(reward, {"obs": obs, "act": action, "next_obs": next_obs, **flags})
+        self._add_step(reward, {"obs": obs, "action": action, "next_obs": next_obs, **flags})
 
     def end_episodes(self) -> None:
         """End the episodes of all environments; call this after resetting them in the middle of an episode.
@@ -206,7 +210,7 @@ class ReplayBuffer:
         The pending rows, which have fewer than n rewards, are stored as if their episodes had been truncated.
         """
         for environment in range(self.n_envs):
-            self._store(self._n_step.on_episode_end(environment))
+            self._store(self._n_step.end_episode(environment))
 
     def reset(self) -> None:
         """Remove all rows, including pending ones."""
@@ -234,7 +238,7 @@ class ReplayBuffer:
         rewards = np.zeros((self.n_envs, self.n_steps), given.dtype)
         rewards[:, self._position] = given
         position = np.full(self.n_envs, self._position, np.int32)
-        rows = self._n_step.add_step(rew=rewards, first=position, last=position, **step)
+        rows = self._n_step.add_step(reward=rewards, first=position, last=position, **step)
         self._position = (self._position + 1) % self.n_steps
         self._store(rows)
 
@@ -249,9 +253,9 @@ class ReplayBuffer:
         """Add completed rows, with the reward of their first step first."""
         if rows is None:
             return
-        first, last, count = rows.pop("first"), rows.pop("last"), len(rows["rew"])
+        first, last, count = rows.pop("first"), rows.pop("last"), len(rows["reward"])
         order = (first[:, np.newaxis] + np.arange(self.n_steps, dtype=np.int32)) % self.n_steps
-        rows["rew"] = rows["rew"][np.arange(count)[:, np.newaxis], order]
+        rows["reward"] = rows["reward"][np.arange(count)[:, np.newaxis], order]
         rows["steps"] = (last - first) % self.n_steps + 1
         del rows["discount"]  # its gamma is 1
         self.rows.add(**rows)
@@ -292,7 +296,7 @@ class ReplayBuffer:
         rewards, discounts = self._returns(batch, env)
         return Samples(
             self._tensors(obs),
-            self._tensor(batch["act"].reshape(len(rewards), -1)),
+            self._tensor(batch["action"].reshape(len(rewards), -1)),
             self._tensors(next_obs),
             self._scalars(batch["terminated"]),
             self._scalars(rewards),
@@ -301,7 +305,7 @@ class ReplayBuffer:
 
     def _returns(self, batch: Mapping[str, npt.NDArray[Any]], env: Any) -> tuple[Any, Any]:
         """Return the n-step returns of rows, and their discounts, or None without gamma."""
-        rewards = batch["rew"] if env is None else env.normalize_reward(batch["rew"])  # [B, n]
+        rewards = batch["reward"] if env is None else env.normalize_reward(batch["reward"])  # [B, n]
         if self.gamma is None:
             return rewards, None
         powers = self.gamma ** np.arange(self.n_steps + 1)
@@ -387,7 +391,7 @@ def fields_of(observation_space: spaces.Space[Any], action_space: spaces.Space[A
     """Return the fields of a step: observations keep their dtype, and float64 actions become float32."""
     fields = replay_tutorial.fields_from_spaces(observation_space, action_space, float_dtype=None)
     for name, spec in fields.items():
-        if name.split("/")[0] == "act" and spec["dtype"] == np.float64:
+        if name.split("/")[0] == "action" and spec["dtype"] == np.float64:
             fields[name] = {**spec, "dtype": np.dtype(np.float32)}
     return fields
 

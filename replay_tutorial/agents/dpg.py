@@ -38,9 +38,9 @@ def targets(target: ActorCritic, transitions: Transitions) -> Tensor:
     `discount` is already 0 after `terminated` and γ^k after `truncated`.
     """
     with torch.no_grad():
-        next_act = target.policy(transitions.next_obs)  # float32[B, action_size]
+        next_action = target.policy(transitions.next_obs)  # float32[B, action_size]
         # y = R + γ^k q(s', π(s'; φ⁻); ψ⁻)   (Horgan et al. 2018, section 3.2)
-        return transitions.rew + transitions.discount * target.critic(transitions.next_obs, next_act)
+        return transitions.reward + transitions.discount * target.critic(transitions.next_obs, next_action)
 
 
 def policy_gradient(networks: ActorCritic, observations: Tensor, clip: float) -> Tensor:
@@ -79,7 +79,7 @@ class DPGPolicy(Policy):
         """Return |TD error| of n-step transitions, float32[B], without separate target networks."""
         transitions = Transitions.from_batch(batch)
         with torch.no_grad():
-            predicted = self.networks.critic(transitions.obs, transitions.act)
+            predicted = self.networks.critic(transitions.obs, transitions.action)
             return priorities_of(targets(self.networks, transitions) - predicted)
 
 
@@ -125,7 +125,7 @@ class DPGAgent(Agent):
         biases. The policy follows ∂Q/∂a separately in each state, whatever the distribution of states.
         """
         transitions = Transitions.from_batch(batch, self.device)
-        predicted: Tensor = self.online.critic(transitions.obs, transitions.act)  # float32[B]
+        predicted: Tensor = self.online.critic(transitions.obs, transitions.action)  # float32[B]
         errors = targets(self.target, transitions) - predicted
         loss = weighted_loss(errors, torch.as_tensor(weights, device=self.device), self.huber_delta)
 

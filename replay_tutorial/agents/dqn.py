@@ -34,10 +34,10 @@ def targets(online: nn.Module, target: nn.Module, transitions: Transitions) -> T
     with torch.no_grad():
         selector: Tensor = online(transitions.next_obs)  # float32[B, actions]
         values: Tensor = selector if target is online else target(transitions.next_obs)
-        next_act = selector.argmax(dim=1, keepdim=True)  # int64[B, 1]
-        next_value = values.gather(1, next_act).squeeze(1)  # float32[B]
+        next_action = selector.argmax(dim=1, keepdim=True)  # int64[B, 1]
+        next_value = values.gather(1, next_action).squeeze(1)  # float32[B]
         # y = R + γ^k q(s', argmax_a q(s', a; θ); θ⁻)   (Horgan et al. 2018, section 3.1)
-        return transitions.rew + transitions.discount * next_value
+        return transitions.reward + transitions.discount * next_value
 
 
 def td_errors(online: nn.Module, target: nn.Module, transitions: Transitions) -> tuple[Tensor, Tensor]:
@@ -46,7 +46,7 @@ def td_errors(online: nn.Module, target: nn.Module, transitions: Transitions) ->
     The learner passes its two networks. An actor has a single network and passes it as both arguments.
     """
     q_values: Tensor = online(transitions.obs)  # float32[B, actions]
-    predicted = q_values.gather(1, transitions.act.unsqueeze(1)).squeeze(1)  # float32[B]
+    predicted = q_values.gather(1, transitions.action.unsqueeze(1)).squeeze(1)  # float32[B]
     return targets(online, target, transitions) - predicted, predicted
 
 

@@ -27,7 +27,7 @@ class EvaluationStopped(Exception):
 
 
 def stop_when(is_stopped: Callable[[], bool], act: ActFunction) -> ActFunction:
-    """Return `act`, wrapped so that it raises `EvaluationStopped` once `is_stopped` returns True."""
+    """Return `action`, wrapped so that it raises `EvaluationStopped` once `is_stopped` returns True."""
 
     def act_or_stop(observations: NDArray[Any]) -> NDArray[Any]:
         if is_stopped():

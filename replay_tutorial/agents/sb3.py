@@ -150,7 +150,7 @@ class HindsightReplayBuffer(PrioritizedReplayBuffer):
     def end_episodes(self) -> None:
         """End the episodes of all environments, as if they had been truncated."""
         for environment in range(self.n_envs):
-            self.rows.on_episode_end(environment)
+            self.rows.end_episode(environment)
 
     def sample(self, batch_size: int, env: Any = None) -> cleanrl.Samples:
         """Sample steps by priority, and relabel some of them with goals that were achieved later.
@@ -175,22 +175,23 @@ class HindsightReplayBuffer(PrioritizedReplayBuffer):
 
     def _new_rows(self, size: int, optimize_memory_usage: bool, **options: Any) -> Any:
         fields = cleanrl.fields_of(self.observation_space, self.action_space)
-        returns = {"size": self.n_steps, "gamma": self.gamma} if self.n_steps > 1 else None
-        options = {"alpha": 0.6, "environments": self.n_envs, "Nstep": returns, **options}
+        if self.n_steps > 1:
+            options = {"n_step": self.n_steps, "gamma": self.gamma, **options}
+        options = {"alpha": 0.6, "num_envs": self.n_envs, **options}
         return replay_tutorial.HindsightReplayBuffer(size, fields, **options)
 
     def _add_step(self, reward: npt.NDArray[Any], step: Mapping[str, Any]) -> None:
-        self.rows.add_step(rew=reward, **step)
+        self.rows.add_step(reward=reward, **step)
 
     def _returns(self, batch: Mapping[str, npt.NDArray[Any]], env: Any) -> tuple[Any, Any]:
         if env is None:
-            return batch["rew"], batch.get("discount")
+            return batch["reward"], batch.get("discount")
         if env.norm_reward and self.n_steps > 1:
             raise ValueError(
                 f"VecNormalize can't normalize the rewards of hindsight returns of n_steps={self.n_steps}. "
                 "Pass norm_reward=False to it, or n_steps=1 to the algorithm."
             )
-        return env.normalize_reward(batch["rew"]), batch.get("discount")
+        return env.normalize_reward(batch["reward"]), batch.get("discount")
 
 
 SB3ReplayBuffer.register(ReplayBuffer)  # `load_replay_buffer` requires an instance

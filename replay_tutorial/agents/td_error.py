@@ -27,8 +27,8 @@ class Transitions(NamedTuple):
     """A batch of n-step transitions as tensors; B is the batch size."""
 
     obs: Tensor  # [B, ...]                       s_t, of the environment's dtype
-    act: Tensor  # int64[B] or float32[B, size]   a_t
-    rew: Tensor  # float32[B]                     Σ_{i<k} γ^i r_{t+i+1}, of the window's k ≤ n steps
+    action: Tensor  # int64[B] or float32[B, size]   a_t
+    reward: Tensor  # float32[B]                     Σ_{i<k} γ^i r_{t+i+1}, of the window's k ≤ n steps
     next_obs: Tensor  # [B, ...]                  s_{t+k}
     discount: Tensor  # float32[B]                γ^k, and 0 where the episode terminated
 

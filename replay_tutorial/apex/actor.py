@@ -102,7 +102,7 @@ class Actor:
         for row in range(self.context.config.send_interval):
             actions = self.policy.act(self.observations, self.exploration, self.generator)
             self.steps["obs"][row] = self.observations
-            self.steps["act"][row] = actions
+            self.steps["action"][row] = actions
             for number, action in enumerate(to_step_actions(actions)):
                 self.step(row, number, action, episodes)
         return episodes
@@ -116,7 +116,7 @@ class Actor:
             self.actions[number].append(action)
         # In Atari games the reward is clipped and each life is an episode; `info` has the game's score.
         self.returns[number] += info.get(SCORE, float(reward))
-        steps["rew"][row, number] = reward
+        steps["reward"][row, number] = reward
         steps["terminated"][row, number] = terminated
         steps["truncated"][row, number] = truncated
         # Before any reset: after a truncation, the target bootstraps from this observation.
@@ -180,7 +180,7 @@ class Actor:
             else:
                 # Drop the environment's incomplete n-step windows too, because the steps that would complete
                 # them are lost.
-                self.windows.on_episode_end(number)
+                self.windows.end_episode(number)
                 self.observations[number] = self.begin_episode(number)
                 dropped = "its open episode is dropped, and a new one is started"
                 reason = f"environment {number} is not reproducible from its seed: {dropped}"

@@ -116,9 +116,9 @@ class Evaluator:
 
     def _play(self, seeds: Sequence[int]) -> Evaluation:
         config = self.context.config
-        act = stop_when(self.is_stopped, self.policy.act_greedily)
+        action = stop_when(self.is_stopped, self.policy.act_greedily)
         limit, num_envs = config.evaluation_step_limit, config.evaluation_environments
-        return evaluate(act, config.environment, seeds, limit, num_envs)
+        return evaluate(action, config.environment, seeds, limit, num_envs)
 
 
 def evaluate_policies(evaluator: Evaluator) -> None:

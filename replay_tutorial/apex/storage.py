@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from replay_tutorial import MPPrioritizedReplayBuffer, NStep, fields_from_spaces
+from replay_tutorial import MPPrioritizedReplayBuffer, NStepWindow, fields_from_spaces
 from replay_tutorial.agents.environments import Spaces
 from replay_tutorial.apex.config import Config
 
@@ -15,12 +15,10 @@ def step_fields(spaces: Spaces) -> dict[str, dict[str, Any]]:
     return fields_from_spaces(spaces.observation, spaces.action, float_dtype=None)
 
 
-def n_step_windows(config: Config, spaces: Spaces) -> NStep:
-    """Return one empty n-step window per environment of an actor; its `env_dict` is that of the replay."""
-    return NStep(
-        step_fields(spaces),
-        {"size": config.n_step, "gamma": config.gamma, "rew": "rew", "next": "next_obs"},
-        environments=config.environments_per_actor,
+def n_step_windows(config: Config, spaces: Spaces) -> NStepWindow:
+    """Return one empty n-step window per environment of an actor; its `fields` are those of the replay."""
+    return NStepWindow(
+        step_fields(spaces), config.n_step, gamma=config.gamma, num_envs=config.environments_per_actor
     )
 
 
@@ -30,7 +28,7 @@ def frame_options(spaces: Spaces) -> dict[str, Any]:
         return {}
     # A stack shares most of its images with the previous stack. Splitting colour images into their channels
     # would add three frames per step, but there is room for 1.25.
-    return {"next_of": ("obs",), "stack_compress": {"obs": 0} if spaces.stacked else None}
+    return {"dedupe_next": ("obs",), "dedupe_frames": {"obs": 0} if spaces.stacked else None}
 
 
 def frames_per_row(config: Config, stack: int) -> float:
@@ -53,7 +51,7 @@ def make_replay(
     Raises:
         MemoryError: If the replay doesn't fit into memory when it is full.
     """
-    fields, frames = dict(n_step_windows(config, spaces).env_dict), frame_options(spaces)
+    fields, frames = dict(n_step_windows(config, spaces).fields), frame_options(spaces)
     if frames:
         del fields["next_obs"]  # it is the observation of another row
         stack = spaces.observation_shape[0] if spaces.stacked else 1

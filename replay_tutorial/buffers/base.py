@@ -3,9 +3,9 @@
 Built in chapter 01, *Uniform replay*.
 """
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from os import PathLike
-from typing import TYPE_CHECKING, Any, NoReturn, Self, TypedDict
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -21,34 +21,19 @@ if TYPE_CHECKING:  # loaded when a buffer is saved or loaded
     from replay_tutorial.buffers import archive
 
 
-class CpprbKwargs(TypedDict, total=False):
-    """Keyword arguments of cpprb's constructors that are accepted for compatibility."""
-
-    backend: Any  # ignored: there is only one kind of shared memory
-    check_for_update: Any  # ignored: updates of replaced rows are always dropped
-    ctx: Any  # ignored: every start method works
-    mmap_prefix: str | None  # must be None
-
-
-def check_keywords(kind: str, keywords: Mapping[str, Any]) -> None:
-    """Raise TypeError if a keyword argument is unknown, and ValueError if `mmap_prefix` is set."""
-    if unknown := keywords.keys() - CpprbKwargs.__optional_keys__:
-        wrong = min(unknown)
-        hint = ""
-        if wrong.lower().replace("_", "") in ("nstep", "nsteps"):
-            hint = ' Did you mean Nstep={"size": 3, "rew": "rew", "next": "next_obs"}?'
-            if kind.startswith("MP"):
-                hint = " Did you mean the class NStep, which computes n-step returns in an actor?"
-        elif wrong in ("num_envs", "autoreset", "environments", "n_envs"):
-            hint = " Did you mean num_envs?"
-            if kind.startswith("MP"):
-                hint = " Use the class NStep in each actor, which has environments= and autoreset=."
-        raise TypeError(f"{kind} got an unexpected keyword argument {wrong!r}; see help({kind}).{hint}")
-    if keywords.get("mmap_prefix") is not None:
-        raise ValueError(
-            f"{kind} does not support mmap_prefix. To store rows in a file, use MPReplayBuffer or "
-            "MPPrioritizedReplayBuffer with path=..."
-        )
+# Keyword arguments of cpprb, and what to use instead; `replay_tutorial.cpprb` accepts them.
+CPPRB_KEYWORDS = {
+    "size": "capacity=",
+    "env_dict": "fields=",
+    "next_of": "dedupe_next=",
+    "stack_compress": "dedupe_frames=",
+    "Nstep": "n_step=3, gamma=0.99",
+    "default_dtype": "a dtype for each field",
+    "backend": "nothing",
+    "check_for_update": "nothing",
+    "ctx": "nothing",
+    "mmap_prefix": "MPReplayBuffer or MPPrioritizedReplayBuffer with path=",
+}
 
 
 class BaseBuffer:
@@ -59,11 +44,21 @@ class BaseBuffer:
     _layout: dict[str, Any]  # must equal the layout in a loaded file
     _rng: Stream
 
+    def __new__(cls, *_: Any, **keywords: Any) -> Self:
+        """Raise TypeError for a keyword argument of cpprb; it names the argument to use."""
+        for name in keywords:
+            if name in CPPRB_KEYWORDS:
+                raise TypeError(
+                    f"{cls.__name__} has no argument {name!r}; use {CPPRB_KEYWORDS[name]} instead. Programs "
+                    f"written for cpprb can use replay_tutorial.cpprb.{cls.__name__}."
+                )
+        return super().__new__(cls)
+
     @classmethod
     def for_env(cls, env: Any, capacity: float, **options: Any) -> Self:
         """Create an empty buffer for the transitions of an environment.
 
-        The fields are those of `fields_from_spaces`: `obs`, `act`, `rew`, `next_obs`, `terminated` and
+        The fields are those of `fields_from_spaces`: `obs`, `action`, `reward`, `next_obs`, `terminated` and
         `truncated`. For a vector environment, the number of environments and the autoreset mode,
         `env.metadata["autoreset_mode"]`, are read as well.
 
@@ -75,26 +70,26 @@ class BaseBuffer:
         Raises:
             TypeError: If `env` is not an environment, or a space is not supported.
             ValueError: As for the constructor. Also, in shared memory, if the environments reset themselves
-                in the next step, because each actor must leave out these steps by itself, with `NStep`.
+                in the next step, because each actor must leave out these steps by itself, with `NStepWindow`.
 
         Example:
             >>> import gymnasium
             >>> from replay_tutorial import PrioritizedReplayBuffer
             >>> envs = gymnasium.make_vec("CartPole-v1", 8)
-            >>> buffer = PrioritizedReplayBuffer.for_env(envs, 1000, Nstep={"size": 3, "gamma": 0.99})
+            >>> buffer = PrioritizedReplayBuffer.for_env(envs, 1000, n_step=3, gamma=0.99)
             >>> obs, _ = envs.reset(seed=0)
             >>> for _ in range(100):
-            ...     act = envs.action_space.sample()
-            ...     next_obs, rew, terminated, truncated, _ = envs.step(act)
+            ...     action = envs.action_space.sample()
+            ...     next_obs, reward, terminated, truncated, _ = envs.step(action)
             ...     flags = {"terminated": terminated, "truncated": truncated}
-            ...     index = buffer.add(obs=obs, act=act, rew=rew, next_obs=next_obs, **flags)
+            ...     index = buffer.add(obs=obs, action=action, reward=reward, next_obs=next_obs, **flags)
             ...     obs = next_obs
             >>> buffer.sample(32)["discount"].shape
             (32,)
         """
         from replay_tutorial.buffers.spaces import fields_of_environment
 
-        read: dict[str, Any] = {"env_dict": fields_of_environment(env, options.get("next_of"))}
+        read: dict[str, Any] = {"fields": fields_of_environment(env, options.get("dedupe_next"))}
         if hasattr(env, "single_observation_space"):
             read |= cls._vector_options(env.num_envs, env.metadata.get("autoreset_mode"))
         construct: Any = cls
@@ -109,10 +104,6 @@ class BaseBuffer:
         stored, size = self._ring.stored, self._ring.capacity
         return f"<{type(self).__name__}: {stored:,} of {size:,} transitions of {self._fields}>"
 
-    def get_stored_size(self) -> int:
-        """Return the number of stored transitions."""
-        return self._ring.stored
-
     def __len__(self) -> int:
         """Return the number of stored transitions."""
         return self._ring.stored
@@ -122,19 +113,15 @@ class BaseBuffer:
         """The maximum number of stored transitions."""
         return self._ring.capacity
 
-    def get_buffer_size(self) -> int:
-        """Return the capacity: the maximum number of stored transitions."""
-        return self._ring.capacity
-
-    def get_next_index(self) -> int:
-        """Return the index of the next row to be added."""
-        return self._ring.next_index
-
-    def __getitem__(self, indexes: npt.ArrayLike) -> Batch:
+    def __getitem__(self, indexes: npt.ArrayLike | slice) -> Batch:
         """Return copies of stored rows, by index.
 
+        `buffer[:]` returns all rows, oldest first, and `buffer[-100:]` the rows among the last 100 indexes;
+        `epoch` returns them in batches.
+
         Args:
-            indexes: The `indexes` of a sample, int[n], or one index.
+            indexes: The `indexes` of a sample, int[n], or one index, or a slice of indexes, of which the
+                stored ones are returned.
 
         Returns:
             A `Batch`: one array per field, of shape (n, *shape), or (*shape) for a single index.
@@ -142,7 +129,14 @@ class BaseBuffer:
         Raises:
             IndexError: If a row is not stored: it has not been added, has been replaced, or was removed.
             TypeError: If the indexes are not integers.
+            ValueError: If the step of a slice is not 1.
         """
+        if isinstance(indexes, slice):
+            stored_indexes = self.indexes
+            start, stop, step = indexes.indices(int(stored_indexes[-1]) + 1 if len(stored_indexes) else 0)
+            if step != 1:
+                raise ValueError(f"A slice of rows must have step 1, not {step}; pass an array of indexes.")
+            return self._rows(stored_indexes[slice(*np.searchsorted(stored_indexes, (start, stop)))])[0]
         checked = as_integers("indexes", indexes)
         self._check_indexes(checked)
         batch, stored = self._rows(checked)
@@ -172,7 +166,10 @@ class BaseBuffer:
         check_batch_size(batch_size)
         if not len(self):
             raise ValueError("Can't iterate over an epoch: the buffer is empty. Add some rows first.")
-        return self._batches(self._order(shuffle, with_indexes=True), batch_size)
+        if "indexes" in self._fields.fields:
+            raise ValueError("The batches contain an array `indexes`; rename the field of this name.")
+        indexes = self._rng.permutation(self.indexes) if shuffle else self.indexes
+        return self._batches(indexes, batch_size)
 
     def _batches(self, indexes: Integers, batch_size: int) -> Generator[Batch]:
         for first in range(0, len(indexes), batch_size):
@@ -181,32 +178,9 @@ class BaseBuffer:
             if stored.any():
                 yield batch | {"indexes": some[stored]}
 
-    def get_all_transitions(self, shuffle: bool = False, *, indexes: bool = False) -> Batch:
-        """Return a copy of all stored rows; `epoch` returns them in batches.
-
-        Args:
-            shuffle: Whether the rows are in random order instead of oldest first.
-            indexes: Whether to add the `indexes` of the rows, int64[stored].
-
-        Returns:
-            A `Batch`: one array per field, of shape (stored, *shape).
-
-        Raises:
-            ValueError: If `indexes` is true and a field is called `indexes`.
-        """
-        order = self._order(shuffle, indexes)
-        batch, stored = self._rows(order)
-        return batch | {"indexes": order[stored]} if indexes else batch
-
-    def _order(self, shuffle: bool, with_indexes: bool) -> Integers:
-        """Return the indexes of all stored rows, oldest first or shuffled."""
-        if with_indexes and "indexes" in self._fields.fields:
-            raise ValueError("The result contains an array `indexes`; rename the field of this name.")
-        order = self._indexes_in_order()
-        return self._rng.permutation(order) if shuffle else order
-
-    def _indexes_in_order(self) -> Integers:
-        """Return the indexes of all stored rows, oldest first."""
+    @property
+    def indexes(self) -> Integers:
+        """The indexes of all stored rows, oldest first: int64[len(buffer)], a new array."""
         raise NotImplementedError
 
     def _rows(self, indexes: Integers) -> tuple[Batch, Flags]:

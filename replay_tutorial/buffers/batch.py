@@ -29,16 +29,16 @@ class Batch(dict[str, Any]):
 
     Example:
         >>> from replay_tutorial import PrioritizedReplayBuffer
-        >>> fields = {"obs/image": {"shape": 4, "dtype": np.uint8}, "rew": {"shape": ()}}
+        >>> fields = {"obs/image": {"shape": 4, "dtype": np.uint8}, "reward": {}}
         >>> buffer = PrioritizedReplayBuffer(100, fields, seed=0)
-        >>> buffer.add(obs={"image": np.arange(40).reshape(10, 4)}, rew=np.ones(10))
+        >>> buffer.add(obs={"image": np.arange(40).reshape(10, 4)}, reward=np.ones(10))
         0
         >>> batch = buffer.sample(2)
         >>> batch
-        <Batch: obs/image uint8[2, 4], rew float32[2], indexes int64[2], weights float32[2]>
+        <Batch: obs/image uint8[2, 4], reward float32[2], indexes int64[2], weights float32[2]>
         >>> batch.obs["image"] is batch["obs/image"], batch.weights.tolist()
         (True, [1.0, 1.0])
-        >>> batch.reward = batch.rew - 1  # the same as batch["reward"] = …
+        >>> batch.reward = batch.reward - 1  # the same as batch["reward"] = …
         >>> batch.to_torch().reward
         tensor([0., 0.])
     """

@@ -192,7 +192,7 @@ class Priorities:
 
     Example:
         >>> from replay_tutorial import PrioritizedReplayBuffer
-        >>> buffer = PrioritizedReplayBuffer(3, {"obs": {"shape": ()}})
+        >>> buffer = PrioritizedReplayBuffer(3, {"obs": {}})
         >>> buffer.add(obs=[10, 11, 12], priorities=[2, 3, 4])
         0
         >>> buffer.priorities[[2, 1]].round(9).tolist(), float(buffer.priorities[0].round(9))

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.batch import Batch
-from replay_tutorial.buffers.fields import EnvDict
+from replay_tutorial.buffers.fields import FieldSpecs
 from replay_tutorial.buffers.inherited_options import accepts_options_of
 from replay_tutorial.buffers.priorities import (
     NO_PRIORITY,
@@ -52,8 +52,8 @@ class PrioritizedReplayBuffer(ReplayBuffer):
     Built in chapter 05, *Prioritized replay*.
 
     Example:
-        >>> buffer = PrioritizedReplayBuffer(1000, {"obs": {"shape": 4}, "rew": {"shape": ()}}, seed=0)
-        >>> buffer.add(obs=np.zeros((100, 4)), rew=np.zeros(100), priorities=np.ones(100))
+        >>> buffer = PrioritizedReplayBuffer(1000, {"obs": {"shape": 4}, "reward": {}}, seed=0)
+        >>> buffer.add(obs=np.zeros((100, 4)), reward=np.zeros(100), priorities=np.ones(100))
         0
         >>> sample = buffer.sample(32, beta=0.4)
         >>> sample["indexes"].shape, sample["weights"].dtype
@@ -69,8 +69,8 @@ class PrioritizedReplayBuffer(ReplayBuffer):
     @accepts_options_of(ReplayBuffer.__init__)
     def __init__(
         self,
-        size: int,
-        env_dict: EnvDict,
+        capacity: int,
+        fields: FieldSpecs,
         *,
         alpha: float = 0.6,
         eps: float = 1e-4,
@@ -80,10 +80,10 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         """Create an empty buffer.
 
         Args:
-            size: Maximum number of transitions; once it is reached, each new one replaces the oldest.
-            env_dict: The fields: maps each name to a dict with `shape` (an int or a tuple, default 1) and
-                `dtype`. A field of shape 1 is sampled with shape `(batch, 1)`, a field of shape `()` with
-                shape `(batch,)`. The names `indexes`, `weights` and `priorities` are reserved.
+            capacity: Maximum number of transitions; once it is reached, each new one replaces the oldest.
+            fields: Maps each name to a dict with `shape` (an int or a tuple, default `()`, a scalar) and
+                `dtype` (default float32). A scalar is sampled with shape `(batch,)`, a field of shape 4 with
+                shape `(batch, 4)`. The names `indexes`, `weights` and `priorities` are reserved.
             alpha: Exponent of the priorities, in [0, 1]; 0 samples uniformly.
             eps: Added to each priority so that rows of priority 0 can be sampled; finite and at least 0.
             initial_priority: Priority of rows that are added without one: "max" is the largest priority that
@@ -101,7 +101,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         """
         self._alpha, self._eps = checked_share("alpha", alpha), eps
         self._only_stored_count = only_stored_count(initial_priority, self._alpha)
-        super().__init__(size, env_dict, **options)
+        super().__init__(capacity, fields, **options)
         if taken := {"indexes", "weights", "priorities"} & self._fields.fields.keys():
             raise ValueError(
                 f"The field names {sorted(taken)} are reserved in a prioritized buffer; rename the fields."
@@ -121,7 +121,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
 
         Args:
             priorities: |TD error|, one per transition or one for all, finite and at least 0. None means
-                `get_max_priority()`, so that new transitions are likely to be sampled soon. An n-step row has
+                `max_priority`, so that new transitions are likely to be sampled soon. An n-step row has
                 the priority of its first step.
             **fields: One value per field, or with `num_envs` one array of shape (num_envs, …). Nested dicts
                 and tuples are flattened, for example `obs={"image": …}` to the field `obs/image`.
@@ -129,13 +129,13 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         Returns:
             The index of the first row that was added, or None if no row was added because the n-step window
             is not full yet. Indexes count rows from 0 and are never reused; a row is stored in slot
-            `index % size`.
+            `index % capacity`.
 
         Raises:
             KeyError: If a field is missing or unknown.
             TypeError: If a value is not numeric.
             ValueError: If a shape or length doesn't match, if the dtype of a field can't represent a value,
-                if a priority is negative, infinite or NaN, or, with `Nstep`, if the `obs` of a step differs
+                if a priority is negative, infinite or NaN, or, with `n_step`, if the `obs` of a step differs
                 from the `next_obs` of the step before it. The buffer is then unchanged.
         """
         count, columns = self._fields.to_columns(fields)
@@ -236,8 +236,9 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         """Number of priority updates that were ignored because their row had been replaced."""
         return self._ring.stale_updates
 
-    def get_max_priority(self) -> float:
-        """Return the priority of rows that are added without one.
+    @property
+    def max_priority(self) -> float:
+        """The priority of rows that are added without one.
 
         It is 1.0 until a priority has been set. Afterwards, it is the largest priority that any row has had,
         even if the row has been updated or replaced since; this includes the 1.0 of rows that were added

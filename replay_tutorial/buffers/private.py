@@ -21,9 +21,9 @@ _buffers: weakref.WeakSet["PrivateBuffer"] = weakref.WeakSet()
 class PrivateBuffer(BaseBuffer):
     """Base class of the buffers that only one process can use."""
 
-    def __new__(cls, *_: Any, **__: Any) -> Self:
+    def __new__(cls, *_: Any, **keywords: Any) -> Self:
         """Remember the buffer, because a fork may copy it."""
-        buffer = super().__new__(cls)
+        buffer = super().__new__(cls, **keywords)
         _buffers.add(buffer)
         return buffer
 

@@ -1,4 +1,4 @@
-"""Conversion of gymnasium spaces to an `env_dict`.
+"""Conversion of gymnasium spaces to fields.
 
 Nested spaces are flattened like nested values (`fields.flatten`): names are joined by "/". Text, Sequence and
 Graph spaces are not supported, because their values have no fixed size.
@@ -23,7 +23,7 @@ def fields_from_spaces(
     *,
     float_dtype: npt.DTypeLike | None = np.float32,
 ) -> dict[str, dict[str, Any]]:
-    """Return the fields of an environment's transitions, as an `env_dict`.
+    """Return the fields of an environment's transitions, as the argument `fields` of a buffer.
 
     Each leaf of a nested space becomes a field whose name is joined by "/", such as `obs/image` or `obs/0`;
     `add` accepts the nested values. For a vector environment, pass its `single_observation_space` and
@@ -37,7 +37,7 @@ def fields_from_spaces(
             a float32 reward.
 
     Returns:
-        An env_dict with `obs`, `act`, `rew`, `next_obs`, and the bool fields `terminated` and `truncated`.
+        A dict with `obs`, `action`, `reward`, `next_obs`, and the bool fields `terminated` and `truncated`.
         Integer fields keep the dtype of their space. Scalars have the shape `()` and are sampled with shape
         `(batch,)`.
 
@@ -48,7 +48,7 @@ def fields_from_spaces(
     Example:
         >>> import gymnasium
         >>> fields = fields_from_spaces(gymnasium.spaces.Box(-1, 1, (3,)), gymnasium.spaces.Discrete(2))
-        >>> fields["obs"], fields["act"]
+        >>> fields["obs"], fields["action"]
         ({'shape': (3,), 'dtype': dtype('float32')}, {'shape': (), 'dtype': dtype('int64')})
     """
     floats = as_dtype("float_dtype", np.float32 if float_dtype is None else float_dtype)
@@ -57,8 +57,8 @@ def fields_from_spaces(
     flag = {"shape": (), "dtype": np.dtype(np.bool_)}
     described: list[tuple[str, dict[str, Any]]] = [
         *leaves("obs", observation_space),
-        *leaves("act", action_space),
-        ("rew", {"shape": (), "dtype": floats}),
+        *leaves("action", action_space),
+        ("reward", {"shape": (), "dtype": floats}),
         *leaves("next_obs", observation_space),
         *(("terminated", flag), ("truncated", flag)),
     ]
@@ -73,8 +73,8 @@ def fields_from_spaces(
     return fields
 
 
-def fields_of_environment(env: Any, next_of: Any) -> dict[str, dict[str, Any]]:
-    """Return the fields of an environment's transitions, without those that `next_of` adds."""
+def fields_of_environment(env: Any, dedupe_next: Any) -> dict[str, dict[str, Any]]:
+    """Return the fields of an environment's transitions, without those that `dedupe_next` adds."""
     try:
         spaces = (
             (env.single_observation_space, env.single_action_space)
@@ -86,7 +86,7 @@ def fields_of_environment(env: Any, next_of: Any) -> dict[str, dict[str, Any]]:
             f"env must be an environment or vector environment of gymnasium, not {env!r:.60}."
         ) from error
     fields = fields_from_spaces(*spaces)
-    for name in expand_groups(field_names(next_of), fields):
+    for name in expand_groups(field_names(dedupe_next), fields):
         fields.pop(f"next_{name}", None)
     return fields
 

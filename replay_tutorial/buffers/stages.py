@@ -8,7 +8,7 @@ keeps those that aren't complete. A buffer without these options never loads thi
 """
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from enum import Enum
 from typing import Any, Self
 
@@ -16,24 +16,25 @@ import numpy as np
 
 from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.batch import Batch
-from replay_tutorial.buffers.fields import EnvDict, Fields, Rows, as_bytes, expand_groups, field_names
-from replay_tutorial.buffers.images.frame_layout import CHECKED_AT, StackCompress, with_next
+from replay_tutorial.buffers.fields import Fields, FieldSpecs, Rows, as_bytes, expand_groups, field_names
+from replay_tutorial.buffers.images.frame_layout import CHECKED_AT, DedupeFrames, with_next
 from replay_tutorial.buffers.images.frames import FrameStore
 from replay_tutorial.buffers.n_step.autoreset import EITHER, TRANSITION, ResetWatch, resets_at_next_step
+from replay_tutorial.buffers.n_step.settings import NStep, as_settings
 from replay_tutorial.buffers.n_step.windows import Restore, Windows
 from replay_tutorial.buffers.ring import BYTES_AT_ONCE, Change, Ring, parts_of
 from replay_tutorial.buffers.runtime.jit import Bytes, Floats, Integers
 from replay_tutorial.buffers.runtime.machine_memory import check_memory
 
 # The mass of a pending step. In a prioritized buffer, users can't declare a field of this name.
-MASS: EnvDict = {"priorities": {"shape": (), "dtype": np.float64}}
+MASS: FieldSpecs = {"priorities": {"dtype": np.float64}}
 
 
 class Stages:
     """The stages of one buffer.
 
     Attributes:
-        fields: The fields that `add` expects, including those that `next_of` adds.
+        fields: The fields that `add` expects, including those that `dedupe_next` adds.
         stored: The fields of the rows in the ring.
         frames: The store of frames; None if observations are stored as they are.
         window: The n-step windows of the environments; None if each step is a row.
@@ -44,9 +45,10 @@ class Stages:
         self,
         fields: Fields,
         capacity: int,
-        next_of: str | Sequence[str] | None,
-        stack_compress: StackCompress,
-        Nstep: Mapping[str, Any] | None,
+        dedupe_next: str | Sequence[str] | None,
+        dedupe_frames: DedupeFrames,
+        n_step: int | NStep | None,
+        gamma: float | str | None,
         num_envs: int,
         autoreset: str | Enum | None,
         has_priorities: bool,
@@ -55,31 +57,32 @@ class Stages:
 
         With priorities, the window keeps the mass of each step as well, in a field that isn't in the row.
         """
-        observations = expand_groups(field_names(next_of), fields.fields)
+        observations = expand_groups(field_names(dedupe_next), fields.fields)
         self.fields = self.stored = with_next(fields, observations)
         self.frames: FrameStore | None = None
         self.window: Windows | None = None
         self._rows_at_once = 1 << 48  # no limit
         self._has_priorities = has_priorities
         self._restore: Restore | None = None
-        if observations or stack_compress:
-            self.frames = FrameStore(self.fields, observations, stack_compress, capacity)
+        if observations or dedupe_frames:
+            self.frames = FrameStore(self.fields, observations, dedupe_frames, capacity)
             self.stored, self._restore = self.frames.fields, self.frames.values_of
             self._rows_at_once = self.frames.rows_at_once
         else:
             check_memory(capacity * self.stored.dtype.itemsize)
-        self._n_step = Nstep is not None
+        self._n_step = n_step is not None
         next_step = resets_at_next_step(autoreset)
         self.is_by_step = num_envs > 1 or next_step
         self._watch: ResetWatch | None = None
-        if Nstep is not None or self.is_by_step:
-            masses: EnvDict = MASS if has_priorities else {}
-            self.window = Windows(self.stored, Nstep, num_envs, self.fields, masses, next_step)
+        if n_step is not None or self.is_by_step:
+            masses: FieldSpecs = MASS if has_priorities else {}
+            settings = None if n_step is None else as_settings(n_step, gamma)
+            self.window = Windows(self.stored, settings, num_envs, self.fields, masses, next_step)
             if self.frames is not None and num_envs > 1:
-                self.frames.expect_late_rows(self.window.settings.size * num_envs)
+                self.frames.expect_late_rows(self.window.settings.n * num_envs)
             if self.is_by_step and autoreset is None and self.window.shows_resets:
                 self._watch = ResetWatch(num_envs)
-            rows = self.window.env_dict
+            rows = self.window.row_specs
             self.stored = Fields({name: rows[name] for name in rows if name not in masses})
             # the window and the ring move on together, so no part may be larger than what the ring appends
             self._rows_at_once = min(self._rows_at_once, max(1, BYTES_AT_ONCE // self.stored.dtype.itemsize))
@@ -289,7 +292,7 @@ class Stages:
         stages = copy.copy(self)
         if self.window is not None:
             stages.window = self.window.new()
-            environments, most = self.window.environments, self.window.settings.size - 1
+            environments, most = self.window.environments, self.window.settings.n - 1
             if self.is_by_step:
                 saved = np.zeros((2, environments), np.int64)
                 reader.read_into("windows", [saved])

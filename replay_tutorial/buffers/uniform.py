@@ -3,8 +3,8 @@
     add:     fields ──▶ (stages) ──▶ ring
     sample:  ring ──▶ (stages) ──▶ batch
 
-`fields` checks the values, and the `ring` stores the rows. The options next_of, stack_compress and Nstep put
-`stages` in between.
+`fields` checks the values, and the `ring` stores the rows. The options dedupe_next, dedupe_frames and n_step
+put `stages` in between.
 
 Source: Lin 1992, "Self-improving reactive agents"; Mnih et al. 2015, "Human-level control", algorithm 1.
 
@@ -14,14 +14,12 @@ Built in chapter 01, *Uniform replay*.
 import mmap
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypedDict
 
 import numpy as np
-import numpy.typing as npt
 
-from replay_tutorial.buffers.base import CpprbKwargs, check_keywords
 from replay_tutorial.buffers.batch import Batch
-from replay_tutorial.buffers.fields import EnvDict, Fields, FiniteFields
+from replay_tutorial.buffers.fields import Fields, FieldSpecs, FiniteFields
 from replay_tutorial.buffers.gather import ArraySpec, Gather, array_specs
 from replay_tutorial.buffers.private import PrivateBuffer
 from replay_tutorial.buffers.ring import EPISODE, Ring
@@ -32,18 +30,19 @@ from replay_tutorial.buffers.streams import Stream
 
 if TYPE_CHECKING:  # options are loaded when they are used
     from replay_tutorial.buffers import archive
+    from replay_tutorial.buffers.n_step.settings import NStep
     from replay_tutorial.buffers.schemes.sample_counts import SampleCounts
     from replay_tutorial.buffers.schemes.scheme import Drawn, Scheme, StoredRows
     from replay_tutorial.buffers.stages import Stages
 
 
-class BufferOptions(CpprbKwargs, total=False):
-    """The keyword arguments of `ReplayBuffer` that the other buffers of transitions accept as well."""
+class BufferOptions(TypedDict, total=False):
+    """The keyword arguments of `ReplayBuffer`, which `PrioritizedReplayBuffer` accepts as well."""
 
-    next_of: str | Sequence[str] | None
-    stack_compress: str | Sequence[str] | Mapping[str, int] | None
-    default_dtype: npt.DTypeLike
-    Nstep: Mapping[str, Any] | Literal[False] | None
+    dedupe_next: str | Sequence[str] | None
+    dedupe_frames: str | Sequence[str] | Mapping[str, int] | None
+    n_step: "int | NStep | None"
+    gamma: float | str | None
     seed: int | np.random.SeedSequence | None
     check_finite: bool
     count_samples: bool
@@ -66,13 +65,13 @@ class ReplayBuffer(PrivateBuffer):
     Built in chapter 01, *Uniform replay*.
 
     Example:
-        >>> buffer = ReplayBuffer(1000, {"obs": {"shape": 4}, "rew": {"shape": ()}}, seed=0)
-        >>> buffer.add(obs=np.zeros(4), rew=0.5)
+        >>> buffer = ReplayBuffer(1000, {"obs": {"shape": 4}, "reward": {}}, seed=0)
+        >>> buffer.add(obs=np.zeros(4), reward=0.5)
         0
-        >>> buffer.add(obs=np.ones((9, 4)), rew=np.ones(9))
+        >>> buffer.add(obs=np.ones((9, 4)), reward=np.ones(9))
         1
         >>> sample = buffer.sample(32)
-        >>> sample["obs"].shape, sample["rew"].shape, len(buffer)
+        >>> sample["obs"].shape, sample["reward"].shape, len(buffer)
         ((32, 4), (32,), 10)
     """
 
@@ -85,40 +84,40 @@ class ReplayBuffer(PrivateBuffer):
 
     def __init__(
         self,
-        size: int,
-        env_dict: EnvDict,
+        capacity: int,
+        fields: FieldSpecs,
         *,
-        next_of: str | Sequence[str] | None = None,
-        stack_compress: str | Sequence[str] | Mapping[str, int] | None = None,
-        default_dtype: npt.DTypeLike = np.float32,
-        Nstep: Mapping[str, Any] | Literal[False] | None = None,
+        dedupe_next: str | Sequence[str] | None = None,
+        dedupe_frames: str | Sequence[str] | Mapping[str, int] | None = None,
+        n_step: "int | NStep | None" = None,
+        gamma: float | str | None = None,
         num_envs: int = 1,
         autoreset: str | Enum | None = None,
         seed: int | np.random.SeedSequence | None = None,
         check_finite: bool = False,
         count_samples: bool = False,
-        **cpprb_kwargs: Unpack[CpprbKwargs],
     ) -> None:
         """Create an empty buffer.
 
         Args:
-            size: Maximum number of transitions; once it is reached, each new one replaces the oldest.
-            env_dict: The fields: maps each name to a dict with `shape` (an int or a tuple, default 1) and
-                `dtype`. A field of shape 1 is sampled with shape `(batch, 1)`, a field of shape `()` with
-                shape `(batch,)`. The dict is not modified.
-            next_of: Name or names of the observations that share memory with their next observations, because
-                the next observation of a row is usually the observation of the following row. For each name,
-                `add` and `sample` have an additional field `next_…`. The name of a nested observation, such
-                as "obs" for the fields `obs/image` and `obs/goal`, means all its fields.
-            stack_compress: Name or names of the observations that are stacks of frames; each frame is stored
+            capacity: Maximum number of transitions; once it is reached, each new one replaces the oldest.
+            fields: Maps each name to a dict with `shape` (an int or a tuple, default `()`, a scalar) and
+                `dtype` (default float32). A scalar is sampled with shape `(batch,)`, a field of shape 4 with
+                shape `(batch, 4)`. The dict is not modified.
+            dedupe_next: Name or names of the observations that share memory with their next observations,
+                because the next observation of a row is usually the observation of the following row. For
+                each name, `add` and `sample` have an additional field `next_…`. The name of a nested
+                observation, such as "obs" for the fields `obs/image` and `obs/goal`, means all its fields.
+            dedupe_frames: Name or names of the observations that are stacks of frames; each frame is stored
                 only once. With three axes, the stack axis is the shorter of the first and the last axis. If
                 it isn't clear, as in colour stacks of shape (4, 64, 64, 3), pass a dict such as `{"obs": 0}`.
                 After 1,000 transitions, a warning reports if they share hardly any frames.
-            default_dtype: dtype of the fields that don't declare one.
-            Nstep: Settings of n-step transitions, such as `{"size": n, "gamma": 0.99}`; see `NStep` for the
-                keys. Rows then have an additional field `discount`, and the target is
-                `rew + discount * Q(next_obs)`. The `next_` fields, and `terminated`, `truncated` and `done`,
-                are taken from the last of the n steps. A field `terminated` or `done` is required.
+            n_step: n, the number of rewards in a return. Rows then have an additional field `discount`, and
+                the target is `reward + discount * Q(next_obs)`. The `next_` fields, and `terminated`,
+                `truncated` and `done`, are taken from the last of the n steps. A field `terminated` or `done`
+                is required. Pass an `NStep` if the reward is not called `reward`.
+            gamma: The discount factor of `n_step`, in [0, 1], or the name of a field that contains the
+                discount of each step. None means 0.99.
             num_envs: Number of environments whose steps are added. With more than one, each call of `add` has
                 one step of every environment, and each has its own n-step window. A field `terminated` or
                 `done` is required.
@@ -141,8 +140,6 @@ class ReplayBuffer(PrivateBuffer):
             count_samples: Whether a sample contains `times_sampled`, the number of times that each row has
                 been sampled. The counts take 16 bytes per transition, and are saved. If Ctrl-C interrupts
                 `sample`, its rows may not be counted.
-            **cpprb_kwargs: `backend`, `check_for_update` and `ctx` are accepted for compatibility with cpprb,
-                and ignored.
 
         Raises:
             MemoryError: If the full buffer would be larger than the memory of the machine or container.
@@ -152,37 +149,37 @@ class ReplayBuffer(PrivateBuffer):
         Warns:
             UserWarning: If the full buffer would be larger than the free memory (on Linux only).
         """
-        check_keywords(type(self).__name__, cpprb_kwargs)
-        capacity, fields = checked_size(size), Fields(env_dict, default_dtype)
-        stored, layout = fields, dict[str, Any](frames=[], Nstep=None)
-        n_step = None if Nstep is False else Nstep  # cpprb accepts both
+        capacity, arguments = checked_size(capacity), Fields(fields)
+        stored, layout = arguments, dict[str, Any](frames=[], Nstep=None)
         self._num_envs = checked_at_least("num_envs", num_envs, 1)
-        if next_of or stack_compress or n_step is not None or num_envs != 1 or autoreset is not None:
+        if dedupe_next or dedupe_frames or n_step is not None or num_envs != 1 or autoreset is not None:
             from replay_tutorial.buffers.stages import Stages
 
-            options = next_of, stack_compress, n_step, self._num_envs, autoreset
-            stages = self._stages = Stages(fields, capacity, *options, self._has_priorities)
+            options = dedupe_next, dedupe_frames, n_step, gamma, self._num_envs, autoreset
+            stages = self._stages = Stages(arguments, capacity, *options, self._has_priorities)
             self._is_by_step = stages.is_by_step
-            fields, stored, layout = stages.fields, stages.stored, stages.layout
+            arguments, stored, layout = stages.fields, stages.stored, stages.layout
         else:
             check_memory(capacity * stored.dtype.itemsize)
-        self._fields = FiniteFields(fields.env_dict) if check_finite else fields
+        if gamma is not None and n_step is None:
+            raise ValueError(f"gamma={gamma!r} is the discount factor of n_step; pass n_step, too.")
+        self._fields = FiniteFields(arguments.specs) if check_finite else arguments
         self._ring = self._new_ring(capacity, stored.dtype)
         self._gather = Gather(stored)
         # The arrays of a sample: whole observations instead of frame numbers, and `discount`.
-        self._sampled: dict[str, ArraySpec] = array_specs(stored) | array_specs(fields)
+        self._sampled: dict[str, ArraySpec] = array_specs(stored) | array_specs(arguments)
         self._rng = Stream(seed)
         self._layout = {
             "kind": type(self).__name__,
             "size": capacity,
-            "fields": fields.described,
+            "fields": arguments.described,
             **layout,
             "check_finite": bool(check_finite),
         }
         if count_samples:
             from replay_tutorial.buffers.schemes.sample_counts import COUNT_SPECS, SampleCounts
 
-            if "times_sampled" in fields.fields:
+            if "times_sampled" in arguments.fields:
                 raise ValueError("With count_samples, the field name 'times_sampled' is reserved; rename it.")
             self._counts = SampleCounts.zeros(capacity)
             self._sampled |= COUNT_SPECS
@@ -205,14 +202,14 @@ class ReplayBuffer(PrivateBuffer):
         Returns:
             The index of the first row that was added, or None if no row was added because the n-step window
             is not full yet. Indexes count rows from 0 and are never reused, so the rows of a batch have
-            consecutive ones; a row is stored in slot `index % size`. Of a batch that is longer than the
+            consecutive ones; a row is stored in slot `index % capacity`. Of a batch that is longer than the
             buffer, the first rows, including that of the returned index, are not stored.
 
         Raises:
             KeyError: If a field is missing or unknown.
             TypeError: If a value is not numeric.
             ValueError: If a shape or length doesn't match, if the dtype of a field can't represent a value
-                (NaN and infinity are valid floats unless `check_finite` is set), or, with `Nstep`, if the
+                (NaN and infinity are valid floats unless `check_finite` is set), or, with `n_step`, if the
                 `obs` of a step differs from the `next_obs` of the step before it. The buffer is then
                 unchanged.
         """
@@ -223,7 +220,7 @@ class ReplayBuffer(PrivateBuffer):
             return self._stages.append_step(self._ring, count, columns)
         return self._stages.append(self._ring, count, columns)
 
-    def on_episode_end(self, environment: int | None = None, /) -> None:
+    def end_episode(self, environment: int | None = None, /) -> None:
         """End the episode, and store the rows that are still pending in the n-step window.
 
         The returns of these rows have fewer than n rewards. Call this method at the end of every episode,
@@ -294,9 +291,10 @@ class ReplayBuffer(PrivateBuffer):
         for memory in (self._ring.bytes, *(self._stages.memory if self._stages else [])):
             memory.reshape(-1)[:: mmap.PAGESIZE] |= 0
 
-    def is_Nstep(self) -> bool:
-        """Return whether the buffer stores n-step transitions."""
-        return self._layout["Nstep"] is not None
+    @property
+    def next_index(self) -> int:
+        """The index of the next row to be added."""
+        return self._ring.next_index
 
     @property
     def field_specs(self) -> dict[str, ArraySpec]:
@@ -309,10 +307,10 @@ class ReplayBuffer(PrivateBuffer):
         frames = self._stages.memory if self._stages else []
         return self._ring.nbytes + sum(memory.nbytes for memory in frames)
 
-    def get_current_episode_len(self) -> int:
-        """Return the number of transitions added since the last `on_episode_end()` or `clear`.
+    def _episode_len(self) -> int:
+        """Return the number of transitions added since the last `end_episode()` or `clear`.
 
-        It counts those of all environments. `on_episode_end(environment)` doesn't change it.
+        It counts those of all environments. `end_episode(environment)` doesn't change it.
         """
         return self._steps_added() - self._ring.counters.item(EPISODE)
 
@@ -360,7 +358,9 @@ class ReplayBuffer(PrivateBuffer):
         stored = (indexes >= self._ring.oldest_index) & (indexes < self._ring.next_index)
         return self._take(indexes[stored] % self._ring.capacity), stored
 
-    def _indexes_in_order(self) -> Integers:
+    @property
+    def indexes(self) -> Integers:
+        """The indexes of all stored rows, oldest first: int64[len(buffer)], a new array."""
         return np.arange(int(self._ring.oldest_index), int(self._ring.next_index))
 
     def _stored_rows(self) -> "StoredRows":
@@ -381,13 +381,13 @@ class ReplayBuffer(PrivateBuffer):
             "next_index": ring.next_index,
             "stored": ring.stored,
             "waiting": 0,
-            "episode_len": self.get_current_episode_len(),
+            "episode_len": self._episode_len(),
             "frames": [],
             "random_state": self._rng.state,
         }
         arrays: archive.Arrays = {"rows": ring.segments()}
         if self._counts is not None:
-            arrays["times_sampled"] = [self._counts.of(self._indexes_in_order())]
+            arrays["times_sampled"] = [self._counts.of(self.indexes)]
         if self._stages is not None:
             counted, parts = self._stages.state(ring)
             return counters | counted, arrays | parts
@@ -405,7 +405,7 @@ class ReplayBuffer(PrivateBuffer):
         if self._stages is not None:
             loaded._stages = self._stages.from_state(counters, reader, ring)
         if self._counts is not None:
-            loaded._counts = self._counts.from_state(reader, loaded._indexes_in_order())
+            loaded._counts = self._counts.from_state(reader, loaded.indexes)
         episode_len = archive.checked_count(counters, "episode_len")
         ring.counters[EPISODE] = loaded._steps_added() - episode_len
         return loaded

@@ -42,13 +42,13 @@ class ChunkFormat:
     """Packs and unpacks the rows of a run; actor and gateway must use the same settings."""
 
     def __init__(self, config: Config, spaces: Spaces) -> None:
-        fields = Fields(n_step_windows(config, spaces).env_dict)
+        fields = Fields(n_step_windows(config, spaces).fields)
         options = frame_options(spaces)
         layouts = frame_layouts(fields, **options) if options else []
         self.layout: FrameLayout | None = layouts[0] if layouts else None
         self._room: dict[str, NDArray[Any]] = {}  # reused for the observations of each chunk
-        priorities = {PRIORITIES: {"shape": (), "dtype": np.float32}}
-        self.dtype = Fields({**with_numbers(fields, layouts).env_dict, **priorities}).dtype
+        priorities = {PRIORITIES: {"dtype": np.float32}}
+        self.dtype = Fields({**with_numbers(fields, layouts).specs, **priorities}).dtype
 
     def pack(self, rows: Mapping[str, NDArray[Any]], priorities: NDArray[np.float32]) -> Chunk:
         """Copy rows, field → array [rows, ...], and their priorities, float32[rows], into a chunk."""

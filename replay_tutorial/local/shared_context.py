@@ -42,7 +42,7 @@ class SharedReplay(Replay):
 
     @property
     def next_index(self) -> int:
-        return self.buffer.get_next_index()
+        return self.buffer.next_index
 
     @property
     def stale_updates(self) -> int:

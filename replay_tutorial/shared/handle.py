@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from replay_tutorial.buffers.base import BaseBuffer
 from replay_tutorial.buffers.fields import Fields, FiniteFields
 from replay_tutorial.buffers.gather import ArraySpec, Gather, array_specs
 from replay_tutorial.buffers.priorities import Prioritization
@@ -30,8 +31,8 @@ if TYPE_CHECKING:  # options are loaded when they are used
 
 def described_fields(description: dict[str, Any]) -> "tuple[Fields, Fields, list[FrameLayout]]":
     """Return the fields of a description, those of the stored rows, and the layouts of stored frames."""
-    env_dict = {name: {"shape": tuple(n), "dtype": t} for name, (n, t) in description["fields"].items()}
-    fields = FiniteFields(env_dict) if description.get("check_finite") else Fields(env_dict)
+    specs = {name: {"shape": tuple(n), "dtype": t} for name, (n, t) in description["fields"].items()}
+    fields = FiniteFields(specs) if description.get("check_finite") else Fields(specs)
     if "frames" not in description:
         return fields, fields, []
     from replay_tutorial.buffers.images.frame_layout import FrameLayout, with_numbers
@@ -129,9 +130,15 @@ class Handle(ReplayBuffer):
     _stages: "SharedFrames | None" = Closed()  # pyright: ignore[reportAssignmentType, reportIncompatibleVariableOverride]
     _counts: "SampleCounts | None" = Closed()  # pyright: ignore[reportAssignmentType]
 
-    def __new__(cls, *_: Any, **__: Any) -> Self:
+    def __new__(cls, *_: Any, **keywords: Any) -> Self:
         """Create a handle, which other processes may copy without a warning."""
-        return object.__new__(cls)
+        if "n_step" in keywords:
+            raise TypeError(
+                f"{cls.__name__} has no argument 'n_step', because an n-step window belongs to one stream of "
+                "steps, and many processes add to this buffer. Compute n-step rows in each actor with "
+                "NStepWindow, then add them, including next_obs."
+            )
+        return BaseBuffer.__new__(cls, **keywords)
 
     def _map(self, block: SharedArrays, state: Mapping[str, Any], appended: int = 0) -> None:
         """Attach this handle, with this state, to a block; it has appended rows in its episode."""
@@ -229,14 +236,14 @@ class Handle(ReplayBuffer):
 
     def __getstate__(self) -> dict[str, Any]:
         kept = {name: value for name, value in self.__dict__.items() if name not in MAPPED}
-        return kept | {"appended": self.get_current_episode_len()}
+        return kept | {"appended": self._episode_len()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         others = {name: value for name, value in state.items() if name not in ("_block", "appended")}
         self._map(state["_block"], others, state["appended"])
 
-    def get_current_episode_len(self) -> int:
-        """Return how many transitions this process has added since its last `on_episode_end` or `clear`."""
+    def _episode_len(self) -> int:
+        """Return how many transitions this process has added since its last `end_episode` or `clear`."""
         appended, before = self._ring.handle_counts.tolist()
         return appended - before
 
@@ -248,14 +255,10 @@ class Handle(ReplayBuffer):
             raise ValueError(
                 f'The environments have the autoreset mode "next_step", in which some steps only reset an '
                 f"environment, but {cls.__name__} stores every row that is added. Leave these steps out in "
-                'each actor with NStep(fields, {"size": 1}, environments=, autoreset=), and construct the '
-                "buffer with the env_dict of this NStep; or create the environments with another mode."
+                "each actor with NStepWindow(fields, 1, num_envs=..., autoreset=...), and construct the "
+                "buffer with the `fields` of this NStepWindow; or create the environments with another mode."
             )
         return {}
-
-    def is_Nstep(self) -> bool:
-        """Return False: shared buffers do not fold n-step transitions."""
-        return False
 
     def touch_pages(self) -> None:
         """Allocate the memory pages of rows and frames now; other processes may add meanwhile."""

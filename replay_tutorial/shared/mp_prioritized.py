@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.batch import Batch
-from replay_tutorial.buffers.fields import EnvDict, Rows
+from replay_tutorial.buffers.fields import FieldSpecs, Rows
 from replay_tutorial.buffers.inherited_options import accepts_options_of
 from replay_tutorial.buffers.priorities import (
     NO_PRIORITY,
@@ -70,8 +70,8 @@ class MPPrioritizedReplayBuffer(  # pyright: ignore[reportIncompatibleVariableOv
     Built in chapter 07, *Ape-X*.
 
     Example:
-        >>> buffer = MPPrioritizedReplayBuffer(1000, {"obs": {"shape": 4}, "rew": {"shape": ()}}, seed=0)
-        >>> buffer.add(obs=np.zeros((10, 4)), rew=np.ones(10), priorities=np.arange(10))
+        >>> buffer = MPPrioritizedReplayBuffer(1000, {"obs": {"shape": 4}, "reward": {}}, seed=0)
+        >>> buffer.add(obs=np.zeros((10, 4)), reward=np.ones(10), priorities=np.arange(10))
         0
         >>> sample = buffer.sample(32, beta=0.4)
         >>> buffer.update_priorities(sample["indexes"], np.full(32, 0.5))
@@ -92,8 +92,8 @@ class MPPrioritizedReplayBuffer(  # pyright: ignore[reportIncompatibleVariableOv
     @accepts_options_of(MPReplayBuffer.__init__)
     def __init__(
         self,
-        size: int,
-        env_dict: EnvDict,
+        capacity: int,
+        fields: FieldSpecs,
         *,
         alpha: float = 0.6,
         eps: float = 1e-4,
@@ -103,10 +103,10 @@ class MPPrioritizedReplayBuffer(  # pyright: ignore[reportIncompatibleVariableOv
         """Reserve shared memory for `size` transitions; the system allocates pages as they are first written.
 
         Args:
-            size: Maximum number of transitions; once it is reached, each new one replaces the oldest.
-            env_dict: The fields: maps each name to a dict with `shape` (an int or a tuple, default 1) and
-                `dtype`. A field of shape 1 is sampled with shape `(batch, 1)`, a field of shape `()` with
-                shape `(batch,)`. The names `indexes`, `weights` and `priorities` are reserved.
+            capacity: Maximum number of transitions; once it is reached, each new one replaces the oldest.
+            fields: Maps each name to a dict with `shape` (an int or a tuple, default `()`, a scalar) and
+                `dtype` (default float32). A scalar is sampled with shape `(batch,)`, a field of shape 4 with
+                shape `(batch, 4)`. The names `indexes`, `weights` and `priorities` are reserved.
             alpha: Exponent of the priorities, in [0, 1]; 0 samples uniformly.
             eps: Added to each priority so that rows of priority 0 can be sampled; finite and at least 0.
             initial_priority: Priority of rows that are added without one: "max" is the largest priority that
@@ -120,11 +120,11 @@ class MPPrioritizedReplayBuffer(  # pyright: ignore[reportIncompatibleVariableOv
             TypeError: If an argument has the wrong type.
             ValueError: If an argument is out of range or not supported.
         """
-        rules = Prioritization(checked_size(size), np.full(1, NO_PRIORITY), alpha, eps)  # checks them
+        rules = Prioritization(checked_size(capacity), np.full(1, NO_PRIORITY), alpha, eps)  # checks them
         self._priority_options = {"alpha": rules.alpha, "eps": rules.eps}
         if only_stored_count(initial_priority, rules.alpha):
             self._priority_options |= {"initial_priority": initial_priority}
-        MPReplayBuffer.__init__(self, size, env_dict, **options)
+        MPReplayBuffer.__init__(self, capacity, fields, **options)
 
     def _draw_weighted(self, batch_size: int, beta: float, by_buffer: bool, scheme: "Scheme | None") -> Batch:
         mapped = self._mapped

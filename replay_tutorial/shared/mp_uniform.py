@@ -4,7 +4,7 @@
 memory (`shared_ring`), so a killed process never blocks another one. It loses at most the rows that it was
 adding, and the old row in the slot that it was writing.
 
-N-step windows belong to a single stream of steps, so each actor folds its own steps with `NStep`.
+N-step windows belong to a single stream of steps, so each actor folds its own steps with `NStepWindow`.
 
 Built in chapter 06, *Shared memory*.
 """
@@ -13,20 +13,17 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
 
 import numpy as np
-import numpy.typing as npt
 
-from replay_tutorial.buffers.base import CpprbKwargs, check_keywords
 from replay_tutorial.buffers.batch import Batch
 from replay_tutorial.buffers.cast import round_floats
-from replay_tutorial.buffers.fields import EnvDict, Fields, Rows, expand_groups, field_names
+from replay_tutorial.buffers.fields import Fields, FieldSpecs, Rows, expand_groups, field_names
 from replay_tutorial.buffers.rows import checked_at_least, checked_number, checked_size
 from replay_tutorial.buffers.runtime.jit import Flags, Floats, Integers, compile_now
 from replay_tutorial.buffers.streams import Stream, restore_rng_on_error
 from replay_tutorial.buffers.sum_tree import SumTree
-from replay_tutorial.buffers.uniform import BufferOptions
 from replay_tutorial.shared.handle import Handle, make_block
 from replay_tutorial.shared.protocol import (
     add_to_counter,
@@ -43,10 +40,15 @@ if TYPE_CHECKING:  # options are loaded when they are used
     from replay_tutorial.buffers.schemes.scheme import Drawn, Scheme
 
 
-class MPBufferOptions(BufferOptions, total=False):
+class MPBufferOptions(TypedDict, total=False):
     """The keyword arguments of `MPReplayBuffer`, which `MPPrioritizedReplayBuffer` accepts as well."""
 
+    dedupe_next: str | Sequence[str] | None
+    dedupe_frames: str | Sequence[str] | Mapping[str, int] | None
     frames_per_transition: float
+    seed: int | np.random.SeedSequence | None
+    check_finite: bool
+    count_samples: bool
     path: str | PathLike[str] | None
 
 
@@ -62,10 +64,10 @@ class MPReplayBuffer(Handle):
     Built in chapter 06, *Shared memory*.
 
     Example:
-        >>> buffer = MPReplayBuffer(1000, {"obs": {"shape": 4}, "rew": {"shape": ()}}, seed=0)
-        >>> buffer.add(obs=np.zeros((10, 4)), rew=np.ones(10))
+        >>> buffer = MPReplayBuffer(1000, {"obs": {"shape": 4}, "reward": {}}, seed=0)
+        >>> buffer.add(obs=np.zeros((10, 4)), reward=np.ones(10))
         0
-        >>> buffer.sample(32)["rew"].shape, buffer.get_stored_size()
+        >>> buffer.sample(32)["reward"].shape, len(buffer)
         ((32,), 10)
     """
 
@@ -84,40 +86,35 @@ class MPReplayBuffer(Handle):
 
     def __init__(
         self,
-        size: int,
-        env_dict: EnvDict,
+        capacity: int,
+        fields: FieldSpecs,
         *,
-        next_of: str | Sequence[str] | None = None,
-        stack_compress: str | Sequence[str] | Mapping[str, int] | None = None,
+        dedupe_next: str | Sequence[str] | None = None,
+        dedupe_frames: str | Sequence[str] | Mapping[str, int] | None = None,
         frames_per_transition: float = 1.25,
-        default_dtype: npt.DTypeLike = np.float32,
-        Nstep: Any = None,
         seed: int | np.random.SeedSequence | None = None,
         check_finite: bool = False,
         count_samples: bool = False,
         path: str | PathLike[str] | None = None,
-        **cpprb_kwargs: Unpack[CpprbKwargs],
     ) -> None:
-        """Reserve shared memory for `size` transitions; the system allocates pages as they are first written.
+        """Create an empty buffer in shared memory, whose pages are allocated when they are first written.
 
         Args:
-            size: Maximum number of transitions; once it is reached, each new one replaces the oldest.
-            env_dict: The fields: maps each name to a dict with `shape` (an int or a tuple, default 1) and
-                `dtype`. A field of shape 1 is sampled with shape `(batch, 1)`, a field of shape `()` with
-                shape `(batch,)`. The dict is not modified.
-            next_of: Name or names of the observations that share memory with their next observations. For
+            capacity: Maximum number of transitions; once it is reached, each new one replaces the oldest.
+            fields: Maps each name to a dict with `shape` (an int or a tuple, default `()`, a scalar) and
+                `dtype` (default float32). A scalar is sampled with shape `(batch,)`, a field of shape 4 with
+                shape `(batch, 4)`. The dict is not modified.
+            dedupe_next: Name or names of the observations that share memory with their next observations. For
                 each name, `add` and `sample` have an additional field `next_…`. A frame is stored once for
                 all rows of one process that contain it, if the rows are added close together, as an actor
                 does. Several environments may alternate.
-            stack_compress: Name or names of the observations that are stacks of frames; each frame is stored
+            dedupe_frames: Name or names of the observations that are stacks of frames; each frame is stored
                 only once. With three axes, the stack axis is the shorter of the first and the last axis. If
                 it isn't clear, as in colour stacks of shape (4, 64, 64, 3), pass a dict such as `{"obs": 0}`.
-            frames_per_transition: Frames to reserve per transition if `next_of` or `stack_compress` stores
+            frames_per_transition: Frames to reserve per transition if `dedupe_next` or `dedupe_frames` stores
                 observations as frames; at least 1. Episodes of L steps need 1 + 4/(3 L), or 1 + 16/(3 L) if
                 the first observation stacks four different frames. A transition whose frames have been
                 overwritten counts as overwritten itself.
-            default_dtype: dtype of the fields that don't declare one.
-            Nstep: Not supported: must be None or False. Use `NStep` in each actor instead.
             seed: Seed for sampling; None uses entropy from the operating system. A copy of the buffer in
                 another process draws other rows, which the seed determines as well.
             check_finite: Whether `add` raises ValueError for NaN and infinity in float fields, in every
@@ -128,8 +125,6 @@ class MPReplayBuffer(Handle):
             path: File on disk that holds the buffer, so that its contents outlive the processes. An existing
                 file is opened with all its published rows and their priorities. None keeps the buffer in
                 memory.
-            **cpprb_kwargs: `backend`, `check_for_update` and `ctx` are accepted for compatibility with cpprb
-                and ignored.
 
         Raises:
             MemoryError: If the buffer is larger than the free memory, or than the free space on the disk.
@@ -137,34 +132,26 @@ class MPReplayBuffer(Handle):
             TypeError: If an argument has the wrong type.
             ValueError: If an argument is out of range or not supported.
         """
-        check_keywords(type(self).__name__, cpprb_kwargs)
-        if Nstep is not None and Nstep is not False:
-            raise ValueError(
-                f"{type(self).__name__} does not support Nstep, because an n-step window belongs to one "
-                "stream of steps and many processes add to this buffer. Compute n-step rows in each actor "
-                "with NStep, then add them, including next_obs."
-            )
         if not 1.0 <= checked_number("frames_per_transition", frames_per_transition) < math.inf:
             raise ValueError(
                 f"frames_per_transition must be finite and at least 1, not {frames_per_transition}."
             )
-        capacity = checked_size(size)
-        fields = Fields(env_dict, default_dtype)
+        capacity, arguments = checked_size(capacity), Fields(fields)
         layouts: list[Any] = []
-        if next_of or stack_compress:
+        if dedupe_next or dedupe_frames:
             from replay_tutorial.buffers.images.frame_layout import frame_layouts, with_next
 
-            observations = expand_groups(field_names(next_of), fields.fields)
-            fields = with_next(fields, observations)
-            layouts = frame_layouts(fields, observations, stack_compress)
-        if taken := self._reserved_names & fields.fields.keys():
+            observations = expand_groups(field_names(dedupe_next), arguments.fields)
+            arguments = with_next(arguments, observations)
+            layouts = frame_layouts(arguments, observations, dedupe_frames)
+        if taken := self._reserved_names & arguments.fields.keys():
             raise ValueError(
                 f"The field names {sorted(taken)} are reserved in a prioritized buffer; rename the fields."
             )
         description: dict[str, Any] = {  # processes and saved files must agree on it
             "kind": type(self).__name__,
             "size": capacity,
-            "fields": fields.described,
+            "fields": arguments.described,
             "check_finite": bool(check_finite),
             **self._priority_options,
         }
@@ -172,7 +159,7 @@ class MPReplayBuffer(Handle):
             description["frames"] = [[*layout.names, layout.axis] for layout in layouts]
             description["frames_per_transition"] = float(frames_per_transition)
         if count_samples:
-            if "times_sampled" in fields.fields:
+            if "times_sampled" in arguments.fields:
                 raise ValueError("With count_samples, the field name 'times_sampled' is reserved; rename it.")
             description["count_samples"] = True
         stream = Stream(seed)  # before memory is reserved, because it may reject the seed
@@ -195,7 +182,7 @@ class MPReplayBuffer(Handle):
         Polls once per millisecond.
 
         Args:
-            rows: Number of rows to wait for; at most the buffer's size.
+            rows: Number of rows to wait for; at most the buffer's capacity.
             timeout: Maximum time to wait in seconds; None waits indefinitely.
 
         Returns:
@@ -203,13 +190,15 @@ class MPReplayBuffer(Handle):
 
         Raises:
             TypeError: If `rows` is not an integer.
-            ValueError: If `rows` is negative or exceeds the buffer's size, or the timeout is NaN.
+            ValueError: If `rows` is negative or exceeds the buffer's capacity, or the timeout is NaN.
         """
         from replay_tutorial.shared.limiter import wait_until
 
         ring, rows = self._ring, checked_at_least("rows", rows, 0)
         if rows > ring.capacity:
-            raise ValueError(f"wait_for({rows}): rows must be at most the buffer's size, {ring.capacity}.")
+            raise ValueError(
+                f"wait_for({rows}): rows must be at most the buffer's capacity, {ring.capacity}."
+            )
         return wait_until(lambda: ring.stored >= rows, timeout)
 
     def statistics(self) -> Statistics:
@@ -267,7 +256,9 @@ class MPReplayBuffer(Handle):
         batch, stored[stored] = mapped.frames.restore_available(rows)
         return batch, stored
 
-    def _indexes_in_order(self) -> Integers:
+    @property
+    def indexes(self) -> Integers:
+        """The indexes of all stored rows, oldest first: int64[n], a new array."""
         return self._ring.published_indexes()
 
     def clear(self) -> None:
@@ -309,7 +300,7 @@ class MPReplayBuffer(Handle):
         if counts is not None:
             arrays["times_sampled"] = lambda: [counts.of(ring.indexes(slots))]
         arrays |= self._priority_arrays(slots)
-        own = {"episode_len": self.get_current_episode_len(), "random_state": self._rng.state}
+        own = {"episode_len": self._episode_len(), "random_state": self._rng.state}
         # The indexes come last: rows that change before the indexes are written are left out.
         return counters | own, arrays | {"indexes": indexes}
 

@@ -39,8 +39,6 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
-
 from replay_tutorial.buffers.fields import Fields
 from replay_tutorial.tables.core.hooks import InsertOnSample
 from replay_tutorial.tables.core.rate_limiters import MinSize, Queue, SampleToInsertRatio, Stack
@@ -191,7 +189,7 @@ def create_server(
     with open(path, "rb") as file, config_errors(f"{path} is not valid TOML"):
         settings = tomllib.load(file)
     with config_errors("The file"):
-        known = {"columns", "address", "save", "save_every", *signature(Server).parameters} - {"env_dict"}
+        known = {"address", "save", "save_every", *signature(Server).parameters}
         if unknown := settings.keys() - known:
             raise ValueError(f"unknown keys {sorted(unknown)}; it may contain {sorted(known)}.")
         if missing := {"columns", "tables"} - settings.keys():
@@ -208,7 +206,6 @@ def build_server(
     address: str = "",
     save: str = "",
     save_every: float = 0.0,
-    default_dtype: str = "float32",
     **options: Any,
 ) -> tuple[Server, str, Path | None, float]:
     """Build the result of `create_server` from the keys of the file; `options` are passed to `Server`."""
@@ -225,13 +222,11 @@ def build_server(
             raise ValueError(
                 f"must be from 0 to 1,000,000 seconds, not {save_every}; if positive, set `save` too."
             )
-    with config_errors("default_dtype"):
-        dtype = np.dtype(default_dtype)
     with config_errors("columns"):
-        Fields(columns, dtype)
+        Fields(columns)
     with config_errors("tables"):
         table_configs = [build_table(name, settings) for name, settings in tables.items()]
-    server = Server(table_configs, columns, default_dtype=dtype, **options)
+    server = Server(table_configs, columns, **options)
     return server, address, folder / save if save else None, save_every
 
 

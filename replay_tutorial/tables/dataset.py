@@ -43,7 +43,7 @@ class TrajectoryDataset:
 
     Example:
         >>> from replay_tutorial.tables import Client, Server, Table
-        >>> client = Client(Server([Table.queue("queue", max_size=5)], {"obs": {"shape": ()}}, capacity=9))
+        >>> client = Client(Server([Table.queue("queue", max_size=5)], {"obs": {}}, capacity=9))
         >>> _ = client.insert_batch({"obs": [10, 11, 12, 13, 14]}, {"queue": None})
         >>> [sample.data["obs"].tolist() for sample in TrajectoryDataset(client, "queue", 2, timeout=0.0)]
         [[10.0, 11.0], [12.0, 13.0], [14.0]]

@@ -25,9 +25,8 @@ from typing import Any, Self
 from weakref import WeakSet
 
 import numpy as np
-import numpy.typing as npt
 
-from replay_tutorial.buffers.fields import EnvDict, Fields
+from replay_tutorial.buffers.fields import Fields, FieldSpecs
 from replay_tutorial.buffers.rows import check_batch_size, checked_integer
 from replay_tutorial.buffers.runtime.interrupts import defer_sigint
 from replay_tutorial.tables.core import checkpoint
@@ -82,8 +81,8 @@ class Server:
     Example:
         >>> from replay_tutorial.tables import Client, Fifo, MinSize, Server, Table, Uniform
         >>> table = Table("replay", sampler=Uniform(), remover=Fifo(), max_size=100, rate_limiter=MinSize(1))
-        >>> client = Client(Server([table], {"obs": {"shape": 2}, "rew": {"shape": ()}}, capacity=1000))
-        >>> _ = client.insert({"obs": [1.0, 2.0], "rew": 0.5}, {"replay": 1.0})
+        >>> client = Client(Server([table], {"obs": {"shape": 2}, "reward": {}}, capacity=1000))
+        >>> _ = client.insert({"obs": [1.0, 2.0], "reward": 0.5}, {"replay": 1.0})
         >>> client.sample("replay", 2).data["obs"].tolist()
         [[1.0, 2.0], [1.0, 2.0]]
 
@@ -103,10 +102,9 @@ class Server:
     def __init__(
         self,
         tables: Sequence[Table],
-        env_dict: EnvDict,
+        columns: FieldSpecs,
         capacity: int | None = None,
         *,
-        default_dtype: npt.DTypeLike = np.float32,
         seed: int | None = None,
         patience: float = 60.0,
     ) -> None:
@@ -114,19 +112,18 @@ class Server:
 
         Args:
             tables: Configurations of the tables, with unique names.
-            env_dict: The columns, declared like the fields of a buffer. A step may omit columns.
+            columns: The columns, declared like the fields of a buffer. A step may omit columns.
             capacity: Number of cells per column, which is the maximum number of steps stored at once. None
                 reserves 1,000 cells plus twice the number that the items of full tables reference in one
                 column. That number follows from the signatures; without a signature an item counts as one
                 cell, which suffices for items of one step. Unused memory is not allocated.
-            default_dtype: dtype of columns that declare none.
             seed: Seed of the random generator used for sampling.
             patience: Seconds after which a waiting call logs a warning that states what it is waiting for.
 
         Raises:
             ValueError: If two tables have the same name, or an argument is out of range.
         """
-        self.fields = Fields(env_dict, default_dtype)
+        self.fields = Fields(columns)
         if capacity is None:
             full = sum(table.max_size * table.most_cells_per_column for table in tables)
             capacity = min(2 * full + 1000, MAX_CELLS // len(self.fields.fields))

@@ -22,14 +22,14 @@ from replay_tutorial import SequenceReplayBuffer
 STEPS, CORRIDORS, HIDDEN, GAMMA = 12, 16, 16, 0.97
 LENGTH, BURN_IN = 4, 4  # steps of a window to learn from, and before them
 UPDATES, UPDATES_PER_WALK, UPDATES_PER_TARGET = 1_500, 2, 50
-NUMBER: dict[str, Any] = {"shape": ()}
+NUMBER: dict[str, Any] = {}
 FIELDS: dict[str, Any] = {
     "obs": {"shape": 2},
     "state": {"shape": HIDDEN},  # the recurrent state before the step
-    "act": {"shape": (), "dtype": np.int64},
-    "rew": NUMBER,
+    "action": {"dtype": np.int64},
+    "reward": NUMBER,
     "next_obs": {"shape": 2},
-    "terminated": {"shape": (), "dtype": bool},
+    "terminated": {"dtype": bool},
 }
 # How the state at the start of a window is obtained: whether the stored state is used, and the burn-in.
 STARTS = {
@@ -78,8 +78,8 @@ def update(
     values = unroll(network, batch, burn_in)
     with torch.no_grad():
         best = unroll(target, batch, burn_in).max(dim=2).values
-        goal = batch["rew"] + GAMMA * ~batch["terminated"] * best[1:]
-    estimate = values[:-1].gather(2, batch["act"][:, :, np.newaxis])[:, :, 0]
+        goal = batch["reward"] + GAMMA * ~batch["terminated"] * best[1:]
+    estimate = values[:-1].gather(2, batch["action"][:, :, np.newaxis])[:, :, 0]
     errors = torch.where(batch["learn"], goal - estimate, 0.0)
     loss = errors.square().sum() / batch["learn"].sum()
     optimizer.zero_grad()
@@ -91,9 +91,9 @@ def walk(network: Network, rng: np.random.Generator) -> Steps:
     """Walk through all corridors with random actions, and return the steps."""
     obs = np.zeros((STEPS + 1, CORRIDORS, 2), np.float32)
     obs[0, :, 0], obs[-2, :, 1] = rng.choice([-1, 1], CORRIDORS), 1
-    act = rng.integers(2, size=(STEPS, CORRIDORS))
-    rew = np.zeros((STEPS, CORRIDORS))
-    rew[-1] = np.where((act[-1] == 1) == (obs[0, :, 0] == 1), 1, -1)
+    action = rng.integers(2, size=(STEPS, CORRIDORS))
+    reward = np.zeros((STEPS, CORRIDORS))
+    reward[-1] = np.where((action[-1] == 1) == (obs[0, :, 0] == 1), 1, -1)
     terminated = np.zeros((STEPS, CORRIDORS), bool)
     terminated[-1] = True
     state, states = torch.zeros(CORRIDORS, HIDDEN), np.zeros((STEPS, CORRIDORS, HIDDEN), np.float32)
@@ -104,8 +104,8 @@ def walk(network: Network, rng: np.random.Generator) -> Steps:
     return {
         "obs": obs[:-1],
         "state": states,
-        "act": act,
-        "rew": rew,
+        "action": action,
+        "reward": reward,
         "next_obs": obs[1:],
         "terminated": terminated,
     }
@@ -142,7 +142,7 @@ def train(start: str, seed: int, *, kept: int = 50) -> Trained:
         burn_in=burn_in,
         period=LENGTH // 2,
         first_of="state",
-        environments=CORRIDORS,
+        num_envs=CORRIDORS,
         seed=seed,
     )
     walks: list[Steps] = []

@@ -16,11 +16,11 @@ GAMMA = 0.5
 
 relabel_hints = Hints(
     "Two things are drawn or computed: which later step lends its goal, and what step t looks like with this "
-    "goal. The step itself happened: obs, act and next_obs stay as they are.",
+    "goal. The step itself happened: obs, action and next_obs stay as they are.",
     "The later step may be step t itself, and may be the last one: rng.integers(t, len(episode)).",
     "The goal that a step has achieved is the state after its action: next_obs, not obs.",
     "Recompute both: reward(episode[t].next_obs, goal) and reached(episode[t].next_obs, goal).",
-    "Return episode[t]._replace(goal=goal, rew=..., terminated=...), which is a new GoalStep.",
+    "Return episode[t]._replace(goal=goal, reward=..., terminated=...), which is a new GoalStep.",
 )
 
 
@@ -52,7 +52,7 @@ def check_relabel(relabel: Callable[..., Any]) -> None:
                     raise CheckFailed(f"{where}. rng.integers(low, high) excludes high") from error
                 expect_relabelled(step, t, length)
                 counts[step.goal[1]] += 1
-            kept = all(step.goal.tolist() == [-1, -1] and step.rew == -1.0 for step in episode)
+            kept = all(step.goal.tolist() == [-1, -1] and step.reward == -1.0 for step in episode)
             expect(kept, "the steps of the episode have changed: return a new GoalStep instead")
             allowed = (np.arange(length + 1) > t).astype(float)
             expect(
@@ -75,9 +75,9 @@ def check_revisited(relabel: Callable[..., Any]) -> None:
         step = relabel(episode, t, rng)
         wanted = step.goal.tolist() == step.next_obs.tolist()
         expect(
-            step.rew == wanted - 1.0 and bool(step.terminated) == wanted,
+            step.reward == wanted - 1.0 and bool(step.terminated) == wanted,
             f"an episode visits [7, 0], [7, 1], [7, 0], [7, 1]: step {t} with the goal "
-            f"{step.goal.tolist()} has the reward {step.rew} and terminated {step.terminated}. Compare "
+            f"{step.goal.tolist()} has the reward {step.reward} and terminated {step.terminated}. Compare "
             "states, not the numbers of steps",
         )
 
@@ -86,10 +86,10 @@ def expect_relabelled(step: Any, t: int, length: int) -> None:
     """Raise CheckFailed unless step t of numbered episode 7 has a possible goal, and the results for it."""
     where = f"step {t} of {length} (0 to {length - 1})"
     expect(isinstance(step, GoalStep), f"{where}: expected a GoalStep, not {step!r:.60}")
-    moved = (step.obs.tolist(), step.act, step.next_obs.tolist())
+    moved = (step.obs.tolist(), step.action, step.next_obs.tolist())
     expect(
         moved == ([7, t], t, [7, t + 1]),
-        f"{where}: obs, act and next_obs are {moved}; they must be those of the step, whatever the goal",
+        f"{where}: obs, action and next_obs are {moved}; they must be those of the step, whatever the goal",
     )
     goal: list[int] = np.asarray(step.goal).tolist()
     expect(goal != [-1, -1], f"{where}: the goal is still the original one")
@@ -104,8 +104,9 @@ def expect_relabelled(step: Any, t: int, length: int) -> None:
     )
     wanted = goal[1] == t + 1
     expect(
-        step.rew == wanted - 1.0,
-        f"{where}: with the goal {goal}, the reward of reaching [7, {t + 1}] is {wanted - 1}, not {step.rew}",
+        step.reward == wanted - 1.0,
+        f"{where}: with the goal {goal}, the reward of reaching [7, {t + 1}] is {wanted - 1}, "
+        f"not {step.reward}",
     )
     expect(
         bool(step.terminated) == wanted,
@@ -130,8 +131,8 @@ def check_goals(kind: Callable[..., Any]) -> None:
     for number, length in enumerate(lengths):
         memory.add_episode(numbered_episode(number, length))
     batch = memory.sample(20_000)
-    for obs, goal, rew, terminated in zip(
-        *(batch[name].tolist() for name in ("obs", "goal", "rew", "terminated")), strict=True
+    for obs, goal, reward, terminated in zip(
+        *(batch[name].tolist() for name in ("obs", "goal", "reward", "terminated")), strict=True
     ):
         length = lengths[obs[0]]
         row = f"the row of state {obs} has the goal {goal}"
@@ -141,7 +142,8 @@ def check_goals(kind: Callable[..., Any]) -> None:
             at_end += goal[1] == length
         wanted = goal == [obs[0], obs[1] + 1]
         expect(
-            (rew, terminated) == (wanted - 1.0, wanted), f"{row}, but reward {rew}, terminated {terminated}"
+            (reward, terminated) == (wanted - 1.0, wanted),
+            f"{row}, but reward {reward}, terminated {terminated}",
         )
     share = [np.sum(batch["goal"][:, 0] != -1), np.sum(batch["goal"][:, 0] == -1)]
     expect(fairness(share, [4, 1]).is_fair, f"{share[0]} of 20,000 rows are relabelled, not about 16,000")

@@ -50,8 +50,8 @@ def check_weights(weights_of: Callable[..., Any]) -> None:
         (0.6, 0.5, 0.0),
     ]:
         priorities = rng.random(100) * 5 + 0.1
-        buffer = PrioritizedReplayBuffer(100, {"rew": {"shape": ()}}, alpha=alpha, eps=eps, seed=0)
-        buffer.add(rew=np.zeros(100), priorities=priorities)
+        buffer = PrioritizedReplayBuffer(100, {"reward": {}}, alpha=alpha, eps=eps, seed=0)
+        buffer.add(reward=np.zeros(100), priorities=priorities)
         batch = buffer.sample(8, beta=beta)
         where = f"alpha {alpha}, eps {eps}, beta {beta}"
         given = weights_of(priorities.copy(), batch["indexes"], alpha, eps, beta)

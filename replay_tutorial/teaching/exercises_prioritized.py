@@ -34,22 +34,22 @@ def check_prioritized(kind: Callable[..., Any]) -> None:
     """Check a prioritized buffer against a dictionary with the priority of each row.
 
     Args:
-        kind: A class with the arguments `size, env_dict, *, alpha, eps, seed` and the methods `add`, `sample`
-            and `update_priorities`, like `PrioritizedReplayBuffer`.
+        kind: A class with the arguments `capacity, fields, *, alpha, eps, seed` and the methods `add`,
+            `sample` and `update_priorities`, like `PrioritizedReplayBuffer`.
 
     Raises:
         CheckFailed: On the first difference.
     """
     for size in (5, 8, 50):
         rng = np.random.default_rng(size)
-        buffer = kind(size, {"rew": {"shape": ()}}, alpha=ALPHA, eps=EPS, seed=0)
+        buffer = kind(size, {"reward": {}}, alpha=ALPHA, eps=EPS, seed=0)
         known: dict[int, float] = {}
         largest, stale = 1.0, 0
         for turn in range(40):
             count, first = int(rng.integers(1, size // 2 + 1)), len(known)
             rewards = np.arange(first, first + count, dtype=np.float64)  # each row contains its own index
             priorities = rng.exponential(3.0, count) if turn % 3 == 1 else None
-            index = buffer.add(rew=rewards, priorities=priorities)
+            index = buffer.add(reward=rewards, priorities=priorities)
             expect(index == first, f"size {size}: add returned {index!r}, but the first new row is {first}")
             added = [largest] * count if priorities is None else priorities.tolist()
             known.update(zip(range(first, first + count), added, strict=True))
@@ -85,7 +85,7 @@ def masses_of(known: dict[int, float], oldest: int) -> npt.NDArray[np.float64]:
 
 def expect_batch(batch: Any, known: dict[int, float], oldest: int, where: str) -> None:
     """Raise CheckFailed unless a batch has stored rows only, drawn in proportion to their masses."""
-    for name in ("rew", "indexes", "weights"):
+    for name in ("reward", "indexes", "weights"):
         expect(np.shape(batch[name]) == (DRAWS,), f"{where}: {name} has shape {np.shape(batch[name])}")
     indexes = np.asarray(batch["indexes"])
     beyond = indexes[(indexes < oldest) | (indexes >= len(known))]
@@ -93,7 +93,7 @@ def expect_batch(batch: Any, known: dict[int, float], oldest: int, where: str) -
         not len(beyond),
         f"{where}: sample returned index {beyond[:1].sum()}; rows {oldest} to {len(known) - 1} are stored",
     )
-    wrong = np.flatnonzero(np.asarray(batch["rew"]) != indexes)[:1]
+    wrong = np.flatnonzero(np.asarray(batch["reward"]) != indexes)[:1]
     expect(
         not len(wrong),
         f"{where}: the row with index {indexes[wrong].sum()} has the contents of another row. Does the index "

@@ -11,7 +11,7 @@ from replay_tutorial.teaching.exercises import CheckFailed, Hints, NotYet, expec
 
 FIELDS: dict[str, Any] = {
     "obs": {"shape": (2,), "dtype": np.float32},  # (episode, step), the episodes counted from 1
-    "rew": {"shape": (), "dtype": np.float32},
+    "reward": {"dtype": np.float32},
 }
 EPISODES = (5, 1, 3, 9, 2, 60, 4, 7)  # numbers of steps; the last episode is still running
 WINDOWS = 1_000
@@ -43,7 +43,7 @@ def check_windows(kind: Callable[..., Any]) -> None:
         for episode, count in enumerate(EPISODES, start=1):
             for step in range(count):
                 last = step == count - 1 and episode < len(EPISODES)
-                buffer.add(obs=np.array([episode, step], np.float32), rew=100 * episode + step, ends=last)
+                buffer.add(obs=np.array([episode, step], np.float32), reward=100 * episode + step, ends=last)
                 steps.append((episode, step))
             where = f"capacity {capacity}, length {length}, episodes of {EPISODES[:episode]} steps"
             check_sample(buffer, steps, capacity, length, where)
@@ -54,7 +54,7 @@ def check_windows(kind: Callable[..., Any]) -> None:
 def check_sample(buffer: Any, steps: list[tuple[int, int]], capacity: int, length: int, where: str) -> None:
     """Raise CheckFailed if the sampled windows aren't those of the newest `capacity` steps."""
     sample = buffer.sample(WINDOWS)
-    shapes = {"obs": (WINDOWS, length, 2), "rew": (WINDOWS, length), "valid": (WINDOWS, length)}
+    shapes = {"obs": (WINDOWS, length, 2), "reward": (WINDOWS, length), "valid": (WINDOWS, length)}
     for name, shape in shapes.items():
         found = np.shape(sample[name]) if isinstance(sample, dict) and name in sample else None
         expect(found == shape, f"{where}: {name!r} must have the shape {shape}, not {found}")
@@ -62,7 +62,7 @@ def check_sample(buffer: Any, steps: list[tuple[int, int]], capacity: int, lengt
     stored = {step: place for place, step in enumerate(steps[-capacity:])}
     last_steps = dict(steps)  # episode → its last step so far
     counts = np.zeros(len(stored))
-    for obs, rew, valid in zip(*(np.asarray(sample[name]) for name in shapes), strict=True):
+    for obs, reward, valid in zip(*(np.asarray(sample[name]) for name in shapes), strict=True):
         episode, first = map(int, obs[0])
         if (episode, first) not in stored:
             raise CheckFailed(f"{where}: a window starts at (episode, step) = {episode, first}, not stored")
@@ -79,12 +79,12 @@ def check_sample(buffer: Any, steps: list[tuple[int, int]], capacity: int, lengt
         if window[: len(wanted)] != wanted:
             raise CheckFailed(f"{where}: {text} must contain {wanted}, not {window[: len(wanted)]}")
         rewards = [100 * each + step for each, step in wanted]
-        if rew[: len(wanted)].tolist() != rewards:
+        if reward[: len(wanted)].tolist() != rewards:
             raise CheckFailed(
-                f"{where}: {text} must have the rewards {rewards}, not {rew[: len(wanted)].tolist()}. Do all "
-                "fields come from the same slots?"
+                f"{where}: {text} must have the rewards {rewards}, not {reward[: len(wanted)].tolist()}. "
+                "Do all fields come from the same slots?"
             )
-        if obs[len(wanted) :].any() or rew[len(wanted) :].any():
+        if obs[len(wanted) :].any() or reward[len(wanted) :].any():
             raise CheckFailed(f"{where}: in {text}, padding must be 0 in every field; its obs are {window}")
     result = fairness(counts, np.ones(len(stored)))
     expect(

@@ -15,10 +15,10 @@ from replay_tutorial.teaching.exercises import CheckFailed, Hints, NotYet, expec
 
 FIELDS: dict[str, Any] = {
     "obs": {"shape": (2,), "dtype": np.float32},
-    "act": {"shape": (), "dtype": np.int64},
-    "rew": {"shape": (), "dtype": np.float32},
+    "action": {"dtype": np.int64},
+    "reward": {"dtype": np.float32},
     "next_obs": {"shape": (2,), "dtype": np.float32},
-    "terminated": {"shape": (), "dtype": np.bool_},
+    "terminated": {"dtype": np.bool_},
 }
 CAPACITIES = (1, 2, 3, 7, 8, 1000)
 DRAWS = 200  # expected draws of each row in the test for uniform sampling
@@ -38,7 +38,13 @@ ring_hints = Hints(
 def row(number: int) -> dict[str, Any]:
     """Return the row with this number, from which all its values are computed."""
     obs = np.array([number, -number], np.float32)
-    return {"obs": obs, "act": number, "rew": number / 2, "next_obs": obs + 1, "terminated": number % 5 == 0}
+    return {
+        "obs": obs,
+        "action": number,
+        "reward": number / 2,
+        "next_obs": obs + 1,
+        "terminated": number % 5 == 0,
+    }
 
 
 def check_uniform(kind: Callable[..., Any]) -> None:
@@ -80,7 +86,7 @@ def check_batch(batch: Any, oldest: int, newest: int, where: str) -> None:
                 f"{where}: {name!r} is {batch[name].dtype}{batch[name].shape}, not "
                 f"{np.dtype(field['dtype'])}{shape}"
             )
-    for place, number in enumerate(batch["act"].tolist()):
+    for place, number in enumerate(batch["action"].tolist()):
         if number == 0:
             raise CheckFailed(
                 f"{where}: sampled a row of zeros, although no such row was added: is its slot still empty?"
@@ -90,7 +96,7 @@ def check_batch(batch: Any, oldest: int, newest: int, where: str) -> None:
         for name, value in row(number).items():
             if not np.array_equal(batch[name][place], np.asarray(value, FIELDS[name]["dtype"])):
                 raise CheckFailed(
-                    f"{where}: a sampled row has the 'act' of row {number}, but its {name!r} is "
+                    f"{where}: a sampled row has the 'action' of row {number}, but its {name!r} is "
                     f"{batch[name][place]}, not {value}. Do all fields come from the same slot?"
                 )
 
@@ -98,7 +104,7 @@ def check_batch(batch: Any, oldest: int, newest: int, where: str) -> None:
 def check_drawn(buffer: Any, oldest: int, newest: int, where: str) -> None:
     """Raise CheckFailed if the rows are not sampled equally often, or not independently of each other."""
     stored = newest - oldest + 1
-    drawn = np.concatenate([buffer.sample(1000)["act"] for _ in range(-(-DRAWS * stored // 1000))])
+    drawn = np.concatenate([buffer.sample(1000)["action"] for _ in range(-(-DRAWS * stored // 1000))])
     counts = np.bincount(drawn - oldest, minlength=stored)
     result = fairness(counts, np.ones(stored))
     if not result.is_fair:
@@ -168,8 +174,8 @@ def check_add_many(add_many: Callable[..., Any]) -> None:
         if (wrong := np.flatnonzero(ring.rows != oracle.rows)).size:
             slot = int(wrong[0])
             raise NotYet(
-                f"{where}: slot {slot} holds row {ring.rows['act'][slot]}, but should hold row "
-                f"{oracle.rows['act'][slot]}. `slots = np.arange(first, end) % capacity` may help"
+                f"{where}: slot {slot} holds row {ring.rows['action'][slot]}, but should hold row "
+                f"{oracle.rows['action'][slot]}. `slots = np.arange(first, end) % capacity` may help"
             )
     print("right: also across the wrap-around, and with more rows than slots")
 

@@ -13,8 +13,8 @@ update_hints = Hints(
     "The target needs one number from a network: the larger of the two values that self.target predicts for "
     "next_obs. After a fall there is no future.",
     "`future = 0.0 if terminated else float(self.target(torch.from_numpy(next_obs)).max())`, and the target "
-    "is the tensor `torch.tensor(rew + 0.99 * future)`. It is a constant: use `with torch.no_grad():`.",
-    "The prediction is `self.network(torch.from_numpy(obs))[act]`. It must stay a tensor, because the "
+    "is the tensor `torch.tensor(reward + 0.99 * future)`. It is a constant: use `with torch.no_grad():`.",
+    "The prediction is `self.network(torch.from_numpy(obs))[action]`. It must stay a tensor, because the "
     "gradient is computed through it.",
     "An update in PyTorch has three lines: `self.optimizer.zero_grad()`, `loss.backward()`, "
     "`self.optimizer.step()`. Without the first, the gradients of all updates so far are added up.",
@@ -41,15 +41,19 @@ def check_update(kind: type[OnlineQLearning]) -> None:
     for number in range(8):
         obs, next_obs = rng.normal(size=(2, 4)).astype(np.float32)
         # Rewards of both signs and up to ±20, so that TD errors are negative, too, and some lie beyond 10.
-        act, rew, terminated = number % 2, (1.0, -3.0, 20.0, -20.0)[number % 4] + number, number % 3 == 1
-        where = f"update {number + 1}, action {act}, {'' if terminated else 'not '}terminated"
-        value = oracle.network(torch.from_numpy(obs))[act]
+        action, reward, terminated = (
+            number % 2,
+            (1.0, -3.0, 20.0, -20.0)[number % 4] + number,
+            number % 3 == 1,
+        )
+        where = f"update {number + 1}, action {action}, {'' if terminated else 'not '}terminated"
+        value = oracle.network(torch.from_numpy(obs))[action]
         with torch.no_grad():
             future = 0.99 * float(oracle.target(torch.from_numpy(next_obs)).max())
-        error = rew + future * (not terminated) - float(value.detach())
+        error = reward + future * (not terminated) - float(value.detach())
         before = parameters_of(agent.network)
-        given = agent.learn(obs, act, rew, next_obs, terminated)
-        check_returned(given, error, rew + future - float(value.detach()), where)
+        given = agent.learn(obs, action, reward, next_obs, terminated)
+        check_returned(given, error, reward + future - float(value.detach()), where)
         if not torch.equal(parameters_of(agent.target), parameters_of(oracle.target)):
             raise CheckFailed(f"{where}: the target network has changed; only self.network learns")
         # The gradient of the loss is -δ ∇Q(s, a), with the TD error δ clipped to [-10, 10].
@@ -101,10 +105,10 @@ def check_td_errors(given: Sequence[Any]) -> None:
     """Check the TD errors of the three transitions of `ROWS`."""
     if len(given) != len(ROWS) or ... in given:
         raise NotYet("write a number for each of the three transitions: target minus prediction")
-    for number, (value, (predicted, rew, next_values, terminated)) in enumerate(
+    for number, (value, (predicted, reward, next_values, terminated)) in enumerate(
         zip(given, ROWS, strict=True), start=1
     ):
-        target = rew + GAMMA * max(next_values) * (not terminated)
+        target = reward + GAMMA * max(next_values) * (not terminated)
         if abs(value - (target - predicted)) > 1e-9:
             hint = "after a fall there is no future" if terminated else "add 0.9 times the best next value"
             if abs(value + (target - predicted)) < 1e-9:
@@ -117,18 +121,18 @@ def check_targets(targets: Callable[..., Any]) -> None:
     """Check a function that computes the targets of a batch."""
     rng = np.random.default_rng(0)
     for count in (1, 2, 64):
-        rew, next_values = rng.random(count), rng.normal(size=(count, 2)) - 3.0
+        reward, next_values = rng.random(count), rng.normal(size=(count, 2)) - 3.0
         terminated = rng.random(count) < 0.4
-        given = targets(rew, next_values, terminated, GAMMA)
+        given = targets(reward, next_values, terminated, GAMMA)
         if given is None or given is ...:
             raise NotYet("my_targets must return an array with a target for each row")
         given = np.asarray(given)
         if given.shape != (count,):
             raise NotYet(f"the targets of {count} rows must have the shape ({count},), not {given.shape}")
         for place in range(count):
-            wanted = rew[place] + (0.0 if terminated[place] else GAMMA * max(next_values[place]))
+            wanted = reward[place] + (0.0 if terminated[place] else GAMMA * max(next_values[place]))
             if abs(given[place] - wanted) > 1e-9:
-                row = f"r = {rew[place]:.2f}, next values {next_values[place].round(2).tolist()}"
+                row = f"r = {reward[place]:.2f}, next values {next_values[place].round(2).tolist()}"
                 row += f", terminated {bool(terminated[place])}"
                 raise NotYet(f"{row}: your target is {given[place]:.3f}, but should be {wanted:.3f}")
     print("right: for 1, 2 and 64 rows, also with negative values")

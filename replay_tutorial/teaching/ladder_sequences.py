@@ -21,16 +21,16 @@ SAMPLE, WINDOWS, LENGTH, BURN_IN, STEPS = "sample(32)", 32, 80, 40, 200
 FIELDS: dict[str, Any] = {
     "obs": {"shape": (15,), "dtype": np.float32},
     "state": {"shape": (16,), "dtype": np.float32},
-    "act": {"shape": (), "dtype": np.int64},
-    "rew": {"shape": (), "dtype": np.float32},
+    "action": {"dtype": np.int64},
+    "reward": {"dtype": np.float32},
 }
 STEP: dict[str, Any] = {
     "obs": np.ones(15, np.float32),
     "state": np.ones(16, np.float32),
-    "act": 1,
-    "rew": 1.0,
+    "action": 1,
+    "reward": 1.0,
 }
-NEXT = {"next_obs": {"shape": (15,), "dtype": np.float32}, "terminated": {"shape": (), "dtype": np.bool_}}
+NEXT = {"next_obs": {"shape": (15,), "dtype": np.float32}, "terminated": {"dtype": np.bool_}}
 
 
 def filled(kind: Any, capacity: int) -> Any:

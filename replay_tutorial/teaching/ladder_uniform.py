@@ -21,15 +21,15 @@ RUNGS = (
 ADD, SAMPLE, BATCH = "add", "sample(256)", 256
 FIELDS: dict[str, Any] = {
     "obs": {"shape": (15,), "dtype": np.float32},
-    "act": {"shape": (), "dtype": np.int64},
-    "rew": {"shape": (), "dtype": np.float32},
+    "action": {"dtype": np.int64},
+    "reward": {"dtype": np.float32},
     "next_obs": {"shape": (15,), "dtype": np.float32},
-    "terminated": {"shape": (), "dtype": np.bool_},
+    "terminated": {"dtype": np.bool_},
 }
 TRANSITION: dict[str, Any] = {
     "obs": np.ones(15, np.float32),
-    "act": 1,
-    "rew": 1.0,
+    "action": 1,
+    "reward": 1.0,
     "next_obs": np.ones(15, np.float32),
     "terminated": False,
 }

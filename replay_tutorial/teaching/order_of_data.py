@@ -22,10 +22,12 @@ def play_at_random(steps: int, seed: int = 0) -> list[dict[str, Any]]:
     obs, _ = env.reset(seed=seed)
     transitions: list[dict[str, Any]] = []
     for _ in range(steps):
-        act = int(rng.integers(2))
-        next_obs, rew, terminated, truncated, _ = env.step(act)
+        action = int(rng.integers(2))
+        next_obs, reward, terminated, truncated, _ = env.step(action)
         ends = {"terminated": terminated, "truncated": truncated}
-        transitions.append({"obs": obs, "act": act, "rew": float(rew), "next_obs": next_obs, **ends})
+        transitions.append(
+            {"obs": obs, "action": action, "reward": float(reward), "next_obs": next_obs, **ends}
+        )
         obs = env.reset()[0] if terminated or truncated else next_obs
     return transitions
 

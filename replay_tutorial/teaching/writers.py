@@ -25,7 +25,7 @@ SAMPLE = 64  # rows per `sample` call
 
 def fields_of(width: int) -> dict[str, Any]:
     """Return the fields of a row: its number, and `width` further values."""
-    return {"number": {"shape": (), "dtype": np.float64}, "values": {"shape": (width,), "dtype": np.float64}}
+    return {"number": {"dtype": np.float64}, "values": {"shape": (width,), "dtype": np.float64}}
 
 
 def rows_of(numbers: npt.NDArray[np.float64], width: int) -> dict[str, npt.NDArray[np.float64]]:

@@ -106,8 +106,8 @@ def test_agent_of_the_papers_preset_learns_from_pictures():
     generator = np.random.default_rng(0)
     rows = {
         "obs": generator.integers(256, size=(4, 4, 84, 84), dtype=np.uint8),
-        "act": generator.integers(6, size=4),
-        "rew": generator.normal(size=4).astype(np.float32),
+        "action": generator.integers(6, size=4),
+        "reward": generator.normal(size=4).astype(np.float32),
         "next_obs": generator.integers(256, size=(4, 4, 84, 84), dtype=np.uint8),
         "discount": generator.random(4).astype(np.float32),
     }
@@ -134,7 +134,7 @@ def test_what_an_actor_sends_comes_back_from_the_replay_as_it_was():
     spaces = spaces_of("ALE/Breakout-v5")
     windows, memory = n_step_windows(config, spaces), make_replay(config, spaces, np.random.SeedSequence(0))
     sent = []
-    steps = {name: [] for name in ("obs", "act", "rew", "next_obs", "terminated", "truncated")}
+    steps = {name: [] for name in ("obs", "action", "reward", "next_obs", "terminated", "truncated")}
     for before, (after, reward, terminated, truncated, _) in played(
         make_environment("ALE/Breakout-v5", training=True), 400
     ):
@@ -146,8 +146,8 @@ def test_what_an_actor_sends_comes_back_from_the_replay_as_it_was():
             sent.append(rows)
             steps = {name: [] for name in steps}
     sample = memory.sample(500)
-    for name in ("obs", "next_obs", "rew", "discount"):
+    for name in ("obs", "next_obs", "reward", "discount"):
         np.testing.assert_array_equal(
             sample[name], np.concatenate([rows[name] for rows in sent])[sample["indexes"]]
         )
-    assert memory.statistics().frames_added < 1.25 * memory.get_stored_size()
+    assert memory.statistics().frames_added < 1.25 * len(memory)

@@ -64,7 +64,7 @@ def test_rows_are_those_of_the_buffer_that_cleanrl_uses(n, num_envs, final, monk
             infos = [{"TimeLimit.truncated": truncated} for truncated in done & ~terminations]
         theirs.add(obs, next_obs, actions, rewards, done, infos)
     assert ours.size() == 60
-    found, expected = ours._samples(ours.rows.get_all_transitions(), None), all_of(theirs, monkeypatch)
+    found, expected = ours._samples(ours.rows[:], None), all_of(theirs, monkeypatch)
     assert 0 < found.dones.sum() < 60
     assert (found.discounts is None) == (expected.discounts is None) == (n == 1)
     for name in expected._fields[: 5 if n == 1 else 6]:
@@ -156,7 +156,7 @@ def test_no_row_crosses_an_episode_in_any_autoreset_mode(mode, n) -> None:
                 transitions.append((i, episode, number))
                 last_steps[i, episode] = number + 1
     rb.end_episodes()
-    rows = rb.rows.get_all_transitions()
+    rows = rb.rows[:]
     (episodes, steps), (next_episodes, next_steps) = rows["obs"].T, rows["next_obs"].T
     expected = [(episode, step, min(step + n, last_steps[i, episode])) for i, episode, step in transitions]
     assert sorted(zip(episodes, steps, next_steps, strict=True)) == sorted(expected)
@@ -243,11 +243,11 @@ class Scripts:
     def target_network(self, obs):
         return obs[:, :2].sin()
 
-    def qf1(self, obs, act):
-        return obs[:, :1] + act
+    def qf1(self, obs, action):
+        return obs[:, :1] + action
 
-    def qf2(self, obs, act):
-        return obs[:, :1] * act
+    def qf2(self, obs, action):
+        return obs[:, :1] * action
 
 
 @pytest.mark.parametrize("script", ["dqn.py", "sac_continuous_action.py"])
@@ -285,8 +285,8 @@ def test_a_reward_that_is_no_number_is_refused_at_its_step_if_that_is_asked_for(
     obs, zero = np.zeros((3, 1, 2), np.float32), np.zeros(1, int)
     obs[:, 0, 1] = np.arange(3)
     for _ in range(2):
-        with pytest.raises(ValueError, match="'rew' contains nan, which check_finite=True"):
+        with pytest.raises(ValueError, match="'reward' contains nan, which check_finite=True"):
             rb.add(obs[0], obs[1], zero, np.array([np.nan]), np.zeros(1, bool), {})
     rb.add(obs[0], obs[1], zero, np.ones(1), np.zeros(1, bool), {})
     rb.end_episodes()
-    assert rb.rows.get_all_transitions()["obs"].tolist() == [[0, 0]]
+    assert rb.rows[:]["obs"].tolist() == [[0, 0]]

@@ -37,7 +37,7 @@ class Parabola(nn.Module):
 
 def test_target_networks_select_and_evaluate_the_next_action():
     target = ActorCritic(Times(3.0), Parabola(10.0))
-    rows = {"obs": [[9], [9]], "act": [[9], [9]], "next_obs": [[2], [2]], "rew": [1.5, 1.5]}
+    rows = {"obs": [[9], [9]], "action": [[9], [9]], "next_obs": [[2], [2]], "reward": [1.5, 1.5]}
     rows = {name: np.array(values, np.float32) for name, values in {**rows, "discount": [0.5, 0]}.items()}
     # In state 2 the target policy's action is 6, which the target critic estimates at 10 · 2 - (6 - 1)² = -5;
     # there is nothing after the end.
@@ -105,7 +105,7 @@ def test_best_action_of_a_one_step_problem_is_found():
     for step in range(500):
         rows = rows_of("dpg", 64, step)
         best = np.tanh(rows["obs"][:, :2])
-        rows["rew"][:] = -((rows["act"] - best) ** 2).sum(axis=1)
+        rows["reward"][:] = -((rows["action"] - best) ** 2).sum(axis=1)
         rows["discount"][:] = 0.0
         agent.update(rows, ones(64))
     policy, fresh = policy_of("dpg", 1), rows_of("dpg", 64, 500)["obs"]

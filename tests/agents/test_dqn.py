@@ -28,11 +28,11 @@ ONLINE = QTable([[1.0, 2.0], [5.0, 3.0], [0.0, 7.0]])
 TARGET = QTable([[10.0, 20.0], [50.0, 300.0], [40.0, 70.0]])
 
 
-def transitions_of(obs, act, rew, next_obs, discount):
+def transitions_of(obs, action, reward, next_obs, discount):
     return Transitions(
         obs=torch.tensor(obs, dtype=torch.float32).unsqueeze(1),
-        act=torch.tensor(act),
-        rew=torch.tensor(rew),
+        action=torch.tensor(action),
+        reward=torch.tensor(reward),
         next_obs=torch.tensor(next_obs, dtype=torch.float32).unsqueeze(1),
         discount=torch.tensor(discount),
     )
@@ -41,14 +41,14 @@ def transitions_of(obs, act, rew, next_obs, discount):
 def test_online_network_selects_and_target_network_evaluates_the_next_action():
     # In state 1 the online network selects action 0 (5 > 3); the target network's estimate of it is 50, not
     # the 300 of its own best action.
-    transitions = transitions_of(obs=[0], act=[1], rew=[1.5], next_obs=[1], discount=[0.5])
+    transitions = transitions_of(obs=[0], action=[1], reward=[1.5], next_obs=[1], discount=[0.5])
     assert targets(ONLINE, TARGET, transitions).tolist() == [1.5 + 0.5 * 50.0]
     assert td_errors(ONLINE, TARGET, transitions)[0].tolist() == [1.5 + 0.5 * 50.0 - 2.0]
 
 
 def test_gradient_flows_through_the_prediction_only():
     online = QTable([[1.0, 2.0], [5.0, 3.0]])
-    transitions = transitions_of(obs=[0], act=[1], rew=[0.0], next_obs=[1], discount=[1.0])
+    transitions = transitions_of(obs=[0], action=[1], reward=[0.0], next_obs=[1], discount=[1.0])
     td_errors(online, online, transitions)[0].sum().backward()
     assert online.table.grad.tolist() == [[0.0, -1.0], [0.0, 0.0]]
 
@@ -67,7 +67,7 @@ def test_repeated_updates_on_terminal_rows_learn_their_rewards():
         priorities, metrics = agent.update(rows, ones(16))
     assert priorities.max() < 0.05
     assert metrics["td_loss"] < 1e-3
-    assert metrics["q_values"] == pytest.approx(rows["rew"].mean(), abs=0.05)
+    assert metrics["q_values"] == pytest.approx(rows["reward"].mean(), abs=0.05)
 
 
 def test_epsilon_schedule_is_the_papers():

@@ -13,7 +13,7 @@ ALPHA = 0.4
 
 def probabilities_in_a_buffer(priorities: np.ndarray, alpha: float) -> np.ndarray:
     """P(row) of each row of a buffer, read from the weights 1 / (N P) of a sample that has every row."""
-    buffer = PrioritizedReplayBuffer(len(priorities), {"obs": {"shape": ()}}, seed=0, alpha=alpha, eps=0.0)
+    buffer = PrioritizedReplayBuffer(len(priorities), {"obs": {}}, seed=0, alpha=alpha, eps=0.0)
     buffer.add(obs=np.zeros(len(priorities)))
     buffer.update_priorities(np.arange(len(priorities)), priorities)
     sample = buffer.sample(4096, beta=1.0)

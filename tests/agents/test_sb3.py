@@ -114,7 +114,7 @@ def test_no_row_crosses_a_reset_of_an_episode_or_by_learn() -> None:
     model = model_of(PrioritizedDQN, n_steps=3, gamma=0.9, optimize_memory_usage=True)
     for _ in range(2):
         model.learn(24)  # of each environment two episodes and two steps, and then SB3 resets it
-    rows = model.replay_buffer.rows.get_all_transitions()
+    rows = model.replay_buffer.rows[:]
     (episodes, steps), (next_episodes, next_steps) = [
         rows[name].T.astype(float) for name in ("obs", "next_obs")
     ]
@@ -124,7 +124,7 @@ def test_no_row_crosses_a_reset_of_an_episode_or_by_learn() -> None:
     cut = taken < np.minimum(3, 5 - steps)
     assert sorted(zip(steps[cut], taken[cut], strict=True)) == [(0, 2), (0, 2), (1, 1), (1, 1)]
     np.testing.assert_array_equal(rows["steps"], taken)
-    np.testing.assert_array_equal(rows["rew"], np.arange(3) < taken[:, np.newaxis])
+    np.testing.assert_array_equal(rows["reward"], np.arange(3) < taken[:, np.newaxis])
     np.testing.assert_array_equal(rows["terminated"], (next_steps == 5) & odd)
     np.testing.assert_array_equal(rows["truncated"], (next_steps == 5) & ~odd)
     data = model.replay_buffer._samples(rows, None)
@@ -162,7 +162,7 @@ def test_dict_observations_are_those_of_stable_baselines_and_normalized_as_there
     places, numbers = np.divmod(np.arange(24), 2)
     monkeypatch.setattr(np.random, "randint", lambda *_, **__: numbers)
     expected = theirs._get_samples(places, environments)
-    found = ours._samples(ours.rows.get_all_transitions(), environments)
+    found = ours._samples(ours.rows[:], environments)
     for name in ("observations", "next_observations"):
         for key in ("episode", "step"):
             torch.testing.assert_close(getattr(found, name)[key], getattr(expected, name)[key])
@@ -325,7 +325,7 @@ def test_a_buffer_continues_in_an_algorithm_with_another_number_of_environments(
     other = model_of(PrioritizedDQN, make_vec_env(Counting, n_envs=4, seed=0), n_steps=3, gamma=0.9)
     other.load_replay_buffer(tmp_path / "replay.pkl")
     other.learn(4 * 8)
-    rows = other.replay_buffer.rows.get_all_transitions()
+    rows = other.replay_buffer.rows[:]
     steps = (rows["next_obs"] - rows["obs"]).astype(int)
     assert len(steps) == 2 * 8 + 4 * (8 - 2)
     np.testing.assert_array_equal(steps[:, 0], 0)
@@ -358,7 +358,7 @@ def test_each_reward_of_a_return_is_normalized_and_clipped_as_stable_baselines_d
     monkeypatch.setattr(ours, "add", add_to_both)
     model.learn(20)
     expected = theirs._get_samples(np.arange(20), environments)
-    found = ours._samples(ours.rows.get_all_transitions(), environments)
+    found = ours._samples(ours.rows[:], environments)
     for name in ("observations", "next_observations", "dones", "rewards"):
         torch.testing.assert_close(getattr(found, name), getattr(expected, name))
     torch.testing.assert_close(found.discounts, expected.discounts * (1 - expected.dones))
@@ -501,7 +501,7 @@ class SameDraws(ReplayBuffer):
     def sample(self, batch_size, env=None):
         steps = np.random.randint(0, self.size() // 2, size=batch_size)
         drawn = 2 * steps + np.random.randint(0, 2, size=batch_size)
-        rows = self.rows.get_all_transitions()
+        rows = self.rows[:]
         return self._samples({name: column[drawn] for name, column in rows.items()}, env)
 
 

@@ -57,7 +57,7 @@ def test_every_step_is_in_a_row_and_no_reset_observation_and_both_kinds_of_ends_
     np.testing.assert_array_equal(next_steps, np.minimum(steps + 3, 5))
 
     rewards_there, at_end = np.minimum(3, 5 - steps), steps + 3 >= 5
-    np.testing.assert_allclose(rows["rew"], 2.0 - 0.5 ** (rewards_there - 1))
+    np.testing.assert_allclose(rows["reward"], 2.0 - 0.5 ** (rewards_there - 1))
     terminated = at_end & (episodes % 2 == 1)
     np.testing.assert_allclose(rows["discount"], np.where(terminated, 0.0, 0.5**rewards_there))
     np.testing.assert_array_equal(rows["terminated"], terminated)
@@ -87,11 +87,11 @@ def test_rows_arrive_in_the_replay_with_the_actors_priorities():
     rows = actor.fold()
     actor.send(rows)
     buffer = context.replay.buffer
-    stored = buffer.get_all_transitions()
+    stored = buffer[:]
     for name, values in rows.items():
         np.testing.assert_array_equal(stored[name], values)
-    assert context.counters.steps == len(rows["rew"])
-    assert buffer.get_max_priority() == pytest.approx(actor.policy.priorities(rows).max())
+    assert context.counters.steps == len(rows["reward"])
+    assert buffer.max_priority == pytest.approx(actor.policy.priorities(rows).max())
 
 
 def test_actor_takes_the_newest_parameters():
@@ -116,7 +116,7 @@ def test_actor_that_is_told_to_stop_does_not_wait_for_the_learner():
     context.stop.request()
     actor.play()
     actor.send(actor.fold())
-    assert context.replay.buffer.get_stored_size() == 0
+    assert len(context.replay.buffer) == 0
     actor.run()  # ends at once
 
 

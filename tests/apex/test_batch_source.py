@@ -38,7 +38,7 @@ def test_batches_come_in_order_as_tensors_and_none_is_lost():
             sample = prefetcher.next_sample(300.0)
             assert int(sample.indexes[0]) == n
             assert isinstance(sample.rows["obs"], torch.Tensor)
-            assert sample.rows["rew"].tolist() == [n, n]
+            assert sample.rows["reward"].tolist() == [n, n]
         assert prefetcher.next_sample(0.01) is None
     assert not prefetcher.thread.is_alive()
 
@@ -122,8 +122,8 @@ def test_batches_are_those_that_the_replay_samples(prefetch):
     config = Config("small_environments:StackedPictures-v0", device="cpu", samples_per_insert=100.0, **sizes)
     context, plain = context_of(config), context_of(config)
     generator = np.random.default_rng(0)
-    numbers = {name: generator.random(40) for name in ("rew", "discount")}
-    numbers |= {"act": np.arange(40) % 2, "terminated": np.zeros(40), "truncated": np.zeros(40)}
+    numbers = {name: generator.random(40) for name in ("reward", "discount")}
+    numbers |= {"action": np.arange(40) % 2, "terminated": np.zeros(40), "truncated": np.zeros(40)}
     pictures = {name: generator.integers(0, 256, (40, 4, 40, 60), np.uint8) for name in ("obs", "next_obs")}
     priorities = generator.random(40)
     for each in (context, plain):

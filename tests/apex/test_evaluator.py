@@ -20,7 +20,7 @@ def evaluator(tmp_path, monkeypatch):
     config = replace(context.config, evaluation_interval=100, publish_interval=25, runs=tmp_path)
     context = replace(context, config=config, send_message=told.append)
 
-    def evaluate(act, environment, seeds, step_limit, at_once):
+    def evaluate(action, environment, seeds, step_limit, at_once):
         return Evaluation(np.resize(np.array(script.pop(0), float), len(seeds)))
 
     monkeypatch.setattr(evaluator_module, "evaluate", evaluate)

@@ -27,10 +27,10 @@ def test_replay_of_pictures_has_room_for_the_frames_of_its_actors(actors, enviro
                 rows = {"obs": pictures(environment, step), "next_obs": pictures(environment, step + n_step)}
                 rest = {
                     name: np.zeros(len(step))
-                    for name in ("rew", "act", "terminated", "truncated", "discount")
+                    for name in ("reward", "action", "terminated", "truncated", "discount")
                 }
                 replay.add(**rows, **rest)
-        assert len(replay.get_all_transitions()["rew"]) == len(replay) == 3000
+        assert len(replay[:]["reward"]) == len(replay) == 3000
 
 
 def pictures(environments, steps):

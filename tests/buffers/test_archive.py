@@ -95,24 +95,24 @@ def other_buffers() -> dict[str, Any]:
     """Buffers that a file of the plain buffer of size 12 does not belong to, and prioritized likewise."""
     fields = EXAMPLE_ENV_DICT
     declared: dict[str, Any] = {
-        "another shape": {**fields, "rew": {"shape": 2}},
-        "another dtype": {**fields, "rew": {"dtype": np.float64}},
-        "a number for a vector": {**fields, "rew": {"shape": ()}},
-        "another name": {("action" if name == "act" else name): spec for name, spec in fields.items()},
+        "another shape": {**fields, "reward": {"shape": 2}},
+        "another dtype": {**fields, "reward": {"dtype": np.float64}},
+        "a number for a vector": {**fields, "reward": {}},
+        "another name": {("action" if name == "action" else name): spec for name, spec in fields.items()},
         "another order": dict(reversed(fields.items())),
         "one field more": {**fields, "extra": {}},
         "one field less": {name: spec for name, spec in fields.items() if name != "terminated"},
     }
     options: dict[str, Any] = {
         "another default dtype": {"default_dtype": np.float16},
-        "next_of": {"next_of": "obs"},
-        "stack_compress": {"stack_compress": {"obs": 0}},
-        "both": {"next_of": "obs", "stack_compress": {"obs": 0}},
-        "another stack axis": {"next_of": "obs", "stack_compress": {"obs": 1}},
-        "n-step": {"Nstep": N_STEP},
-        "another n": {"Nstep": {**N_STEP, "size": 4}},
-        "another gamma": {"Nstep": {**N_STEP, "gamma": 0.91}},
-        "another next": {"Nstep": {**N_STEP, "next": "obs"}},
+        "dedupe_next": {"dedupe_next": "obs"},
+        "dedupe_frames": {"dedupe_frames": {"obs": 0}},
+        "both": {"dedupe_next": "obs", "dedupe_frames": {"obs": 0}},
+        "another stack axis": {"dedupe_next": "obs", "dedupe_frames": {"obs": 1}},
+        "n-step": {"n_step": N_STEP},
+        "another n": {"n_step": N_STEP._replace(n=4)},
+        "another gamma": {"n_step": N_STEP._replace(gamma=0.91)},
+        "another next": {"n_step": N_STEP._replace(next_fields="obs")},
     }
     return {
         "another size": ReplayBuffer(13, fields),
@@ -129,7 +129,7 @@ def test_every_other_layout_is_refused_in_both_directions_and_changes_nothing(tm
     buffers = other_buffers()
     buffers["plain"] = ReplayBuffer(12, EXAMPLE_ENV_DICT)
     for name, buffer in buffers.items():
-        specs = buffer._fields.env_dict
+        specs = buffer._fields.specs
         buffer.add(**{f: np.ones((9, *spec["shape"]), spec["dtype"]) for f, spec in specs.items()})
         buffer.save(tmp_path / name)
     for name, buffer in buffers.items():
@@ -272,20 +272,20 @@ KILLED = """
 import sys
 import numpy as np
 from replay_tutorial import PrioritizedReplayBuffer
-env_dict = {"obs": {"shape": 20}, "act": {"shape": (), "dtype": np.int64}}
-buffer = PrioritizedReplayBuffer(200_000, env_dict, seed=0)
+fields = {"obs": {"shape": 20}, "action": {"dtype": np.int64}}
+buffer = PrioritizedReplayBuffer(200_000, fields, seed=0)
 print("ready", flush=True)
 for life in range(1, 1000):
-    buffer.add(obs=np.full((200_000, 20), life), act=np.full(200_000, life))
+    buffer.add(obs=np.full((200_000, 20), life), action=np.full(200_000, life))
     buffer.save(sys.argv[1])
 """
 
 
 def test_process_killed_while_saving_leaves_a_whole_file(tmp_path):
     path = tmp_path / "buffer"
-    env_dict = {"obs": {"shape": 20}, "act": {"shape": (), "dtype": np.int64}}
-    buffer = PrioritizedReplayBuffer(200_000, env_dict, seed=0)
-    buffer.add(obs=np.zeros((200_000, 20)), act=np.zeros(200_000))
+    fields = {"obs": {"shape": 20}, "action": {"dtype": np.int64}}
+    buffer = PrioritizedReplayBuffer(200_000, fields, seed=0)
+    buffer.add(obs=np.zeros((200_000, 20)), action=np.zeros(200_000))
     buffer.save(path)
     rng = np.random.default_rng(0)
     for _ in range(4):
@@ -297,10 +297,10 @@ def test_process_killed_while_saving_leaves_a_whole_file(tmp_path):
         process.wait()
         process.stdout.close()
         buffer.load(path)
-        rows = buffer.get_all_transitions()
-        assert len(rows["act"]) == 200_000
-        assert len(np.unique(rows["act"])) == len(np.unique(rows["obs"])) == 1, "a file of two lives"
-        assert rows["obs"][0, 0] == rows["act"][0]
+        rows = buffer[:]
+        assert len(rows["action"]) == 200_000
+        assert len(np.unique(rows["action"])) == len(np.unique(rows["obs"])) == 1, "a file of two lives"
+        assert rows["obs"][0, 0] == rows["action"][0]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="permissions are POSIX's")
@@ -314,13 +314,13 @@ def test_file_can_be_read_by_whom_other_new_files_can(tmp_path):
 @pytest.mark.filterwarnings("ignore:The frames of 'obs' are hardly shared")
 def test_large_buffer_goes_through_a_file(tmp_path):
     """Tens of megabytes, wrapped around: pieces are written and read in full."""
-    env_dict = {"obs": {"shape": (4, 40, 40), "dtype": np.uint8}, "act": {"shape": (), "dtype": np.int64}}
-    for arguments in ({}, {"next_of": "obs", "stack_compress": "obs"}):
-        buffer = ReplayBuffer(2000, env_dict, seed=0, **arguments)  # type: ignore[arg-type]
+    fields = {"obs": {"shape": (4, 40, 40), "dtype": np.uint8}, "action": {"dtype": np.int64}}
+    for arguments in ({}, {"dedupe_next": "obs", "dedupe_frames": "obs"}):
+        buffer = ReplayBuffer(2000, fields, seed=0, **arguments)  # type: ignore[arg-type]
         rng = np.random.default_rng(0)
         obs = rng.integers(0, 256, (3000, 4, 40, 40)).astype(np.uint8)
-        buffer.add(obs=obs, act=np.arange(3000), **({"next_obs": obs[::-1]} if arguments else {}))
-        loaded = ReplayBuffer(2000, env_dict, **arguments)  # type: ignore[arg-type]
+        buffer.add(obs=obs, action=np.arange(3000), **({"next_obs": obs[::-1]} if arguments else {}))
+        loaded = ReplayBuffer(2000, fields, **arguments)  # type: ignore[arg-type]
         loaded.load(saved(buffer, tmp_path))
-        np.testing.assert_array_equal(loaded.get_all_transitions()["obs"], obs[1000:])
-        assert loaded.sample(5)["act"].tolist() == buffer.sample(5)["act"].tolist()
+        np.testing.assert_array_equal(loaded[:]["obs"], obs[1000:])
+        assert loaded.sample(5)["action"].tolist() == buffer.sample(5)["action"].tolist()

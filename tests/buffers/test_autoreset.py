@@ -17,6 +17,7 @@ from replay_tutorial import (
     EpisodeReplayBuffer,
     HindsightReplayBuffer,
     NStep,
+    NStepWindow,
     SequenceReplayBuffer,
     fields_from_spaces,
 )
@@ -45,17 +46,17 @@ class Recorded(gym.Env):
     def step(self, action: Any) -> Any:
         obs, self.t = self.observation(), self.t + 1
         over, odd = self.t >= 5 - self.number % 2, bool(len(self.episodes) % 2)
-        step = {"obs": obs, "act": action, "rew": float(action), "next_obs": self.observation()}
+        step = {"obs": obs, "action": action, "reward": float(action), "next_obs": self.observation()}
         step |= {"terminated": over and odd, "truncated": over and not odd}
         self.episodes[-1].append(step)
-        return step["next_obs"], step["rew"], step["terminated"], step["truncated"], {}
+        return step["next_obs"], step["reward"], step["terminated"], step["truncated"], {}
 
     def observation(self) -> Any:
         return np.array([100 * self.number + len(self.episodes), self.t], np.float32)
 
 
 FIELDS = fields_from_spaces(Recorded.observation_space, Recorded.action_space)
-N_STEP: dict[str, Any] = {"gamma": GAMMA, "rew": "rew", "next": "next_obs"}
+N_STEP: dict[str, Any] = NStep(1, gamma=GAMMA)
 
 
 class Loop:
@@ -71,8 +72,8 @@ class Loop:
         self.obs = self.envs.reset()[0].copy()
 
     def step(self) -> dict[str, Any]:
-        obs, act = self.obs, self.rng.integers(9, size=ENVIRONMENTS)
-        next_obs, rew, terminated, truncated, infos = self.envs.step(act)
+        obs, action = self.obs, self.rng.integers(9, size=ENVIRONMENTS)
+        next_obs, reward, terminated, truncated, infos = self.envs.step(action)
         next_obs, ended = next_obs.copy(), terminated | truncated
         self.obs = next_obs.copy()
         if self.mode == AutoresetMode.SAME_STEP:
@@ -81,7 +82,7 @@ class Loop:
         elif self.mode == AutoresetMode.DISABLED and ended.any():
             self.obs = self.envs.reset(options={"reset_mask": ended})[0].copy()
         flags = {"terminated": terminated, "truncated": truncated}
-        return {"obs": obs, "act": act, "rew": rew, "next_obs": next_obs, **flags}
+        return {"obs": obs, "action": action, "reward": reward, "next_obs": next_obs, **flags}
 
     def episodes(self) -> list[list[list[dict[str, Any]]]]:
         """The episodes of each environment."""
@@ -97,11 +98,11 @@ def each_way(thing: Any, steps: dict[str, Any], way: str) -> list[Any]:
 
 def rows_of(loop: Loop, n: int) -> dict[str, Any]:
     """The n-step rows of the recorded episodes."""
-    plain = PlainBuffer(10**6, FIELDS, {**N_STEP, "size": n})
+    plain = PlainBuffer(10**6, FIELDS, N_STEP._replace(n=n))
     for episodes in loop.episodes():
         for episode in episodes:
             plain.add({name: [step[name] for step in episode] for name in FIELDS}, len(episode))
-            plain.on_episode_end()
+            plain.end_episode()
     return columns(plain.rows, plain.output_specs())
 
 
@@ -123,22 +124,22 @@ def assert_same_rows(rows: dict[str, Any], expected: dict[str, Any]) -> None:
 def test_n_step_rows_are_those_of_the_true_transitions(mode, n, way):
     """Also across states that are saved and restored, and environments that the caller resets."""
     loop = Loop(mode)
-    n_step = NStep(FIELDS, {**N_STEP, "size": n}, environments=ENVIRONMENTS, autoreset=mode)
+    n_step = NStepWindow(FIELDS, N_STEP._replace(n=n), num_envs=ENVIRONMENTS, autoreset=mode)
     returned: list[Any] = []
     for time in range(60):
         returned += each_way(n_step, loop.step(), way)
         if time % 4 == 1:
             state = n_step.state()
-            n_step = NStep(FIELDS, {**N_STEP, "size": n}, environments=ENVIRONMENTS, autoreset=mode.value)
+            n_step = NStepWindow(FIELDS, N_STEP._replace(n=n), num_envs=ENVIRONMENTS, autoreset=mode.value)
             n_step.restore(state)
         if time in (13, 23, 24, 30, 41):
             loop.reset()
-            returned += [n_step.on_episode_end(e) for e in range(ENVIRONMENTS)]
+            returned += [n_step.end_episode(e) for e in range(ENVIRONMENTS)]
         elif time % 7 == 0:  # superfluous calls
             ended = [e for e, env in enumerate(loop.envs.envs) if env.t == 5 - env.number % 2]
-            returned += [n_step.on_episode_end(e) for e in ended if mode == AutoresetMode.NEXT_STEP]
-    returned += [n_step.on_episode_end(e) for e in range(ENVIRONMENTS)]
-    rows = {name: np.concatenate([each[name] for each in returned if each]) for name in n_step.env_dict}
+            returned += [n_step.end_episode(e) for e in ended if mode == AutoresetMode.NEXT_STEP]
+    returned += [n_step.end_episode(e) for e in range(ENVIRONMENTS)]
+    rows = {name: np.concatenate([each[name] for each in returned if each]) for name in n_step.fields}
     assert_same_rows(rows, rows_of(loop, n))
 
 
@@ -167,7 +168,7 @@ def test_episode_buffers_hold_the_true_episodes(mode, kind, way, tmp_path):
     loop = Loop(mode)
 
     def new_buffer() -> Any:
-        options = {"environments": ENVIRONMENTS, "autoreset": mode, "alpha": 1.0, "eps": 0.0, "seed": 0}
+        options = {"num_envs": ENVIRONMENTS, "autoreset": mode, "alpha": 1.0, "eps": 0.0, "seed": 0}
         return EPISODE_BUFFERS[kind](1000, FIELDS, **options)
 
     buffer = new_buffer()
@@ -185,18 +186,18 @@ def test_episode_buffers_hold_the_true_episodes(mode, kind, way, tmp_path):
         if time in (13, 23, 24, 30, 41):
             loop.reset()
             for e in range(ENVIRONMENTS):
-                buffer.on_episode_end(e)
+                buffer.end_episode(e)
         elif time % 7 == 0:  # superfluous calls
             for e, env in enumerate(loop.envs.envs):
                 if env.t == 5 - env.number % 2 and mode == AutoresetMode.NEXT_STEP:
-                    buffer.on_episode_end(e)
+                    buffer.end_episode(e)
     table = buffer.episodes()
     for e, episodes in enumerate(loop.episodes()):
         numbers = table["episode"][table["environment"] == e].tolist()
         for number, episode in zip(numbers, episodes, strict=True):
             stored = buffer.get_episode(number)
-            assert stored["act"].tolist() == [step["act"] for step in episode]
-            for name in ("rew", "terminated", "truncated"):
+            assert stored["action"].tolist() == [step["action"] for step in episode]
+            for name in ("reward", "terminated", "truncated"):
                 np.testing.assert_array_equal(stored[name], [step[name] for step in episode])
             path = [step["obs"] for step in episode] + [episode[-1]["next_obs"]]
             np.testing.assert_array_equal(stored["obs"], path)
@@ -209,7 +210,7 @@ def test_episode_buffers_hold_the_true_episodes(mode, kind, way, tmp_path):
 def test_an_environment_that_waits_for_its_reset_still_does_after_clear(tmp_path):
     loop = Loop(AutoresetMode.NEXT_STEP)
     buffer, loaded = (
-        EpisodeReplayBuffer(90, FIELDS, environments=ENVIRONMENTS, autoreset="next_step") for _ in range(2)
+        EpisodeReplayBuffer(90, FIELDS, num_envs=ENVIRONMENTS, autoreset="next_step") for _ in range(2)
     )
     for _ in range(5):
         buffer.add_step(**loop.step())
@@ -224,33 +225,31 @@ def test_an_environment_that_waits_for_its_reset_still_does_after_clear(tmp_path
 
 def test_priorities_of_steps_that_only_reset_do_not_count():
     loop = Loop(AutoresetMode.NEXT_STEP)
-    buffer = EpisodeReplayBuffer(
-        90, FIELDS, environments=ENVIRONMENTS, autoreset="next_step", alpha=1.0, eps=0.0
-    )
+    buffer = EpisodeReplayBuffer(90, FIELDS, num_envs=ENVIRONMENTS, autoreset="next_step", alpha=1.0, eps=0.0)
     for time in range(6):
         priorities = [9.0 if time == 5 else 1.0, 9.0 if time == 4 else 2.0, 9.0 if time == 5 else 3.0]
         buffer.add_step(priorities=priorities, **loop.step())
-    assert buffer.get_max_priority() == 3.0
+    assert buffer.max_priority == 3.0
     batch = buffer.sample(200, 1.0)
     weights = dict(zip((batch["obs"][:, 0] // 100).tolist(), batch["weights"].tolist(), strict=True))
     assert weights == pytest.approx({0: 1.0, 1: 1 / 2, 2: 1 / 3})
 
 
-@pytest.mark.parametrize("make", [NStep, EpisodeReplayBuffer])
+@pytest.mark.parametrize("make", [NStepWindow, EpisodeReplayBuffer])
 def test_a_mode_that_is_not_that_of_the_environments_is_reported(make):
     """Otherwise, the first transition of each episode would be lost."""
-    arguments = (FIELDS, {**N_STEP, "size": 1}) if make is NStep else (90, FIELDS)
+    arguments = (FIELDS, N_STEP._replace(n=1)) if make is NStepWindow else (90, FIELDS)
     loop = Loop(AutoresetMode.SAME_STEP)
-    thing = make(*arguments, environments=ENVIRONMENTS, autoreset="next_step")
+    thing = make(*arguments, num_envs=ENVIRONMENTS, autoreset="next_step")
     for _ in range(4):
         thing.add_step(**loop.step())
-    with pytest.raises(NotConsecutive, match=r'environment 1.*"same_step".*on_episode_end\(1\)'):
+    with pytest.raises(NotConsecutive, match=r'environment 1.*"same_step".*end_episode\(1\)'):
         thing.add_step(**loop.step())
 
 
 @pytest.mark.parametrize("mode", ["NextStep ", "next", 1, True])
 def test_unknown_mode_is_refused(mode):
-    for make in (lambda: NStep(FIELDS, {**N_STEP, "size": 1}, autoreset=mode),
+    for make in (lambda: NStepWindow(FIELDS, N_STEP._replace(n=1), autoreset=mode),
                  lambda: EpisodeReplayBuffer(90, FIELDS, autoreset=mode)):  # fmt: skip
         with pytest.raises(ValueError, match=r"autoreset must be one of .*metadata"):
             make()
@@ -258,9 +257,10 @@ def test_unknown_mode_is_refused(mode):
 
 def test_a_state_that_waits_for_a_reset_is_refused_without_autoreset():
     loop = Loop(AutoresetMode.NEXT_STEP)
-    window = {**N_STEP, "size": 3}
+    window = N_STEP._replace(n=3)
     saved, other = (
-        NStep(FIELDS, window, environments=ENVIRONMENTS, autoreset=mode) for mode in ("next_step", "disabled")
+        NStepWindow(FIELDS, window, num_envs=ENVIRONMENTS, autoreset=mode)
+        for mode in ("next_step", "disabled")
     )
     for _ in range(5):
         saved.add_step(**loop.step())
@@ -270,10 +270,10 @@ def test_a_state_that_waits_for_a_reset_is_refused_without_autoreset():
 
 def test_a_batch_leaves_out_the_steps_that_reset():
     """A batch of consecutive steps of one environment, across the ends of its episodes."""
-    loop, window = Loop(AutoresetMode.NEXT_STEP), {**N_STEP, "size": 3}
+    loop, window = Loop(AutoresetMode.NEXT_STEP), N_STEP._replace(n=3)
     steps = [loop.step() for _ in range(40)]
     for first in (0, 1, 4, 5, 6):
-        n_step = NStep(FIELDS, window, autoreset="next_step")
+        n_step = NStepWindow(FIELDS, window, autoreset="next_step")
         buffer = EpisodeReplayBuffer(90, FIELDS, autoreset="next_step")
         returned: list[Any] = []
         for part in (steps[:first], steps[first:]):
@@ -281,9 +281,9 @@ def test_a_batch_leaves_out_the_steps_that_reset():
                 batch = {name: np.array([step[name][0] for step in part]) for name in FIELDS}
                 returned.append(n_step.add(**batch))
                 buffer.add(**batch)
-        returned.append(n_step.on_episode_end())
+        returned.append(n_step.end_episode())
         loop.envs.envs[1].episodes = loop.envs.envs[2].episodes = []
-        rows = {name: np.concatenate([each[name] for each in returned if each]) for name in n_step.env_dict}
+        rows = {name: np.concatenate([each[name] for each in returned if each]) for name in n_step.fields}
         assert_same_rows(rows, rows_of(loop, 3))
         assert buffer.episodes()["length"].tolist() == [5] * 6 + [4]
 
@@ -316,7 +316,7 @@ def tell(made: Any, env: Any, mode: AutoresetMode, count: int) -> None:
         ended, shown = terminated | truncated, following.copy()
         if mode is AutoresetMode.SAME_STEP and ended.any():
             shown[ended] = np.stack(infos["final_obs"][ended])
-        step = {"obs": obs, "act": actions, "rew": rewards, "next_obs": shown}
+        step = {"obs": obs, "action": actions, "reward": rewards, "next_obs": shown}
         made.add_step(**step, terminated=terminated, truncated=truncated)
         obs = following
         if mode is AutoresetMode.DISABLED and ended.any():
@@ -325,8 +325,8 @@ def tell(made: Any, env: Any, mode: AutoresetMode, count: int) -> None:
 
 ONE = fields_from_spaces(Unrewarded.observation_space, Unrewarded.action_space)
 LIKE_ONE: dict[str, Any] = {
-    "NStep": lambda **options: NStep(ONE, {"size": 3, **N_STEP}, environments=ENVIRONMENTS, **options),
-    "episodes": lambda **options: EpisodeReplayBuffer(900, ONE, environments=ENVIRONMENTS, **options),
+    "NStepWindow": lambda **options: NStepWindow(ONE, N_STEP._replace(n=3), num_envs=ENVIRONMENTS, **options),
+    "episodes": lambda **options: EpisodeReplayBuffer(900, ONE, num_envs=ENVIRONMENTS, **options),
 }
 
 
@@ -354,8 +354,8 @@ def test_an_environment_that_shows_nothing_is_not_taken_for_one_that_resets(kind
     tell(LIKE_ONE[kind](), Unrewarded(0, [0, 0]), AutoresetMode.NEXT_STEP, 150)
 
 
-NUMBER: dict[str, Any] = {"shape": ()}
-STEP = {name: NUMBER for name in ("obs", "act", "rew", "next_obs")}
+NUMBER: dict[str, Any] = {}
+STEP = {name: NUMBER for name in ("obs", "action", "reward", "next_obs")}
 STEP |= {"terminated": {**NUMBER, "dtype": bool}}
 EPISODE = SimpleNamespace(
     observations=np.array([7, 8, 9, 7]), actions=np.zeros(3), rewards=np.ones(3), infos={}
@@ -367,17 +367,17 @@ def test_an_imported_episode_begins_with_a_transition_even_where_the_last_one_en
     buffer = EpisodeReplayBuffer(90, STEP, autoreset="next_step")
     for _ in range(2):
         assert import_minari(buffer, [EPISODE, EPISODE]) == 2
-    assert buffer.add(obs=7, act=0, rew=0, next_obs=8, terminated=False) is not None
+    assert buffer.add(obs=7, action=0, reward=0, next_obs=8, terminated=False) is not None
     assert buffer.episodes()["length"].tolist() == [3, 3, 3, 3, 1]
 
 
 @pytest.mark.parametrize("ended_by", ["flag", "flag and call"])
 def test_episodes_are_not_imported_between_an_end_and_the_step_that_resets(ended_by):
-    buffer = EpisodeReplayBuffer(90, STEP, environments=2, autoreset="next_step")
-    step = {"act": np.zeros(2), "rew": np.ones(2)}
+    buffer = EpisodeReplayBuffer(90, STEP, num_envs=2, autoreset="next_step")
+    step = {"action": np.zeros(2), "reward": np.ones(2)}
     buffer.add_step(obs=[1, 5], next_obs=[2, 6], terminated=[False, True], **step)
     if ended_by == "flag and call":
-        buffer.on_episode_end(1)
+        buffer.end_episode(1)
     before = buffer.episodes()
     with pytest.raises(ValueError, match=r"environment 1 has ended.*Add that step first"):
         import_minari(buffer, [EPISODE])
@@ -385,6 +385,13 @@ def test_episodes_are_not_imported_between_an_end_and_the_step_that_resets(ended
     buffer.add_step(obs=[2, 6], next_obs=[3, 4], terminated=[False, False], **step)
     assert import_minari(buffer, [EPISODE]) == 1
     buffer.add_step(obs=[3, 4], next_obs=[4, 5], terminated=[False, False], **step)
-    assert sorted(
-        zip(*(buffer.get_all_transitions()[name] for name in ("obs", "next_obs")), strict=True)
-    ) == [(1, 2), (2, 3), (3, 4), (4, 5), (5, 6), (7, 8), (8, 9), (9, 7)]
+    assert sorted(zip(*(buffer[:][name] for name in ("obs", "next_obs")), strict=True)) == [
+        (1, 2),
+        (2, 3),
+        (3, 4),
+        (4, 5),
+        (5, 6),
+        (7, 8),
+        (8, 9),
+        (9, 7),
+    ]

@@ -18,18 +18,19 @@ from replay_tutorial import (
     MPPrioritizedReplayBuffer,
     MPReplayBuffer,
     NStep,
+    NStepWindow,
     PrioritizedReplayBuffer,
     ReplayBuffer,
     SequenceReplayBuffer,
 )
 from replay_tutorial.buffers.schemes import Geometric
 
-FLAG: dict[str, Any] = {"shape": (), "dtype": bool}
+FLAG: dict[str, Any] = {"dtype": bool}
 FIELDS: dict[str, Any] = {
     "obs/image": {"shape": 3, "dtype": np.uint8},
     "obs/goal/0": {"shape": 2},
-    "obs/goal/1": {"shape": ()},
-    "rew": {"shape": ()},
+    "obs/goal/1": {},
+    "reward": {},
     "next_obs": {"shape": 1025},  # a large field, gathered to an array of its own
     "terminated": FLAG,
 }
@@ -41,7 +42,7 @@ def rows(count: int) -> dict[str, Any]:
     numbers = np.arange(count)
     return {
         "obs": {"image": numbers[:, None] + [0, 1, 2], "goal": (numbers[:, None] * [1, -1], numbers + 0.5)},
-        "rew": numbers / 4,
+        "reward": numbers / 4,
         "next_obs": np.repeat(numbers[:, None], 1025, 1),
         "terminated": numbers % 2 == 1,
     }
@@ -62,7 +63,7 @@ def test_every_result_is_a_batch(kind):
         "rows": buffer[[1, 2]],
         "row": buffer[1],
         "epoch": next(iter(buffer.epoch(4))),
-        "all": buffer.get_all_transitions(indexes=True),
+        "all": (buffer[:] | {"indexes": buffer.indexes}),
     }
     results["counted"] = filled(kind, count_samples=True).sample(4)
     results["mixture"] = Mixture({"all": (buffer, 1.0)}).sample(4)
@@ -74,39 +75,39 @@ def test_every_result_is_a_batch(kind):
 
 @pytest.mark.parametrize("kind", [ReplayBuffer, MPReplayBuffer])
 def test_frames_are_in_a_batch(kind):
-    fields = {"obs": {"shape": (2, 8, 8), "dtype": np.uint8}, "rew": {"shape": ()}}
-    buffer = kind(8, fields, next_of="obs", stack_compress="obs")
+    fields = {"obs": {"shape": (2, 8, 8), "dtype": np.uint8}, "reward": {}}
+    buffer = kind(8, fields, dedupe_next="obs", dedupe_frames="obs")
     stacks = np.arange(5 * 64, dtype=np.uint8).reshape(5, 1, 8, 8)
     stacks = np.concatenate([stacks[:-1], stacks[1:]], 1)
-    buffer.add(obs=stacks[:-1], next_obs=stacks[1:], rew=np.arange(3))
-    batch = buffer.get_all_transitions()
+    buffer.add(obs=stacks[:-1], next_obs=stacks[1:], reward=np.arange(3))
+    batch = buffer[:]
     assert type(batch) is type(buffer.sample(2)) is Batch
-    assert (batch.next_obs == stacks[1:]).all() and batch.rew.tolist() == [0, 1, 2]
+    assert (batch.next_obs == stacks[1:]).all() and batch.reward.tolist() == [0, 1, 2]
 
 
 def test_the_batches_of_episodes_and_windows_are_batches():
-    number = {"shape": ()}
-    fields = {"obs": number, "next_obs": number, "rew": number, "terminated": FLAG}
-    steps = {"obs": range(6), "next_obs": range(1, 7), "rew": range(6), "terminated": [False] * 5 + [True]}
+    number = {}
+    fields = {"obs": number, "next_obs": number, "reward": number, "terminated": FLAG}
+    steps = {"obs": range(6), "next_obs": range(1, 7), "reward": range(6), "terminated": [False] * 5 + [True]}
     steps = {name: np.array(values) for name, values in steps.items()}
-    window = NStep(fields, {"size": 2, "gamma": 0.5, "rew": "rew", "next": "next_obs"})
+    window = NStepWindow(fields, 2, gamma=0.5)
     row = {name: values[:3] for name, values in steps.items()}
-    assert type(window.add(**row)) is type(window.on_episode_end()) is Batch
+    assert type(window.add(**row)) is type(window.end_episode()) is Batch
     episodes = EpisodeReplayBuffer(20, fields)
     episodes.add(**steps)
     for batch in (episodes.sample(2), episodes.episodes(), episodes.get_episode(0), episodes[[0]]):
         assert type(batch) is Batch
     assert episodes.get_episode(0).obs.tolist() == [0, 1, 2, 3, 4, 5, 6]
     for time_major in (False, True):
-        for options in ({}, {"Nstep": {"size": 2, "gamma": 0.5}}):
+        for options in ({}, {"n_step": NStep(2, gamma=0.5)}):
             sequences = SequenceReplayBuffer(20, fields, length=3, **options)
             sequences.add(**steps)
             windows = sequences.sample(2, time_major=time_major)
-            assert type(windows) is Batch and windows.learn.shape == windows["rew"].shape
+            assert type(windows) is Batch and windows.learn.shape == windows["reward"].shape
 
 
 def test_relabelled_goals_are_in_a_batch_for_the_learner_and_for_the_reward_function():
-    number, vector = {"shape": ()}, {"shape": 1}
+    number, vector = {}, {"shape": 1}
     fields = {f"{prefix}obs/{part}": vector for prefix in ("", "next_") for part in ("goal", "achieved")}
     seen = []
 
@@ -116,7 +117,7 @@ def test_relabelled_goals_are_in_a_batch_for_the_learner_and_for_the_reward_func
 
     buffer = HindsightReplayBuffer(
         20,
-        {**fields, "rew": number, "terminated": FLAG},
+        {**fields, "reward": number, "terminated": FLAG},
         reward,
         lambda achieved, goal, steps: np.zeros(len(achieved), bool),
         relabel=1.0,
@@ -125,17 +126,17 @@ def test_relabelled_goals_are_in_a_batch_for_the_learner_and_for_the_reward_func
     )
     for step in range(4):
         obs, after = ({"goal": [9.0], "achieved": [float(step + i)]} for i in (0, 1))
-        buffer.add(obs=obs, next_obs=after, rew=-1, terminated=False)
-    buffer.on_episode_end()
+        buffer.add(obs=obs, next_obs=after, reward=-1, terminated=False)
+    buffer.end_episode()
     batch = buffer.sample(3)
     assert type(batch) is Batch and set(seen) == {Batch}
-    assert (batch.rew == -np.abs(batch.next_obs["achieved"] - batch.obs["goal"])[:, 0]).all()
+    assert (batch.reward == -np.abs(batch.next_obs["achieved"] - batch.obs["goal"])[:, 0]).all()
 
 
 def test_a_field_is_an_attribute_and_an_item():
     batch = filled(PrioritizedReplayBuffer, seed=0).sample(4)
     number = batch.obs["image"][:, 0].astype(np.float32)
-    assert (batch.rew == number / 4).all() and batch.rew is batch["rew"]
+    assert (batch.reward == number / 4).all() and batch.reward is batch["reward"]
     assert (batch.next_obs[:, 7] == number).all()
     assert batch.weights.tolist() == [1, 1, 1, 1] and batch.indexes.tolist() == number.tolist()
     goal, again = batch.obs["goal"], batch["obs"]["goal"]
@@ -179,7 +180,7 @@ def test_a_missing_field_is_named_with_those_that_exist():
     with pytest.raises(KeyError, match=r"no field '2'; its fields are \['0', '1'\]"):
         batch.obs["goal"][2]
     assert not hasattr(batch, "weights") and getattr(batch, "weights", None) is None
-    assert {"obs", "rew", "items", "to_torch"} <= {*dir(batch)} and "obs/image" not in dir(batch)
+    assert {"obs", "reward", "items", "to_torch"} <= {*dir(batch)} and "obs/image" not in dir(batch)
 
 
 def test_a_batch_is_copied_and_pickled():
@@ -192,14 +193,14 @@ def test_a_batch_is_copied_and_pickled():
     ):
         assert type(made) is Batch and [*made] == [*batch]
         assert all((made[name] == batch[name]).all() for name in batch)
-        made.rew = None
-        assert batch.rew is not None
-    assert copy.copy(batch).rew is batch.rew and copy.deepcopy(batch).rew is not batch.rew
+        made.reward = None
+        assert batch.reward is not None
+    assert copy.copy(batch).reward is batch.reward and copy.deepcopy(batch).reward is not batch.reward
 
 
 def test_the_text_of_a_batch_names_its_fields():
-    batch = Batch(obs=np.zeros((2, 3), np.uint8), rew=np.zeros(2, np.float32), note="x", one=np.float64(1))
-    assert repr(batch) == "<Batch: obs uint8[2, 3], rew float32[2], note str, one float64>"
+    batch = Batch(obs=np.zeros((2, 3), np.uint8), reward=np.zeros(2, np.float32), note="x", one=np.float64(1))
+    assert repr(batch) == "<Batch: obs uint8[2, 3], reward float32[2], note str, one float64>"
 
 
 def test_a_contiguous_batch_shares_no_block():
@@ -208,9 +209,9 @@ def test_a_contiguous_batch_shares_no_block():
     assert type(made) is Batch and all(array.flags.c_contiguous for array in made.values())
     assert all((made[name] == batch[name]).all() for name in batch)
     assert made.weights is batch.weights and made.next_obs is batch.next_obs  # contiguous already
-    assert not batch.rew.flags.c_contiguous and not np.shares_memory(made.rew, batch.rew)
+    assert not batch.reward.flags.c_contiguous and not np.shares_memory(made.reward, batch.reward)
     row = filled(ReplayBuffer)[3].contiguous()
-    assert row.rew.shape == () and row.rew == 0.75
+    assert row.reward.shape == () and row.reward == 0.75
 
 
 def test_tensors_share_the_memory_of_the_arrays():
@@ -223,13 +224,13 @@ def test_tensors_share_the_memory_of_the_arrays():
         assert tensor.numpy().dtype == batch[name].dtype and (tensor.numpy() == batch[name]).all(), name
     assert repr(tensors) == repr(batch)
     for same in (tensors.to_torch(), batch.to_torch("cpu"), batch.to_torch(torch.device("cpu"))):
-        assert same.rew.data_ptr() == tensors.rew.data_ptr()
+        assert same.reward.data_ptr() == tensors.reward.data_ptr()
     contiguous = tensors.contiguous()
-    assert contiguous.rew.is_contiguous() and torch.equal(contiguous.rew, tensors.rew)
+    assert contiguous.reward.is_contiguous() and torch.equal(contiguous.reward, tensors.reward)
     elsewhere = batch.to_torch("meta")
     assert {tensor.device.type for tensor in elsewhere.values()} == {"meta"}
     row = filled(ReplayBuffer)[3].to_torch()
-    assert row.rew.shape == () and row.rew == 0.75 and row.obs["image"].tolist() == [3, 4, 5]
+    assert row.reward.shape == () and row.reward == 0.75 and row.obs["image"].tolist() == [3, 4, 5]
 
 
 def test_every_dtype_that_pytorch_has_becomes_a_tensor_of_it():
@@ -247,8 +248,8 @@ def test_every_dtype_that_pytorch_has_becomes_a_tensor_of_it():
 
 def test_a_dtype_that_pytorch_lacks_is_refused_with_the_name_of_the_field():
     pytest.importorskip("torch")
-    buffer = ReplayBuffer(2, {"rew": {}, "wide": {"dtype": np.longdouble}})
-    buffer.add(rew=1, wide=2)
+    buffer = ReplayBuffer(2, {"reward": {}, "wide": {"dtype": np.longdouble}})
+    buffer.add(reward=1, wide=2)
     if buffer.field_specs["wide"][0] == np.float64:
         pytest.skip("long double is float64 here")
     with pytest.raises(TypeError, match=r"'wide' can't become a tensor: .*longdouble.*Declare the field"):
@@ -258,33 +259,24 @@ def test_a_dtype_that_pytorch_lacks_is_refused_with_the_name_of_the_field():
 def test_pytorch_treats_a_batch_as_a_pytree():
     torch = pytest.importorskip("torch")
     batch = filled(PrioritizedReplayBuffer).sample(4).to_torch()
-    doubled = torch.func.vmap(lambda row: row.obs["goal"][1] * 2 + row["rew"])(batch)
-    assert torch.equal(doubled, batch.obs["goal"][1] * 2 + batch.rew)
+    doubled = torch.func.vmap(lambda row: row.obs["goal"][1] * 2 + row["reward"])(batch)
+    assert torch.equal(doubled, batch.obs["goal"][1] * 2 + batch.reward)
     mapped = torch.utils._pytree.tree_map(lambda tensor: tensor[:1], batch)
-    assert type(mapped) is Batch and mapped.rew.tolist() == batch.rew[:1].tolist()
+    assert type(mapped) is Batch and mapped.reward.tolist() == batch.reward[:1].tolist()
 
 
 JAX = """
-import sys
-import numpy as np
-from replay_tutorial import Batch, PrioritizedReplayBuffer
-buffer = PrioritizedReplayBuffer(8, {"obs/a": {"shape": 2}, "rew": {"shape": ()}})
-buffer.add(obs={"a": np.arange(16).reshape(8, 2)}, rew=np.arange(8))
-before = buffer.sample(4)
-assert not {"jax", "torch"} & {*sys.modules}
-import jax
-batch = buffer.sample(4)
-del batch["indexes"]
-made = jax.jit(lambda batch: batch.obs["a"].sum(1) + batch["rew"])(batch)
-assert (made == batch.obs["a"].sum(1) + batch.rew).all()
-mapped = jax.tree.map(lambda array: array * 2, batch)
-assert type(mapped) is Batch and (mapped.rew == 2 * batch.rew).all()
-(path, _), *_ = jax.tree_util.tree_leaves_with_path(batch)
-assert str(path[0]) == "['obs/a']"
-shuffled = Batch({name: batch[name] for name in reversed(batch)})
-assert jax.tree.structure(shuffled) == jax.tree.structure(batch)
-gradient = jax.grad(lambda parameters: (parameters["rew"] ** 2).sum())(Batch(rew=np.ones(2, np.float32)))
-assert type(gradient) is Batch and gradient.rew.tolist() == [2, 2]
+import sys import numpy as np from replay_tutorial import Batch, PrioritizedReplayBuffer buffer =
+PrioritizedReplayBuffer(8, {"obs/a": {"shape": 2}, "reward": {}}) buffer.add(obs={"a":
+np.arange(16).reshape(8, 2)}, reward=np.arange(8)) before = buffer.sample(4) assert not {"jax", "torch"} &
+{*sys.modules} import jax batch = buffer.sample(4) del batch["indexes"] made = jax.jit(lambda batch:
+batch.obs["a"].sum(1) + batch["reward"])(batch) assert (made == batch.obs["a"].sum(1) + batch.reward).all()
+mapped = jax.tree.map(lambda array: array * 2, batch) assert type(mapped) is Batch and (mapped.reward == 2 *
+batch.reward).all() (path, _), *_ = jax.tree_util.tree_leaves_with_path(batch) assert str(path[0]) ==
+"['obs/a']" shuffled = Batch({name: batch[name] for name in reversed(batch)}) assert
+jax.tree.structure(shuffled) == jax.tree.structure(batch) gradient = jax.grad(lambda parameters:
+(parameters["reward"] ** 2).sum())(Batch(reward=np.ones(2, np.float32))) assert type(gradient) is Batch and
+gradient.reward.tolist() == [2, 2]
 """
 
 

@@ -14,8 +14,8 @@ from replay_tutorial.buffers.cast import round_floats, to_bytes
 
 FIELDS = {
     "obs": {"shape": 3},
-    "act": {"shape": (), "dtype": np.int64},
-    "rew": {},
+    "action": {"dtype": np.int64},
+    "reward": {},
     "image": {"shape": (2, 2), "dtype": np.uint8},
 }
 LARGEST = float(np.finfo(np.float32).max)
@@ -81,16 +81,16 @@ def rows(draw):
     lead = (count,) if count else ()
     columns = {
         "obs": draw(arrays.arrays(np.float64, (*lead, 3), elements=floats)),
-        "act": draw(arrays.arrays(np.int64, lead, elements=st.integers(-1000, 1000))),
-        "rew": draw(arrays.arrays(np.float64, draw(st.sampled_from([lead, (*lead, 1)])), elements=floats)),
+        "action": draw(arrays.arrays(np.int64, lead, elements=st.integers(-1000, 1000))),
+        "reward": draw(arrays.arrays(np.float64, draw(st.sampled_from([lead, (*lead, 1)])), elements=floats)),
         "image": draw(arrays.arrays(np.int64, (*lead, 2, 2), elements=st.integers(0, 255))),
     }
     asked = {name: FORMS[draw(forms)](np.asarray(column)) for name, column in columns.items()}
     with np.errstate(all="ignore"):
         expected = {
             "obs": columns["obs"].astype(np.float32).reshape(-1, 3),
-            "act": columns["act"].reshape(-1),
-            "rew": columns["rew"].astype(np.float32).reshape(-1, 1),
+            "action": columns["action"].reshape(-1),
+            "reward": columns["reward"].astype(np.float32).reshape(-1, 1),
             "image": columns["image"].astype(np.uint8).reshape(-1, 2, 2),
         }
     return asked, expected
@@ -102,7 +102,7 @@ def test_every_form_of_input_is_stored_as_numpy_converts_it(kind, calls):
     buffer = kind(32, FIELDS)
     for asked, _ in calls:
         buffer.add(**asked)
-    stored = buffer.get_all_transitions()
+    stored = buffer[:]
     for name in FIELDS:
         np.testing.assert_array_equal(stored[name], np.concatenate([expected[name] for _, expected in calls]))
 
@@ -110,8 +110,8 @@ def test_every_form_of_input_is_stored_as_numpy_converts_it(kind, calls):
 @pytest.mark.parametrize("kind", [ReplayBuffer, MPReplayBuffer])
 def test_pictures_that_were_pickled_are_not_copied_on_their_way_in(kind):
     """Unpickled arrays have dtypes of their own, equal to NumPy's but not the same object."""
-    buffer = kind(64, {"image": {"shape": (84, 84), "dtype": np.uint8}, "rew": {"shape": ()}})
-    rows = {"image": np.ones((32, 84, 84), np.uint8), "rew": np.ones(32)}
+    buffer = kind(64, {"image": {"shape": (84, 84), "dtype": np.uint8}, "reward": {}})
+    rows = {"image": np.ones((32, 84, 84), np.uint8), "reward": np.ones(32)}
     assert pickle.loads(pickle.dumps(rows))["image"].dtype is not rows["image"].dtype
 
     def peak(rows):

@@ -28,17 +28,17 @@ from replay_tutorial.buffers.episodes.episode_ring import locate
 
 LEAST = 1e-6
 EPS = 1e-4
-TRIPLE, NUMBER = {"shape": 3, "dtype": np.float32}, {"shape": (), "dtype": np.float32}
-FLAG = {"shape": (), "dtype": bool}
+TRIPLE, NUMBER = {"shape": 3, "dtype": np.float32}, {"dtype": np.float32}
+FLAG = {"dtype": bool}
 FIELDS: dict[str, dict[str, Any]] = {
     "obs": TRIPLE,
-    "act": {"shape": 1, "dtype": np.int64},
-    "rew": NUMBER,
+    "action": {"shape": 1, "dtype": np.int64},
+    "reward": NUMBER,
     "next_obs": TRIPLE,
     "terminated": FLAG,
     "truncated": FLAG,
 }
-SMALL = {"obs": NUMBER, "rew": NUMBER, "next_obs": NUMBER, "terminated": FLAG}
+SMALL = {"obs": NUMBER, "reward": NUMBER, "next_obs": NUMBER, "terminated": FLAG}
 
 Step = dict[str, Any]
 
@@ -62,7 +62,7 @@ class Life:
 
     def make(self, seed: int = 0) -> Any:
         size = self.places * self.environments + self.environments - 1  # cannot be divided equally
-        options = {"environments": self.environments, "alpha": self.alpha, "eps": EPS}
+        options = {"num_envs": self.environments, "alpha": self.alpha, "eps": EPS}
         return EpisodeReplayBuffer(size, FIELDS, seed=seed, **options)
 
     # The log
@@ -95,8 +95,8 @@ class Life:
     def values(self, environment: int, serial: int, number: int) -> Step:
         return {
             "obs": np.array([environment, serial, number], np.float32),
-            "act": np.array([number], np.int64),
-            "rew": np.float32(number + 0.5),
+            "action": np.array([number], np.int64),
+            "reward": np.float32(number + 0.5),
             "next_obs": np.array([environment, serial, number + 1], np.float32),
         }
 
@@ -129,7 +129,7 @@ class Life:
                             "environment": environment,
                             "start": left[0] * self.environments + environment,
                             "length": len(left),
-                            "return": sum(float(log[p]["rew"]) for p in range(entry["start"], end)),
+                            "return": sum(float(log[p]["reward"]) for p in range(entry["start"], end)),
                             "tag": entry["tag"],
                             "finished": entry["end"] is not None,
                             "whole": left[0] == entry["start"],
@@ -143,8 +143,8 @@ class Life:
         """End the episodes that are over although no flag says so."""
         for environment in range(self.environments):
             if self.is_running(environment) and self.left[environment] == 0:
-                self.buffer.on_episode_end(environment)
-                self.buffer.on_episode_end(environment)  # once more has no effect
+                self.buffer.end_episode(environment)
+                self.buffer.end_episode(environment)  # once more has no effect
                 self.end(environment)
 
     def priorities(self, count: int) -> list[float] | None:
@@ -187,7 +187,7 @@ class Life:
 
     def end_early(self) -> None:
         environment = int(self.rng.integers(self.environments))
-        self.buffer.on_episode_end(environment)
+        self.buffer.end_episode(environment)
         self.end(environment)
 
     def some_indexes(self, count: int) -> Any:
@@ -203,7 +203,7 @@ class Life:
             with pytest.raises(IndexError, match=told):
                 self.buffer.update_priorities(indexes, 3.0)
             with pytest.raises(IndexError, match=told):
-                self.buffer.update_fields(indexes, act=np.zeros(len(indexes)))
+                self.buffer.update_fields(indexes, action=np.zeros(len(indexes)))
         return indexes[~is_final]
 
     def update_priorities(self) -> None:
@@ -223,11 +223,11 @@ class Life:
     def update_fields(self) -> None:
         indexes, live = self.some_indexes(8), self.live()
         actions = self.rng.integers(100, 200, len(indexes))
-        stored = self.buffer.update_fields(indexes, act=actions)
+        stored = self.buffer.update_fields(indexes, action=actions)
         assert stored.tolist() == [index in live for index in indexes.tolist()]
         for index, action in zip(indexes.tolist(), actions, strict=True):
             if index in live:
-                live[index]["act"] = np.array([action])
+                live[index]["action"] = np.array([action])
 
     def some_episodes(self, count: int) -> list[dict[str, Any]]:
         """Episodes that have ended, some of them no longer stored, and some twice."""
@@ -283,9 +283,9 @@ class Life:
     def check(self) -> None:
         """Compare everything that can be seen with the log."""
         buffer, live, listed = self.buffer, self.live(), self.listed()
-        assert len(buffer) == buffer.get_stored_size() == len(live)
+        assert len(buffer) == len(live)
         assert buffer.stale_updates == self.stale
-        assert buffer.get_max_priority() == self.max_priority
+        assert buffer.max_priority == self.max_priority
         found = {name: array.tolist() for name, array in buffer.episodes().items()}
         assert [dict(zip(found, row, strict=True)) for row in zip(*found.values(), strict=True)] == listed
         for entry in listed:
@@ -378,7 +378,7 @@ def line(count: int, first: int = 0, end: bool = True) -> dict[str, Any]:
     obs = np.arange(first, first + count, dtype=np.float32)
     return {
         "obs": obs,
-        "rew": np.ones(count, np.float32),
+        "reward": np.ones(count, np.float32),
         "next_obs": obs + 1,
         "terminated": (np.arange(count) == count - 1) & end,
     }
@@ -398,11 +398,11 @@ def test_step_of_priority_zero_is_never_drawn_without_eps():
 
 @pytest.mark.parametrize("environments", [1, 3])
 def test_observation_that_continues_nothing_is_refused(environments):
-    """A forgotten on_episode_end, or the step of an environment that only reset itself."""
-    buffer = EpisodeReplayBuffer(60, SMALL, environments=environments)
+    """A forgotten end_episode, or the step of an environment that only reset itself."""
+    buffer = EpisodeReplayBuffer(60, SMALL, num_envs=environments)
     last = environments - 1
     buffer.add(last, **line(3, end=False))
-    with pytest.raises(ValueError, match=rf"'obs' of step 0 differs.*environment {last}.*on_episode_end"):
+    with pytest.raises(ValueError, match=rf"'obs' of step 0 differs.*environment {last}.*end_episode"):
         buffer.add(last, **line(2, first=50))
     jump = line(4, first=3, end=False)
     jump["obs"][2] += 7
@@ -411,7 +411,7 @@ def test_observation_that_continues_nothing_is_refused(environments):
     one = {name: np.repeat(array[:1], environments) for name, array in line(1, first=8).items()}
     with pytest.raises(ValueError, match=rf"step {last} differs"):
         buffer.add_step(**one)
-    assert len(buffer) == 3 and buffer.get_next_index(0) == (3 if environments == 1 else 0)
+    assert len(buffer) == 3 and buffer.next_index_of(0) == (3 if environments == 1 else 0)
     buffer.add(last, **line(2, first=3))  # continues the episode
     buffer.add(last, **line(2, first=50))  # begins the next one
     table = buffer.episodes()
@@ -422,8 +422,8 @@ def test_equal_observations_whose_bytes_differ_continue_an_episode():
     """0.0 and -0.0, and two representations of NaN: alone, in a batch, and in a step of each environment."""
     nans = np.array([0x7FC00000, 0x7FC00001], np.uint32).view(np.float32)
     for one, other in ([0.0, -0.0], nans):
-        buffer = EpisodeReplayBuffer(60, SMALL, environments=2, seed=0)
-        step = {"obs": one, "rew": 1.0, "next_obs": other, "terminated": False}
+        buffer = EpisodeReplayBuffer(60, SMALL, num_envs=2, seed=0)
+        step = {"obs": one, "reward": 1.0, "next_obs": other, "terminated": False}
         for count in (None, None, 3, 3):
             fields = step if count is None else {name: np.full(count, v) for name, v in step.items()}
             buffer.add(**fields)
@@ -438,12 +438,12 @@ def test_equal_observations_whose_bytes_differ_continue_an_episode():
 
 def test_added_batches_are_not_kept_in_memory():
     large = {"shape": 1000, "dtype": np.float32}
-    buffer = EpisodeReplayBuffer(3000, {**SMALL, "obs": large, "next_obs": large}, environments=3)
+    buffer = EpisodeReplayBuffer(3000, {**SMALL, "obs": large, "next_obs": large}, num_envs=3)
     steps = line(1000)
     steps |= {name: np.broadcast_to(steps[name][:, None], (1000, 1000)) for name in ("obs", "next_obs")}
     buffer.add(**{name: array[:3] for name, array in steps.items()})
     tracemalloc.start()
-    buffer.on_episode_end()
+    buffer.end_episode()
     buffer.add(**{name: array[:900] for name, array in steps.items()})
     kept, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
@@ -453,7 +453,7 @@ def test_added_batches_are_not_kept_in_memory():
 @pytest.mark.parametrize("name", ["terminated", "truncated", "done"])
 def test_each_of_three_flags_ends_an_episode(name):
     buffer = EpisodeReplayBuffer(20, {**SMALL, "truncated": FLAG, "done": {"shape": 1, "dtype": np.float32}})
-    step = {"obs": 0, "rew": 1, "next_obs": 1, "terminated": False, "truncated": False, "done": 0.0}
+    step = {"obs": 0, "reward": 1, "next_obs": 1, "terminated": False, "truncated": False, "done": 0.0}
     buffer.add(**step | {name: 1.0 if name == "done" else True})
     assert buffer.episodes()["finished"].tolist() == [True]
 
@@ -461,15 +461,15 @@ def test_each_of_three_flags_ends_an_episode(name):
 def test_large_and_several_observations_share_their_memory():
     """Also when `next_obs` is declared before `obs`, and beside a `next_` field without a partner."""
     image = {"shape": (40, 30), "dtype": np.float32}
-    fields = {"next_image": image, "image": image, **SMALL, "next_rew": NUMBER, "next_act": NUMBER}
-    del fields["rew"]
-    buffer, plain = EpisodeReplayBuffer(9, fields, rew="next_act"), EpisodeReplayBuffer(9, SMALL)
+    fields = {"next_image": image, "image": image, **SMALL, "next_rew": NUMBER, "next_action": NUMBER}
+    del fields["reward"]
+    buffer, plain = EpisodeReplayBuffer(9, fields, reward="next_action"), EpisodeReplayBuffer(9, SMALL)
     assert buffer.nbytes < 1.05 * 10 * (40 * 30 * 4 + 24) and plain.nbytes < buffer.nbytes / 100
     for first in range(0, 30, 3):
         step = line(3, first)
         step["image"] = np.broadcast_to(step["obs"][:, None, None], (3, 40, 30))
         step["next_image"] = step["image"] + 1
-        step |= {"next_rew": step.pop("rew"), "next_act": step["obs"] * 2}
+        step |= {"next_rew": step.pop("reward"), "next_action": step["obs"] * 2}
         buffer.add(**step)
     batch = buffer.sample(30)
     assert list(batch) == [*fields, "indexes", "weights"]
@@ -486,7 +486,7 @@ def test_sampled_arrays_are_aligned_for_every_order_of_the_fields():
     specs |= {f"next_{name}": spec for name, spec in specs.items()}
     for order in (list(specs), list(specs)[::-1]):
         fields = {"terminated": FLAG, **{name: specs[name] for name in order}}
-        buffer = EpisodeReplayBuffer(60, fields, environments=2, seed=0)
+        buffer = EpisodeReplayBuffer(60, fields, num_envs=2, seed=0)
         for step in range(40):  # the rings wrap around
             values = {name: np.full((2, 3), step + name.startswith("next_")) for name in specs}
             buffer.add_step(**values, terminated=[step % 7 == 6] * 2)
@@ -500,33 +500,33 @@ def test_sampled_arrays_are_aligned_for_every_order_of_the_fields():
 def test_updated_observation_is_seen_from_both_sides():
     buffer = EpisodeReplayBuffer(20, SMALL, seed=0)
     buffer.add(**line(4))
-    assert buffer.update_fields([1, 1], obs=[70, 80], rew=[5, 6]).tolist() == [True, True]
+    assert buffer.update_fields([1, 1], obs=[70, 80], reward=[5, 6]).tolist() == [True, True]
     episode = buffer.get_episode(0)
-    assert episode["obs"].tolist() == [0, 80, 2, 3, 4] and episode["rew"].tolist() == [1, 6, 1, 1]
+    assert episode["obs"].tolist() == [0, 80, 2, 3, 4] and episode["reward"].tolist() == [1, 6, 1, 1]
     batch = buffer.sample(100)
     assert {*batch["next_obs"][batch["indexes"] == 0].tolist()} == {80}
     assert buffer.episodes()["return"].tolist() == [4]
-    assert buffer.update_fields([], rew=[]).shape == (0,)
+    assert buffer.update_fields([], reward=[]).shape == (0,)
 
 
 @pytest.mark.parametrize(
     ("error", "text", "call"),
     [
-        (IndexError, "No step with index 3 .*environment 1 is 3", lambda b: b.update_fields([3], rew=1)),
+        (IndexError, "No step with index 3 .*environment 1 is 3", lambda b: b.update_fields([3], reward=1)),
         (IndexError, "No step with index 3 .*environment 1 is 3", lambda b: b.update_priorities([3], 1)),
         (IndexError, "No step with index -1", lambda b: b.update_priorities([-1], 1)),
         (IndexError, "Index 2 belongs to the final", lambda b: b.update_priorities([0, 2], [1, 2])),
-        (IndexError, "Index 2 belongs to the final", lambda b: b.update_fields([0, 2], rew=[1, 2])),
+        (IndexError, "Index 2 belongs to the final", lambda b: b.update_fields([0, 2], reward=[1, 2])),
         (ValueError, "priority.*nan", lambda b: b.update_priorities([0, 4], [1, np.nan])),
-        (KeyError, "'terminated'.*rew", lambda b: b.update_fields([0], terminated=True)),
+        (KeyError, "'terminated'.*reward", lambda b: b.update_fields([0], terminated=True)),
         (KeyError, "'next_obs'", lambda b: b.update_fields([0], next_obs=True, obs=2)),
-        (ValueError, "2 indexes.*3 values", lambda b: b.update_fields([0, 4], rew=[1, 2, 3])),
-        (TypeError, "indexes must be integers", lambda b: b.update_fields([0.5], rew=[1])),
+        (ValueError, "2 indexes.*3 values", lambda b: b.update_fields([0, 4], reward=[1, 2, 3])),
+        (TypeError, "indexes must be integers", lambda b: b.update_fields([0.5], reward=[1])),
         (IndexError, "no episode 3", lambda b: b.get_episode(3)),
         (IndexError, f"can't hold {2**70}", lambda b: b.get_episode(2**70)),
         (IndexError, "no episode -1", lambda b: b.evict(-1)),
         (IndexError, f"can't hold {2**64 - 1}", lambda b: b.evict(np.array([0, -1]).astype(np.uint64))),
-        (IndexError, f"indexes .* can't hold {2**63}", lambda b: b.update_fields([2**63], rew=1)),
+        (IndexError, f"indexes .* can't hold {2**63}", lambda b: b.update_fields([2**63], reward=1)),
         (IndexError, f"indexes .* can't hold {2**63}", lambda b: b.update_priorities([2**63], 1)),
         (ValueError, "Episode 2 is running", lambda b: b.evict([0, 2])),
         (TypeError, "episodes must be integers", lambda b: b.evict(1.0)),
@@ -537,8 +537,8 @@ def test_updated_observation_is_seen_from_both_sides():
         (KeyError, "fame", lambda b: b.keep_best(1, by="fame")),
         (KeyError, r"by is \['return'\], which", lambda b: b.keep_best(1, by=["return"])),
         (IndexError, "environment must be between 0 and 1", lambda b: b.add(2, **line(1))),
-        (IndexError, "environment", lambda b: b.on_episode_end(-1)),
-        (KeyError, "next_obs", lambda b: b.add(obs=1, rew=1, terminated=False)),
+        (IndexError, "environment", lambda b: b.end_episode(-1)),
+        (KeyError, "next_obs", lambda b: b.add(obs=1, reward=1, terminated=False)),
         (ValueError, "expects 2 steps", lambda b: b.add_step(**line(3))),
         (ValueError, "A priority must be", lambda b: b.add(**line(2, 2), priorities=[1, -1])),
         (ValueError, "batch_size", lambda b: b.sample(0)),
@@ -546,7 +546,7 @@ def test_updated_observation_is_seen_from_both_sides():
     ],
 )
 def test_wrong_argument_is_refused_and_changes_nothing(error, text, call):
-    buffer = EpisodeReplayBuffer(40, SMALL, environments=2, alpha=0.6, seed=0)
+    buffer = EpisodeReplayBuffer(40, SMALL, num_envs=2, alpha=0.6, seed=0)
     buffer.add(0, **line(1))
     buffer.add(0, **line(2, end=False))
     buffer.add(1, **line(1, end=False))
@@ -565,33 +565,33 @@ def test_observation_after_two_steps_is_a_field_of_its_own():
 
 
 def test_buffer_constructed_with_numpy_integers_can_be_saved(tmp_path):
-    buffer = EpisodeReplayBuffer(np.int64(40), SMALL, environments=np.int64(2))
+    buffer = EpisodeReplayBuffer(np.int64(40), SMALL, num_envs=np.int64(2))
     buffer.add(**line(4))
-    assert type(buffer.get_next_index(np.uint8(1))) is int  # a sum in uint8 could overflow
+    assert type(buffer.next_index_of(np.uint8(1))) is int  # a sum in uint8 could overflow
     buffer.save(tmp_path / "file")
-    loaded = EpisodeReplayBuffer(40, SMALL, environments=2)
+    loaded = EpisodeReplayBuffer(40, SMALL, num_envs=2)
     loaded.load(tmp_path / "file")
-    assert seen(loaded) != seen(EpisodeReplayBuffer(40, SMALL, environments=2)) and len(loaded) == 4
+    assert seen(loaded) != seen(EpisodeReplayBuffer(40, SMALL, num_envs=2)) and len(loaded) == 4
 
 
 @pytest.mark.parametrize(
     ("text", "options"),
     [
-        ("at least 9, 3 for each", {"size": 8, "environments": 3}),
-        ("at least 1", {"environments": 0}),
-        (r"environments must be below 2\*\*48", {"environments": 2**70, "size": 2**80}),
-        ("no pair such as obs and next_obs", {"env_dict": {"obs": {}, "terminated": {}}}),
-        ("no pair", {"env_dict": {"obs": {}, "next_obs": {"shape": 2}, "terminated": {}}}),
-        ("'terminated' or 'done'", {"env_dict": {"obs": {}, "next_obs": {}, "truncated": {}}}),
-        (r"shape \(\) or \(1,\)", {"env_dict": {**SMALL, "rew": {"shape": 2}}}),
-        ("'indexes'.*reserved", {"env_dict": {**SMALL, "indexes": {}}}),
-        ("'priorities'.*reserved", {"env_dict": {**SMALL, "priorities": {}}}),
+        ("at least 9, 3 for each", {"size": 8, "num_envs": 3}),
+        ("at least 1", {"num_envs": 0}),
+        (r"environments must be below 2\*\*48", {"num_envs": 2**70, "size": 2**80}),
+        ("no pair such as obs and next_obs", {"fields": {"obs": {}, "terminated": {}}}),
+        ("no pair", {"fields": {"obs": {}, "next_obs": {"shape": 2}, "terminated": {}}}),
+        ("'terminated' or 'done'", {"fields": {"obs": {}, "next_obs": {}, "truncated": {}}}),
+        (r"shape \(\) or \(1,\)", {"fields": {**SMALL, "reward": {"shape": 2}}}),
+        ("'indexes'.*reserved", {"fields": {**SMALL, "indexes": {}}}),
+        ("'priorities'.*reserved", {"fields": {**SMALL, "priorities": {}}}),
         ("alpha", {"alpha": 1.5}),
     ],
 )
 def test_constructor_refuses(text, options):
     with pytest.raises(ValueError, match=text):
-        EpisodeReplayBuffer(**{"size": 20, "env_dict": SMALL, **options})
+        EpisodeReplayBuffer(**{"size": 20, "fields": SMALL, **options})
 
 
 def test_empty_buffer_says_so():
@@ -601,15 +601,15 @@ def test_empty_buffer_says_so():
     assert len(buffer) == 0 and buffer.episodes()["episode"].tolist() == []
     buffer.evict([])
     buffer.keep_best(3)
-    buffer.on_episode_end()
-    assert buffer.get_next_index() == 0  # an episode without steps takes no place
+    buffer.end_episode()
+    assert buffer.next_index == 0  # an episode without steps takes no place
 
 
 def test_best_episodes_are_kept_and_nan_is_the_worst():
     buffer = EpisodeReplayBuffer(100, SMALL)
     for reward in (3, np.nan, 7, 7, 1, 7):
-        buffer.add(obs=0, rew=reward, next_obs=1, terminated=True)
-    buffer.add(obs=0, rew=0, next_obs=1, terminated=False)
+        buffer.add(obs=0, reward=reward, next_obs=1, terminated=True)
+    buffer.add(obs=0, reward=0, next_obs=1, terminated=False)
     buffer.keep_best(5)
     assert buffer.episodes()["episode"].tolist() == [0, 2, 3, 4, 5, 6]
     buffer.keep_best(2)
@@ -621,7 +621,7 @@ def test_best_episodes_are_kept_and_nan_is_the_worst():
 def test_best_episodes_are_kept_by_tags_of_more_digits_than_a_float_has():
     buffer = EpisodeReplayBuffer(100, SMALL)
     for _ in range(4):
-        buffer.add(obs=0, rew=0, next_obs=1, terminated=True)
+        buffer.add(obs=0, reward=0, next_obs=1, terminated=True)
     buffer.tag([0, 1, 2, 3], [2**60 + 3, 2**60 + 1, 2**60 + 2, 2**60])
     buffer.keep_best(2, by="tag")
     assert buffer.episodes()["episode"].tolist() == [0, 2]
@@ -631,7 +631,7 @@ def seen(buffer: Any) -> Any:
     """All there is to see of a buffer; what it draws is seen in a copy."""
     arrays = buffer._ring.arrays
     state: list[Any] = [getattr(arrays, name).tolist() for name in ("kinds", "rings", "sums", "minima")]
-    state += [buffer.get_max_priority(), buffer.stale_updates, str(buffer._rng.bit_generator.state)]
+    state += [buffer.max_priority, buffer.stale_updates, str(buffer._rng.bit_generator.state)]
     table = buffer.episodes()
     state += [(name, array.tolist()) for name, array in table.items()]
     for episode in table["episode"]:
@@ -661,7 +661,7 @@ def test_generations_of_copies_live_the_same_life(copied, tmp_path):
 
 
 def test_file_has_only_the_places_in_use(tmp_path):
-    buffer = EpisodeReplayBuffer(100_000, SMALL, environments=4)
+    buffer = EpisodeReplayBuffer(100_000, SMALL, num_envs=4)
     buffer.add(2, **line(30, end=False))
     buffer.save(tmp_path / "file")
     assert (tmp_path / "file").stat().st_size < 5_000
@@ -699,7 +699,7 @@ def test_file_that_contradicts_itself_is_refused(text, forged, tmp_path):
 
 
 def test_forged_file_is_refused_or_loads_and_works(tmp_path: Path):
-    life = Life(places=17, environments=2, seed=2)
+    life = Life(places=17, num_envs=2, seed=2)
     for _ in range(60):
         life.act()
     life.buffer.save(tmp_path / "whole")
@@ -709,10 +709,10 @@ def test_forged_file_is_refused_or_loads_and_works(tmp_path: Path):
     }
 
     def use(buffer: EpisodeReplayBuffer) -> None:
-        assert 0 <= len(buffer) <= buffer.get_buffer_size()
+        assert 0 <= len(buffer) <= buffer.capacity
         assert sum(buffer.episodes()["length"]) == len(buffer)
         for environment in range(2):
-            buffer.on_episode_end(environment)
+            buffer.end_episode(environment)
             for _ in range(7):
                 buffer.add(environment, **zeros)
                 buffer.sample(20, normalize="batch")  # a forged mass may be tiny

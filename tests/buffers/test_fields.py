@@ -18,6 +18,7 @@ from replay_tutorial import (
     MPPrioritizedReplayBuffer,
     MPReplayBuffer,
     NStep,
+    NStepWindow,
     PrioritizedReplayBuffer,
     ReplayBuffer,
 )
@@ -34,7 +35,7 @@ def stored(value: Any, dtype: Any = np.float32, shape: Any = (), size: int = 8) 
     """Add one value to a new buffer of one field and look at what it holds."""
     buffer = ReplayBuffer(size, {"x": {"shape": shape, "dtype": dtype}})
     buffer.add(x=value)
-    return buffer.get_all_transitions()["x"]
+    return buffer[:]["x"]
 
 
 def extremes(dtype: Any) -> np.ndarray:
@@ -85,12 +86,12 @@ class TestEnvDict:
     @pytest.mark.parametrize("kind", [ReplayBuffer, PrioritizedReplayBuffer])
     def test_callers_dict_is_not_changed(self, kind):
         inner = {"shape": [2, 2], "dtype": "uint8"}
-        env_dict = {"obs": inner, "rew": {}, "done": {}}
-        n_step = {"size": 2, "rew": "rew", "next": "next_obs"}
-        buffer = kind(4, env_dict, next_of="obs", stack_compress={"obs": 0}, Nstep=n_step)
-        buffer.add(obs=np.zeros((2, 2)), rew=1, next_obs=np.zeros((2, 2)), done=0)
-        assert env_dict == {"obs": {"shape": [2, 2], "dtype": "uint8"}, "rew": {}, "done": {}}
-        assert env_dict["obs"] is inner
+        fields = {"obs": inner, "reward": {}, "done": {}}
+        n_step = NStep(2)
+        buffer = kind(4, fields, dedupe_next="obs", dedupe_frames={"obs": 0}, n_step=n_step)
+        buffer.add(obs=np.zeros((2, 2)), reward=1, next_obs=np.zeros((2, 2)), done=0)
+        assert fields == {"obs": {"shape": [2, 2], "dtype": "uint8"}, "reward": {}, "done": {}}
+        assert fields["obs"] is inner
 
     @pytest.mark.parametrize("dtype", DTYPES)
     def test_dtypes_come_back_bit_for_bit(self, dtype):
@@ -103,10 +104,10 @@ class TestEnvDict:
             one_by_one = ReplayBuffer(8, {"x": {"shape": shape, "dtype": dtype}})
             for value in batch:
                 one_by_one.add(x=value)
-            assert bits(one_by_one.get_all_transitions()["x"]) == bits(batch)
+            assert bits(one_by_one[:]["x"]) == bits(batch)
 
     @pytest.mark.parametrize(
-        "env_dict",
+        "fields",
         [
             *({"x": spec} for spec in (3, None, np.float32, {"shap": 3}, {"shape": 3, "add_shape": 1})),
             *({"x": {"shape": s}} for s in (0, -1, (2, -3), (0,), (3, 0), 2.5, (2, 1.5), "3", None)),
@@ -114,14 +115,14 @@ class TestEnvDict:
             *({3: {}}, {"": {}}),
         ],
     )
-    def test_fields_of_no_name_numbers_or_size_are_refused(self, env_dict):
+    def test_fields_of_no_name_numbers_or_size_are_refused(self, fields):
         with pytest.raises((TypeError, ValueError)):
-            ReplayBuffer(4, env_dict)
+            ReplayBuffer(4, fields)
 
     @pytest.mark.parametrize("name", ["self", "cls", "batch_size", "rows", "größe", "a b", "0", "/", "a/b/c"])
     @pytest.mark.parametrize("kind", [ReplayBuffer, PrioritizedReplayBuffer])
     def test_fields_may_have_any_name(self, kind, name):
-        buffer = kind(4, {name: {"shape": ()}, "b": {}})
+        buffer = kind(4, {name: {}, "b": {}})
         buffer.add(**{name: 5, "b": 6})
         assert buffer.sample(1)[name].tolist() == [5]
 
@@ -225,22 +226,17 @@ class TestValues:
             assert stored(as_given, shape=shape).tolist() == np.reshape(given, (-1, *shape)).tolist()
 
     def test_nested_dicts_and_tuples_feed_fields_named_with_a_slash(self):
-        env_dict = {
-            "obs/image": {"shape": 2},
-            "obs/goal/x": {"shape": ()},
-            "act/0": {},
-            "act/1": {"shape": ()},
-        }
-        buffer = ReplayBuffer(8, env_dict)
-        buffer.add(obs={"image": [1, 2], "goal": {"x": 3}}, act=(4, 5))
-        buffer.add(obs={"image": [[1, 2], [3, 4]], "goal": {"x": [3, 4]}}, act=([4, 5], [5, 6]))
-        buffer.add(**{"obs/image": [9, 9], "obs/goal/x": 9, "act/0": 9, "act/1": 9})
-        buffer.add(**{"obs/image": [9, 9], "obs": {"goal/x": 9}, "act": {"0": 9, "1": 9}})
-        rows = buffer.get_all_transitions()
+        fields = {"obs/image": {"shape": 2}, "obs/goal/x": {}, "action/0": {}, "action/1": {}}
+        buffer = ReplayBuffer(8, fields)
+        buffer.add(obs={"image": [1, 2], "goal": {"x": 3}}, action=(4, 5))
+        buffer.add(obs={"image": [[1, 2], [3, 4]], "goal": {"x": [3, 4]}}, action=([4, 5], [5, 6]))
+        buffer.add(**{"obs/image": [9, 9], "obs/goal/x": 9, "action/0": 9, "action/1": 9})
+        buffer.add(**{"obs/image": [9, 9], "obs": {"goal/x": 9}, "action": {"0": 9, "1": 9}})
+        rows = buffer[:]
         assert rows["obs/image"].tolist() == [[1, 2], [1, 2], [3, 4], [9, 9], [9, 9]]
         assert rows["obs/goal/x"].tolist() == [3, 3, 4, 9, 9]
-        assert rows["act/0"].ravel().tolist() == [4, 4, 5, 9, 9]
-        assert rows["act/1"].tolist() == [5, 5, 6, 9, 9]
+        assert rows["action/0"].ravel().tolist() == [4, 4, 5, 9, 9]
+        assert rows["action/1"].tolist() == [5, 5, 6, 9, 9]
 
     def test_tuple_for_a_field_that_exists_is_its_value(self):
         assert stored((1, 2, 3), shape=3).tolist() == [[1, 2, 3]]
@@ -260,7 +256,7 @@ class TestRefused:
     @pytest.mark.parametrize(("value", "dtype"), pairs(LOST))
     @pytest.mark.parametrize("shape", [(), (1,), (2, 2)])
     def test_value_that_the_dtype_cannot_hold(self, value, dtype, shape):
-        buffer = ReplayBuffer(4, {"y": {"shape": ()}, "x": {"shape": shape, "dtype": dtype}})
+        buffer = ReplayBuffer(4, {"y": {}, "x": {"shape": shape, "dtype": dtype}})
         buffer.add(x=np.ones(shape), y=1)
         before = snapshot(buffer)
         whole = np.zeros((3, *shape), np.asarray(value).dtype)
@@ -295,12 +291,12 @@ class TestRefused:
         [
             *(("obs", 300.0, ValueError), ("obs", np.nan, ValueError), ("obs", object(), TypeError)),
             *(
-                ("act", 0.5, ValueError),
-                ("act", "five", TypeError),
-                ("act", np.datetime64(1, "D"), TypeError),
+                ("action", 0.5, ValueError),
+                ("action", "five", TypeError),
+                ("action", np.datetime64(1, "D"), TypeError),
             ),
-            *(("rew", 1e300, ValueError), ("rew", 1 + 2j, ValueError)),
-            *(("rew", b"5", TypeError), ("rew", None, TypeError)),
+            *(("reward", 1e300, ValueError), ("reward", 1 + 2j, ValueError)),
+            *(("reward", b"5", TypeError), ("reward", None, TypeError)),
             *(("next_obs", 0.5, ValueError), ("terminated", 2.0, ValueError)),
         ],
     )
@@ -324,20 +320,20 @@ class TestRefused:
             (lambda batch: {**batch, "obs": batch["obs"][:, :1]}, ValueError),
             (lambda batch: {**batch, "obs": batch["obs"].reshape(5, 6)}, ValueError),
             (lambda batch: {**batch, "obs": batch["obs"][None]}, ValueError),
-            (lambda batch: {**batch, "act": batch["act"][:, None]}, ValueError),
-            (lambda batch: {**batch, "rew": np.ones((5, 2))}, ValueError),
+            (lambda batch: {**batch, "action": batch["action"][:, None]}, ValueError),
+            (lambda batch: {**batch, "reward": np.ones((5, 2))}, ValueError),
             (lambda batch: {**batch, "obs": 1}, ValueError),
-            (lambda batch: {**batch, "rew": 1.0}, ValueError),
-            (lambda batch: {**batch, "rew": batch["rew"][:4]}, ValueError),
+            (lambda batch: {**batch, "reward": 1.0}, ValueError),
+            (lambda batch: {**batch, "reward": batch["reward"][:4]}, ValueError),
             (lambda batch: {**batch, "next_obs": batch["next_obs"][0]}, ValueError),
             (lambda batch: {field: column[:0] for field, column in batch.items()}, ValueError),
-            (lambda batch: {**batch, "act": []}, ValueError),
-            (lambda batch: {**batch, "rew": [[1.0], [1.0, 2.0], *[[1.0]] * 3]}, (ValueError, TypeError)),
-            (lambda batch: {**batch, "rew": np.array([1, 2, 3, 4, "5"], object)}, TypeError),
-            (lambda batch: {**batch, "rew": {"a": 1}}, (KeyError, TypeError)),
+            (lambda batch: {**batch, "action": []}, ValueError),
+            (lambda batch: {**batch, "reward": [[1.0], [1.0, 2.0], *[[1.0]] * 3]}, (ValueError, TypeError)),
+            (lambda batch: {**batch, "reward": np.array([1, 2, 3, 4, "5"], object)}, TypeError),
+            (lambda batch: {**batch, "reward": {"a": 1}}, (KeyError, TypeError)),
             (lambda batch: {**batch, "obs": {}}, (KeyError, TypeError)),
             (lambda batch: {k: v for k, v in batch.items() if k != "obs"}, KeyError),
-            (lambda batch: {**batch, "reward": batch["rew"]}, KeyError),
+            (lambda batch: {**batch, "reward": batch["reward"]}, KeyError),
             (lambda batch: {"observation" if k == "obs" else k: v for k, v in batch.items()}, KeyError),
             (lambda batch: {}, KeyError),
         ],
@@ -352,38 +348,38 @@ class TestRefused:
         assert buffer.add(**batch) is not None, "the buffer does not work on after a refusal"
 
     def test_message_names_the_fault_and_all_the_fields(self):
-        buffer = ReplayBuffer(4, {"obs": {}, "act": {}, "rew": {}})
-        with pytest.raises(KeyError, match=r"(?s)reward.*obs.*act.*rew"):
-            buffer.add(obs=1, act=1, reward=1)
-        with pytest.raises(KeyError, match="rew"):
-            buffer.add(obs=1, act=1)
-        with pytest.raises(ValueError, match=r"(?s)rew.*\(3, 7\)"):
-            buffer.add(obs=1, act=1, rew=np.zeros((3, 7)))
+        buffer = ReplayBuffer(4, {"obs": {}, "action": {}, "reward": {}})
+        with pytest.raises(KeyError, match=r"(?s)reward.*obs.*act.*reward"):
+            buffer.add(obs=1, action=1, reward=1)
+        with pytest.raises(KeyError, match="reward"):
+            buffer.add(obs=1, action=1)
+        with pytest.raises(ValueError, match=r"(?s)reward.*\(3, 7\)"):
+            buffer.add(obs=1, action=1, reward=np.zeros((3, 7)))
         with pytest.raises(ValueError, match="300"):
             ReplayBuffer(4, {"obs": {"dtype": np.uint8}}).add(obs=[1, 300])
 
     def test_n_step_rows_for_a_buffer_that_was_declared_without_discount(self):
-        for number in ({"shape": ()}, {"shape": (1,)}):
-            fields = {"rew": number, "terminated": number}
-            window = NStep(fields, {"size": 2, "rew": "rew"})
-            rows = window.add(rew=np.ones(3), terminated=np.arange(3) == 2)
+        for number in ({}, {"shape": (1,)}):
+            fields = {"reward": number, "terminated": number}
+            window = NStepWindow(fields, 2)
+            rows = window.add(reward=np.ones(3), terminated=np.arange(3) == 2)
             for kind in (ReplayBuffer, PrioritizedReplayBuffer):
                 with pytest.raises(
-                    KeyError, match=r"discount.*NStep.*env_dict.*fields_from_spaces"
+                    KeyError, match=r"discount.*NStepWindow.*fields.*fields_from_spaces"
                 ) as refused:
                     kind(4, fields).add(**rows)
                 advice = re.search(r'"discount": ({.*?})', str(refused.value))
                 as_it_says = kind(4, fields | {"discount": ast.literal_eval(advice[1])})
-                for buffer in (as_it_says, kind(4, window.env_dict)):
+                for buffer in (as_it_says, kind(4, window.fields)):
                     buffer.add(**rows)
                     batch = buffer.sample(5)
                     # A target of (5, 5) out of (5,) and (5, 1) would be no error in any framework.
-                    assert (batch["rew"] + batch["discount"]).shape == (5, *number["shape"])
-                    stored = buffer.get_all_transitions()["discount"]
+                    assert (batch["reward"] + batch["discount"]).shape == (5, *number["shape"])
+                    stored = buffer[:]["discount"]
                     np.testing.assert_array_equal(stored, rows["discount"])
         with pytest.raises(KeyError) as told:
-            ReplayBuffer(4, {"rew": {}, "discount": {}}).add(rew=1, discount=1, reward=1)
-        assert "NStep" not in str(told.value)
+            ReplayBuffer(4, {"reward": {}, "discount": {}}).add(reward=1, discount=1, rewards=1)
+        assert "NStepWindow" not in str(told.value)
 
     def test_priorities_of_a_uniform_buffer(self):
         with pytest.raises(KeyError, match="priorities"):
@@ -392,18 +388,18 @@ class TestRefused:
 
 FLOATS_AND_OTHERS: dict[str, dict[str, Any]] = {
     "obs": {"shape": (2, 3)},
-    "act": {"dtype": np.int64},
-    "rew": {"shape": (), "dtype": np.float64},
-    "spin": {"shape": (), "dtype": np.complex64},
+    "action": {"dtype": np.int64},
+    "reward": {"dtype": np.float64},
+    "spin": {"dtype": np.complex64},
     "half": {"dtype": np.float16},
 }
 KINDS = (ReplayBuffer, PrioritizedReplayBuffer, MPReplayBuffer, MPPrioritizedReplayBuffer)
 FINITE: dict[str, Any] = {kind.__name__: partial(kind, 8, FLOATS_AND_OTHERS) for kind in KINDS}
-FINITE["images"] = partial(MPReplayBuffer, 8, FLOATS_AND_OTHERS, next_of="obs")
+FINITE["images"] = partial(MPReplayBuffer, 8, FLOATS_AND_OTHERS, dedupe_next="obs")
 
 
 def finite_values(buffer: Any, count: int | None = None) -> dict[str, Any]:
-    one = {"obs": np.full((2, 3), 1e38), "act": 1, "rew": 1e308, "spin": 1e38 + 1e38j, "half": 6e4}
+    one = {"obs": np.full((2, 3), 1e38), "action": 1, "reward": 1e308, "spin": 1e38 + 1e38j, "half": 6e4}
     if "next_obs" in str(buffer):
         one["next_obs"] = one["obs"]
     return one if count is None else {name: np.array([value] * count) for name, value in one.items()}
@@ -414,7 +410,7 @@ def finite_values(buffer: Any, count: int | None = None) -> dict[str, Any]:
 @pytest.mark.parametrize("count", [None, 1, 3])
 def test_nan_and_infinity_are_refused_if_that_is_asked_for(name, bad, count):
     checked, plain = FINITE[name](check_finite=True), FINITE[name]()
-    for field in ("obs", "rew", "spin", "half"):
+    for field in ("obs", "reward", "spin", "half"):
         values = finite_values(checked, count)
         values[field] = np.array(values[field], np.complex128 if field == "spin" else np.float64)
         values[field].flat[-1] = complex(1, bad) if field == "spin" else bad
@@ -422,7 +418,7 @@ def test_nan_and_infinity_are_refused_if_that_is_asked_for(name, bad, count):
             checked.add(**values)
         with pytest.raises(ValueError, match=f"'{field}' contains"):
             checked.add(**{**values, field: values[field].tolist()})
-        assert len(checked) == checked.get_next_index() == checked.get_current_episode_len() == 0
+        assert len(checked) == checked.next_index == checked._episode_len() == 0
         plain.add(**values)  # by default they are values like others
     checked.add(**finite_values(checked, count))
     assert len(checked) == (count or 1)
@@ -432,7 +428,7 @@ def test_nan_and_infinity_are_refused_if_that_is_asked_for(name, bad, count):
 def test_copies_attached_and_loaded_buffers_check_what_the_first_one_does(name, tmp_path):
     buffer = FINITE[name](check_finite=True)
     buffer.add(**finite_values(buffer))
-    bad = {**finite_values(FINITE[name]()), "rew": np.nan}
+    bad = {**finite_values(FINITE[name]()), "reward": np.nan}
     buffer.save(tmp_path / "saved")
     loaded = FINITE[name](check_finite=True)
     loaded.load(tmp_path / "saved")

@@ -20,13 +20,13 @@ impatience = shared_rows.impatience
 def use(buffer, rows_from):
     """A little of everything that a buffer is for."""
     shared, prioritized = isinstance(buffer, MPReplayBuffer), hasattr(buffer, "update_priorities")
-    buffer.on_episode_end()  # a forged step leads anywhere, and its window refuses others
+    buffer.end_episode()  # a forged step leads anywhere, and its window refuses others
     first = 0
     for count in (0, 1, 1, 2, 15, 40, 30, 1):
         if count:
             buffer.add(**rows_from(first, count))
         first += count
-        there = len(next(iter(buffer.get_all_transitions().values())))
+        there = len(next(iter(buffer[:].values())))
         # A killed writer may leave a slot without a row for a lap.
         assert len(buffer) - 20 * shared <= there <= len(buffer)
         assert not shared or min(buffer.statistics()) >= 0
@@ -37,8 +37,8 @@ def use(buffer, rows_from):
             if prioritized:
                 assert ((sample["weights"] >= 0) & (sample["weights"] <= 1)).all()  # 1e-200 is 0 in float32
                 buffer.update_priorities(sample["indexes"][:2], np.ones(2))
-    buffer.on_episode_end()
-    assert 0 < len(buffer) <= buffer.get_buffer_size()
+    buffer.end_episode()
+    assert 0 < len(buffer) <= buffer.capacity
 
 
 def masses_of(buffer):
@@ -101,7 +101,7 @@ def test_forged_file_takes_no_more_memory_than_the_buffer_and_the_file_have(tmp_
 
 def seen(buffer):
     """Every byte of the shared block, and the handle's own."""
-    return bytes(buffer._block._block), buffer._rng.bit_generator.state, buffer.get_current_episode_len()
+    return bytes(buffer._block._block), buffer._rng.bit_generator.state, buffer._episode_len()
 
 
 def test_forged_file_of_a_shared_buffer_is_refused_or_loads_and_works(tmp_path):
@@ -130,7 +130,9 @@ def test_forged_frames_are_refused_or_load_and_work(tmp_path):
 
     def fresh():
         fields = {"obs": {"shape": (4, 5), "dtype": np.uint8}}
-        return MPReplayBuffer(20, fields, next_of="obs", stack_compress={"obs": 0}, frames_per_transition=4.0)
+        return MPReplayBuffer(
+            20, fields, dedupe_next="obs", dedupe_frames={"obs": 0}, frames_per_transition=4.0
+        )
 
     buffer = fresh()
     for first in range(0, 45, 5):

@@ -13,12 +13,12 @@ from histories import repeatable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replay_tutorial import NStep, PrioritizedReplayBuffer, ReplayBuffer
+from replay_tutorial import NStep, NStepWindow, PrioritizedReplayBuffer, ReplayBuffer
 from replay_tutorial.buffers.fields import Fields
 from replay_tutorial.buffers.images import frames
 from replay_tutorial.buffers.images.frame_layout import FrameLayout
 
-N_STEP = {"gamma": 0.5, "rew": "rew", "next": "next_obs"}
+N_STEP = NStep(1, gamma=0.5)
 
 
 class Environments:
@@ -29,15 +29,15 @@ class Environments:
         self.letters, self.start = letters, start
         self.shape = (side, side, stack) if last else (stack, side, side)
         observation = {"shape": self.shape, "dtype": np.uint8}
-        self.env_dict = {
+        self.fields = {
             "obs": observation,
-            "act": {"shape": (), "dtype": np.int64},
-            "rew": {"shape": ()},
+            "action": {"dtype": np.int64},
+            "reward": {},
             "next_obs": observation,
-            "terminated": {"shape": (), "dtype": bool},
+            "terminated": {"dtype": bool},
         }
-        self.n_step = NStep(self.env_dict, {"size": n, **N_STEP}, environments=count)
-        self.env_dict = self.n_step.env_dict
+        self.n_step = NStepWindow(self.fields, N_STEP._replace(n=n), num_envs=count)
+        self.fields = self.n_step.fields
         self.recent = [self.reset() for _ in range(count)]
         self.left = [int(rng.integers(1, episode + 1)) for _ in range(count)]  # not all end at the same step
         self.steps = 0
@@ -62,8 +62,8 @@ class Environments:
             rows = self.n_step.add(
                 environment,
                 obs=obs,
-                act=self.steps,
-                rew=float(self.rng.integers(9)),
+                action=self.steps,
+                reward=float(self.rng.integers(9)),
                 next_obs=self.observation(environment),
                 terminated=over,
             )
@@ -80,21 +80,21 @@ def add(buffer, rows, whole):
     if whole:
         buffer.add(**rows)
     else:
-        for i in range(len(rows["act"])):
+        for i in range(len(rows["action"])):
             buffer.add(**{name: column[i] for name, column in rows.items()})
 
 
 def assert_same(buffer, added):
     """The buffer holds the last of the rows that were added, a list of dicts, bit for bit."""
-    stored = buffer.get_all_transitions()
-    expected = added[-buffer.get_buffer_size() :]
-    assert len(stored["act"]) == len(expected)
+    stored = buffer[:]
+    expected = added[-buffer.capacity :]
+    assert len(stored["action"]) == len(expected)
     for name, column in stored.items():
         assert column.tobytes() == b"".join(row[name].tobytes() for row in expected), name
     if expected and stored["obs"].shape[0]:
-        by_action = {int(row["act"]): row for row in expected}
+        by_action = {int(row["action"]): row for row in expected}
         sample = buffer.sample(4)
-        for i, action in enumerate(sample["act"]):
+        for i, action in enumerate(sample["action"]):
             assert np.array_equal(sample["obs"][i], by_action[int(action)]["obs"])
             assert np.array_equal(sample["next_obs"][i], by_action[int(action)]["next_obs"])
 
@@ -120,20 +120,22 @@ def test_rows_of_several_environments_equal_a_list_in_any_history(tmp_path_facto
         )
         axis = 2 if environments.last else 0
         arguments = {
-            "next_of": "obs" if rng.random() < 0.7 else None,
-            "stack_compress": rng.choice([{"obs": axis}, {"obs": axis, "next_obs": axis}, None]),
+            "dedupe_next": "obs" if rng.random() < 0.7 else None,
+            "dedupe_frames": rng.choice([{"obs": axis}, {"obs": axis, "next_obs": axis}, None]),
         }
         size = int(rng.choice([1, 2, 7, 30, 90]))
 
         def build():
-            return kind(size, environments.env_dict, seed=0, **arguments)
+            return kind(size, environments.fields, seed=0, **arguments)
 
         buffer, added = build(), []
         for _ in range(int(rng.integers(5, 60))):
             rows = environments.step()
             if rows is not None:
                 add(buffer, rows, rng.random() < 0.5)
-                added += [{name: column[i] for name, column in rows.items()} for i in range(len(rows["act"]))]
+                added += [
+                    {name: column[i] for name, column in rows.items()} for i in range(len(rows["action"]))
+                ]
             choice = rng.random()
             if choice < 0.03:
                 buffer.clear()
@@ -153,19 +155,19 @@ def test_rows_of_several_environments_equal_a_list_in_any_history(tmp_path_facto
 def bytes_per_row(environments, n, whole, arguments, path=None, size=2000, **told):
     told = {"side": 24, "episode": 500, **told}
     stream = Environments(np.random.default_rng(0), environments, n=n, **told)
-    buffer = ReplayBuffer(size, stream.env_dict, **arguments)
-    while buffer.get_next_index() < 1.8 * size:
+    buffer = ReplayBuffer(size, stream.fields, **arguments)
+    while buffer.next_index < 1.8 * size:
         rows = stream.step()
         if rows is not None:
             add(buffer, rows, whole)
-        if path is not None and buffer.get_next_index() % 1500 < environments:
+        if path is not None and buffer.next_index % 1500 < environments:
             buffer.save(path)
-            buffer = ReplayBuffer(size, stream.env_dict, **arguments)
+            buffer = ReplayBuffer(size, stream.fields, **arguments)
             buffer.load(path)
     return buffer.bytes_per_transition
 
 
-BOTH = {"next_of": "obs", "stack_compress": "obs"}
+BOTH = {"dedupe_next": "obs", "dedupe_frames": "obs"}
 
 
 @pytest.mark.parametrize("whole", [False, True])
@@ -173,7 +175,7 @@ BOTH = {"next_of": "obs", "stack_compress": "obs"}
 @pytest.mark.parametrize("environments", [4, 64])
 def test_frames_of_many_environments_take_little_more_room_than_those_of_one(environments, n, whole):
     """They took 4.8 times as much, and n-step rows 7.4 times."""
-    of_one = ReplayBuffer(2000, Environments(np.random.default_rng(0), 1, side=24, n=n).env_dict, **BOTH)
+    of_one = ReplayBuffer(2000, Environments(np.random.default_rng(0), 1, side=24, n=n).fields, **BOTH)
     of_many = bytes_per_row(environments, n, whole, BOTH)
     assert of_many <= 1.35 * of_one.bytes_per_transition
 
@@ -194,7 +196,7 @@ def test_a_memory_of_frames_that_lies_harms_no_row():
     """Bytes decide whether a frame is there, even if all hashes are alike, or another frame's."""
     rng = np.random.default_rng(0)
     environments = Environments(rng, 4, letters=2, episode=9)
-    buffer, added = ReplayBuffer(50, environments.env_dict, seed=0, **BOTH), []
+    buffer, added = ReplayBuffer(50, environments.fields, seed=0, **BOTH), []
     for step in range(200):
         rows = environments.step()
         add(buffer, rows, step % 2 == 0)
@@ -228,7 +230,7 @@ def test_rows_that_are_kept_are_looked_through_only_when_the_log_is_full():
             return super()._rows_kept()
 
     environments = Environments(np.random.default_rng(0), 1, episode=500)
-    buffer = Asked(1000, environments.env_dict, **BOTH)
+    buffer = Asked(1000, environments.fields, **BOTH)
     for _ in range(5000):
         add(buffer, environments.step(), False)
     assert buffer.times <= 4000 / 200  # 271 frames more than rows there is room for

@@ -20,25 +20,23 @@ DTYPES = [np.uint8, bool, np.int16, np.float32, np.float64, np.complex128]
 FIRST, LAST, ODD = (4, 40, 42), (40, 42, 4), (4, 37, 41)  # ODD: no whole number of words
 
 
-FRAMES = {"next_of": "obs", "stack_compress": "obs"}
+FRAMES = {"dedupe_next": "obs", "dedupe_frames": "obs"}
 
 
 def pictures(shape: tuple[int, ...]) -> dict[str, dict[str, Any]]:
     picture = {"shape": shape, "dtype": np.uint8}
     return {
         "obs": picture,
-        "act": {"shape": (), "dtype": np.int64},
-        "rew": {},
+        "action": {"dtype": np.int64},
+        "reward": {},
         "next_obs": picture,
-        "done": {"shape": (), "dtype": bool},
+        "done": {"dtype": bool},
     }
 
 
-def values(
-    rng: np.random.Generator, env_dict: dict[str, dict[str, Any]], count: int
-) -> dict[str, np.ndarray]:
+def values(rng: np.random.Generator, fields: dict[str, dict[str, Any]], count: int) -> dict[str, np.ndarray]:
     made = {}
-    for name, spec in env_dict.items():
+    for name, spec in fields.items():
         dtype, shape = spec.get("dtype", np.float32), (count, *shape_of(spec))
         made[name] = rng.integers(0, 2 if dtype is bool else 100, shape).astype(dtype)
     return made
@@ -48,15 +46,15 @@ def values(
 @given(seed=st.integers(0, 2**32 - 1))
 def test_rows_of_any_fields_come_out_as_they_went_in(seed):
     rng = np.random.default_rng(seed)
-    env_dict = {
+    fields = {
         f"field{i}": {"shape": SHAPES[rng.integers(len(SHAPES))], "dtype": DTYPES[rng.integers(len(DTYPES))]}
         for i in range(rng.integers(1, 7))
     }
     size, count = int(rng.integers(1, 9)), int(rng.integers(1, 20))
-    buffer, rows = ReplayBuffer(size, env_dict, seed=seed), values(rng, env_dict, count)
+    buffer, rows = ReplayBuffer(size, fields, seed=seed), values(rng, fields, count)
     buffer.add(**rows)
-    everything = buffer.get_all_transitions()
-    assert list(everything) == list(env_dict)
+    everything = buffer[:]
+    assert list(everything) == list(fields)
     for name, column in rows.items():
         assert everything[name].dtype == column.dtype
         assert everything[name].tobytes() == column[-size:].tobytes()
@@ -71,7 +69,7 @@ def test_rows_of_any_fields_come_out_as_they_went_in(seed):
     [
         (kind, shape, options)
         for kind in (ReplayBuffer, PrioritizedReplayBuffer, MPReplayBuffer, MPPrioritizedReplayBuffer)
-        for shape, options in ((ODD, {}), (ODD, {"next_of": "obs"}), (FIRST, FRAMES), (LAST, FRAMES))
+        for shape, options in ((ODD, {}), (ODD, {"dedupe_next": "obs"}), (FIRST, FRAMES), (LAST, FRAMES))
     ],
 )
 def test_pictures_are_contiguous_and_a_kept_reward_does_not_hold_them(kind, shape, options):
@@ -80,7 +78,7 @@ def test_pictures_are_contiguous_and_a_kept_reward_does_not_hold_them(kind, shap
     batch = buffer.sample(20)
     assert list(batch)[:5] == list(pictures(shape))
     assert batch["obs"].flags.c_contiguous and batch["next_obs"].flags.c_contiguous
-    for name in ("act", "rew", "done"):
+    for name in ("action", "reward", "done"):
         owner = batch[name]
         while owner.base is not None:
             owner = owner.base

@@ -13,18 +13,18 @@ import pytest
 from scipy.stats import chi2
 from test_episodes import Life
 
-from replay_tutorial import HindsightReplayBuffer, fields_from_spaces
+from replay_tutorial import HindsightReplayBuffer, NStep, fields_from_spaces
 
 LEAST = 1e-6
 PLACES = 37  # of each environment; a step takes one place, and the end of an episode another
 ENVIRONMENTS = 3
 TRIPLE = {"shape": 3, "dtype": np.int64}
-FLAG = {"shape": (), "dtype": bool}
+FLAG = {"dtype": bool}
 FIELDS: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("obs", "next_obs", "at", "next_at", "goal", "next_goal"), TRIPLE),
-    "act": {"shape": (), "dtype": np.int64},
-    "next_legal": {"shape": (), "dtype": np.int64},  # without a field "legal", which it could share
-    "rew": {"shape": (), "dtype": np.float64},
+    "action": {"dtype": np.int64},
+    "next_legal": {"dtype": np.int64},  # without a field "legal", which it could share
+    "reward": {"dtype": np.float64},
     **dict.fromkeys(("terminated", "truncated"), FLAG),
 }
 NAMES = {"goal": "goal", "achieved_goal": "at"}
@@ -32,21 +32,21 @@ NAMES = {"goal": "goal", "achieved_goal": "at"}
 Triple = tuple[int, int, int]
 
 
-def reward_of(achieved: Triple, goal: Triple, act: int) -> float:
+def reward_of(achieved: Triple, goal: Triple, action: int) -> float:
     """A number that changes with each part of the arguments."""
     (a, b, c), (d, e, f) = achieved, goal
-    return 1000 * (a - 2 * d) + 10 * (b - 2 * e) + c - 2 * f + act / 16
+    return 1000 * (a - 2 * d) + 10 * (b - 2 * e) + c - 2 * f + action / 16
 
 
-def terminates(achieved: Triple, goal: Triple, act: int) -> bool:
+def terminates(achieved: Triple, goal: Triple, action: int) -> bool:
     """True where the goal is achieved, and at some other steps, so that windows end at several lengths."""
-    return achieved == goal or (achieved[2] + goal[2] + act) % 5 == 0
+    return achieved == goal or (achieved[2] + goal[2] + action) % 5 == 0
 
 
 def vectorized(function: Any, dtype: Any) -> Any:
     def compute(achieved: Any, goals: Any, rows: Any) -> Any:
-        triples = zip(achieved.tolist(), goals.tolist(), rows["act"].tolist(), strict=True)
-        return np.array([function(tuple(a), tuple(g), act) for a, g, act in triples], dtype)
+        triples = zip(achieved.tolist(), goals.tolist(), rows["action"].tolist(), strict=True)
+        return np.array([function(tuple(a), tuple(g), action) for a, g, action in triples], dtype)
 
     return compute
 
@@ -57,7 +57,7 @@ class World(Life):
     fields = FIELDS
 
     def __init__(self, laps: float, evict: bool = False, seed: int = 0, **options: Any) -> None:
-        self.options = {**NAMES, "environments": ENVIRONMENTS, **options}
+        self.options = {**NAMES, "num_envs": ENVIRONMENTS, **options}
         super().__init__(PLACES, ENVIRONMENTS, seed=seed)
         while min(map(len, self.log)) < laps * PLACES:
             self.add(int(self.rng.integers(ENVIRONMENTS)), 9)
@@ -79,8 +79,8 @@ class World(Life):
             **dict.fromkeys(("obs", "at"), here),
             **dict.fromkeys(("next_obs", "next_at"), following),
             **dict.fromkeys(("goal", "next_goal"), (environment, serial, 77)),
-            "act": int(self.rng.integers(100)),
-            "rew": float(self.rng.integers(100)),
+            "action": int(self.rng.integers(100)),
+            "reward": float(self.rng.integers(100)),
             "next_legal": 1000 * environment + 100 * serial + number,
         }
 
@@ -169,7 +169,7 @@ def test_random_goals_are_uniform_over_all_stored_steps(laps, evict):
     [*(("future", n) for n in range(1, 6)), *((s, 3) for s in ("final", "episode", "random"))],
 )
 def test_rows_equal_a_loop_that_chooses_the_goal_and_then_sums(strategy, n, laps):
-    world = World(laps, laps > 1, strategy=strategy, Nstep={"size": n, "gamma": 0.9 if laps > 1 else 0.5})
+    world = World(laps, laps > 1, strategy=strategy, n_step=n, gamma=0.9 if laps > 1 else 0.5)
     world.buffer.set_gamma(0.5)
     rows, lengths = world.samples(1_000), set()
     for i, start in enumerate(triples(rows["obs"])):
@@ -178,20 +178,20 @@ def test_rows_equal_a_loop_that_chooses_the_goal_and_then_sums(strategy, n, laps
         total, discount, last = 0.0, 1.0, world.steps[start]
         for t in range(first, min(first + n, world.end_of(start))):
             last = world.steps[environment, episode, t]
-            given = (last["next_at"], goal, last["act"])
+            given = (last["next_at"], goal, last["action"])
             relabelled = rows["relabelled"][i]
-            total += discount * (reward_of(*given) if relabelled else last["rew"])
+            total += discount * (reward_of(*given) if relabelled else last["reward"])
             ended = terminates(*given) if relabelled else last["terminated"]
             discount *= 0.5
             if ended:
                 break
         lengths.add(last["obs"][2] - first + 1)
         expected = {
-            **{name: world.steps[start][name] for name in ("obs", "at", "act")},
+            **{name: world.steps[start][name] for name in ("obs", "at", "action")},
             **{name: last[name] for name in ("next_obs", "next_at", "next_legal", "truncated")},
             "goal": goal,
             "next_goal": goal,
-            "rew": total,
+            "reward": total,
             "terminated": ended,
             "discount": 0.0 if ended else discount,
         }
@@ -214,7 +214,7 @@ def test_gamma_is_set_within_its_limits_and_only_with_n_step():
     with pytest.raises(ValueError, match="no gamma"):
         World(0.2).buffer.set_gamma(0.5)
     with pytest.raises(ValueError, match=r"must be in \[0, 1\], not 1.5"):
-        World(0.2, Nstep={"size": 3}).buffer.set_gamma(1.5)
+        World(0.2, n_step=3).buffer.set_gamma(1.5)
 
 
 @pytest.mark.parametrize("batch_size", [1, 10])
@@ -228,7 +228,7 @@ def test_share_of_relabelled_rows_is_exact_at_every_position_of_a_batch(batch_si
 
 
 def test_rows_are_drawn_by_their_priorities_alone_and_have_their_weights():
-    world = World(5.0, alpha=0.7, eps=0.0, Nstep={"size": 3})
+    world = World(5.0, alpha=0.7, eps=0.0, n_step=3)
     stored = world.stored_steps()
     priorities = {step: 0.1 + 3 * (i % 4) for i, step in enumerate(stored)}
     world.buffer.update_priorities(list(world.live()), list(priorities.values()))
@@ -253,7 +253,7 @@ def test_final_goals_wait_for_the_end_of_the_episode():
     np.testing.assert_array_equal(rows["relabelled"], ended)
     assert 0 < sum(ended) < 500
     for environment in range(ENVIRONMENTS):
-        world.buffer.on_episode_end(environment)
+        world.buffer.end_episode(environment)
     assert world.samples(500)["relabelled"].all()
 
 
@@ -269,7 +269,7 @@ def test_no_goal_is_from_before_clear(strategy):
 
 
 def test_a_loaded_buffer_samples_the_same(tmp_path):
-    saved, loaded = World(2.0, Nstep={"size": 2}), World(0.2, Nstep={"size": 2}, seed=1)
+    saved, loaded = World(2.0, n_step=2), World(0.2, n_step=2, seed=1)
     saved.buffer.save(tmp_path / "buffer")
     loaded.buffer.load(tmp_path / "buffer")
     actual = loaded.samples(300)
@@ -278,7 +278,7 @@ def test_a_loaded_buffer_samples_the_same(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "options", [{"strategy": "final"}, {"relabel": 0.5}, {"Nstep": {"size": 2}}, {"Nstep": {"size": 1}}]
+    "options", [{"strategy": "final"}, {"relabel": 0.5}, {"n_step": NStep(2)}, {"n_step": NStep(1)}]
 )
 def test_a_file_is_not_loaded_into_a_buffer_that_relabels_otherwise(tmp_path, options):
     World(0.2).buffer.save(tmp_path / "buffer")
@@ -301,7 +301,7 @@ def test_functions_are_called_once_with_stored_rows_and_may_change_them():
 
         return compute
 
-    world = World(1.0, Nstep={"size": 3})
+    world = World(1.0, n_step=3)
     world.buffer._compute_reward, world.buffer._compute_terminated = remember(float), remember(bool)
     rows = world.buffer.sample(50)
     assert len(calls) == 2
@@ -311,9 +311,9 @@ def test_functions_are_called_once_with_stored_rows_and_may_change_them():
         expected = [world.steps[step][name] for step in triples(calls[0]["obs"])]
         np.testing.assert_array_equal(calls[0][name], expected)
     for i, obs in enumerate(triples(rows["obs"])):
-        assert rows["act"][i] == world.steps[obs]["act"]
+        assert rows["action"][i] == world.steps[obs]["action"]
         if rows["relabelled"][i]:
-            assert rows["goal"][i].any() and rows["rew"][i] == 1 and rows["terminated"][i]
+            assert rows["goal"][i].any() and rows["reward"][i] == 1 and rows["terminated"][i]
         else:
             assert tuple(rows["goal"][i].tolist()) == world.steps[obs]["goal"]
 
@@ -336,14 +336,14 @@ def test_functions_are_not_called_without_relabelled_rows():
         (np.full(9, np.nan), None, ValueError, "compute_reward returned nan; rewards must be finite"),
         (np.full(9, "1"), None, TypeError, "compute_reward must return real numbers, not <U1"),
         (np.zeros(9, complex), None, TypeError, "must return real numbers"),
-        (np.full(9, 1e300), None, ValueError, "'rew' has the dtype float32, which can't hold 1e[+]300"),
+        (np.full(9, 1e300), None, ValueError, "'reward' has the dtype float32, which can't hold 1e[+]300"),
         (np.zeros(9), np.zeros(9), TypeError, "compute_terminated must return bool, not float64"),
         (np.zeros(9), np.True_, ValueError, r"compute_terminated must return one value .* not \(\)"),
-        (np.full(9, 0.5), None, ValueError, r"'rew' has the dtype int64, which can't hold 0\.5"),
+        (np.full(9, 0.5), None, ValueError, r"'reward' has the dtype int64, which can't hold 0\.5"),
     ],
 )
 def test_results_of_the_functions_are_checked(reward, terminated, error, message):
-    fields = {**FIELDS, "rew": {"shape": (), "dtype": np.int64 if "int64" in message else np.float32}}
+    fields = {**FIELDS, "reward": {"dtype": np.int64 if "int64" in message else np.float32}}
     results = reward, np.zeros(9, bool) if terminated is None else terminated
     functions = [lambda *_, result=result: result for result in results]
     buffer = HindsightReplayBuffer(100, fields, *functions, **NAMES, relabel=1.0)
@@ -360,50 +360,55 @@ def nothing(achieved: Any, goals: Any, rows: Any) -> Any:
     ("changes", "error", "message"),
     [
         ({"goal": "wish"}, ValueError, "goal is 'wish', which is not declared; the fields .*pass the names"),
-        ({"achieved_goal": "act"}, ValueError, "'next_act', which is not declared"),
-        ({"goal": "act"}, ValueError, "must have the same dtype and shape"),
+        ({"achieved_goal": "action"}, ValueError, "'next_action', which is not declared"),
+        ({"goal": "action"}, ValueError, "must have the same dtype and shape"),
         (
-            {"env_dict": {**FIELDS, "next_next_at": TRIPLE}, "achieved_goal": "next_at"},
+            {"fields": {**FIELDS, "next_next_at": TRIPLE}, "achieved_goal": "next_at"},
             ValueError,
             "achieved_goal is 'next_at', a next observation",
         ),
-        ({"env_dict": {**FIELDS, "next_goal": {}}}, ValueError, "same dtype and shape, not .*next_goal"),
-        ({"rew": "reward"}, ValueError, "rew is 'reward', which is not declared"),
+        ({"fields": {**FIELDS, "next_goal": {}}}, ValueError, "same dtype and shape, not .*next_goal"),
+        ({"reward": "reward"}, ValueError, "reward is 'reward', which is not declared"),
         ({"strategy": "past"}, ValueError, "strategy must be one of .*'future'.*, not 'past'"),
         ({"relabel": 4}, ValueError, r"must be in \[0, 1\], not 4"),
         ({"relabel": float("nan")}, ValueError, r"must be in \[0, 1\], not nan"),
         ({"relabel": "0.8"}, TypeError, "relabel must be a number"),
         ({"compute_reward": 1.0}, TypeError, "must be functions, not 1.0"),
-        ({"Nstep": {"size": 2, "next": "next_obs"}}, ValueError, "must not contain 'next'"),
-        ({"Nstep": {"size": 2, "rew": "other"}}, ValueError, "must be 'rew', the argument rew, not 'other'"),
-        ({"Nstep": 3}, TypeError, "Nstep must be a dict"),
-        ({"env_dict": {**FIELDS, "done": FLAG}}, ValueError, "not both"),
-        ({"env_dict": {**FIELDS, "relabelled": FLAG}}, ValueError, r"\['relabelled'\] are reserved"),
+        ({"n_step": NStep(2)}, ValueError, "must not contain 'next'"),
+        (
+            {"n_step": NStep(2, reward="other")},
+            ValueError,
+            "must be 'reward', the argument reward, not 'other'",
+        ),
+        ({"n_step": 3}, TypeError, "Nstep must be a dict"),
+        ({"fields": {**FIELDS, "done": FLAG}}, ValueError, "not both"),
+        ({"fields": {**FIELDS, "relabelled": FLAG}}, ValueError, r"\['relabelled'\] are reserved"),
     ],
 )
 def test_wrong_arguments_are_refused(changes, error, message):
-    fields = {**FIELDS, "other": {"shape": ()}}
-    arguments = {"env_dict": fields, "compute_reward": nothing, "compute_terminated": nothing, **NAMES}
+    fields = {**FIELDS, "other": {}}
+    arguments = {"fields": fields, "compute_reward": nothing, "compute_terminated": nothing, **NAMES}
     with pytest.raises(error, match=message):
         HindsightReplayBuffer(100, **{**arguments, **changes})
 
 
 def test_fields_of_cpprb_keep_their_shapes_and_dtypes():
-    fields: dict[str, Any] = {name: {} for name in ("obs", "next_obs", "goal", "rew", "done")}
+    fields: dict[str, Any] = {name: {} for name in ("obs", "next_obs", "goal", "reward", "done")}
     buffer = HindsightReplayBuffer(
         *(100, fields, lambda achieved, goals, rows: achieved == goals, nothing),
         goal="goal",
         achieved_goal="obs",
-        Nstep={"size": 2, "gamma": 1.0},
+        n_step=2,
+        gamma=1.0,
         relabel=1.0,
     )
     for step in range(4):
-        buffer.add(obs=step, next_obs=step + 1, goal=9, rew=5, done=step == 3)
+        buffer.add(obs=step, next_obs=step + 1, goal=9, reward=5, done=step == 3)
     rows = buffer.sample(50)
     assert all(rows[name].shape == (50, 1) for name in (*fields, "discount"))
     assert all(rows[name].dtype == np.float32 for name in (*fields, "discount"))
     within = rows["goal"] <= rows["obs"] + 2
-    np.testing.assert_array_equal(rows["rew"], within)
+    np.testing.assert_array_equal(rows["reward"], within)
     assert (rows["discount"] == 1).all() and not rows["done"].any(), "step 3 terminated only for its own goal"
 
 
@@ -423,9 +428,9 @@ def test_the_default_names_are_those_of_a_goal_env():
             {"observation": [t, t], "achieved_goal": [t, -t], "desired_goal": [9, 9]}
             for t in (step, step + 1)
         )
-        buffer.add(obs=here, act=0, rew=0, next_obs=there, terminated=False, truncated=step == 3)
+        buffer.add(obs=here, action=0, reward=0, next_obs=there, terminated=False, truncated=step == 3)
     rows = buffer.sample(20)
     for name in ("obs/desired_goal", "next_obs/desired_goal"):
         np.testing.assert_array_equal(rows[name], np.tile([4, -4], (20, 1)))
-    np.testing.assert_array_equal(rows["rew"], rows["obs/achieved_goal"][:, 0] == 3)
+    np.testing.assert_array_equal(rows["reward"], rows["obs/achieved_goal"][:, 0] == 3)
     np.testing.assert_array_equal(rows["terminated"], rows["truncated"])

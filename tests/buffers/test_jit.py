@@ -213,10 +213,10 @@ from replay_tutorial.buffers.runtime.jit import kernels
 def compiled():
     return {kernel.py_func.__name__ for kernel in kernels if kernel.signatures}
 
-rows = {"obs": np.ones((9, 2, 4)), "rew": np.ones((9, 1))}
-cases = [(MPReplayBuffer, {}), (MPReplayBuffer, {"next_of": "obs"}), (MPPrioritizedReplayBuffer, {})]
+rows = {"obs": np.ones((9, 2, 4)), "reward": np.ones((9, 1))}
+cases = [(MPReplayBuffer, {}), (MPReplayBuffer, {"dedupe_next": "obs"}), (MPPrioritizedReplayBuffer, {})]
 for kind, options in cases:
-    buffer = kind(64, {"obs": {"shape": (2, 4)}, "rew": {}}, **options)
+    buffer = kind(64, {"obs": {"shape": (2, 4)}, "reward": {}}, **options)
     before = compiled()
     buffer.add(**rows, **({"next_obs": rows["obs"]} if options else {}))
     batch = buffer.sample(8)

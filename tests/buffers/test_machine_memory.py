@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from replay_tutorial import EpisodeReplayBuffer, PrioritizedReplayBuffer, ReplayBuffer
+from replay_tutorial import EpisodeReplayBuffer, NStep, PrioritizedReplayBuffer, ReplayBuffer
 from replay_tutorial.buffers.runtime.machine_memory import (
     CHECKED_FROM,
     check_memory,
@@ -17,12 +17,12 @@ from replay_tutorial.buffers.runtime.machine_memory import (
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 IMAGE: dict[str, Any] = {"shape": (512, 512, 4), "dtype": np.uint8}  # 1 MiB
-ROW = {"obs": IMAGE, "rew": {"shape": ()}, "terminated": {"shape": (), "dtype": bool}}
+ROW = {"obs": IMAGE, "reward": {}, "terminated": {"dtype": bool}}
 KINDS: dict[str, Any] = {
     "uniform": (ReplayBuffer, ROW, {}),
     "prioritized": (PrioritizedReplayBuffer, ROW, {}),
-    "n-step": (ReplayBuffer, ROW, {"Nstep": {"size": 2, "rew": "rew"}}),
-    "frames": (ReplayBuffer, ROW, {"next_of": "obs"}),
+    "n-step": (ReplayBuffer, ROW, {"n_step": NStep(2)}),
+    "frames": (ReplayBuffer, ROW, {"dedupe_next": "obs"}),
     "episodes": (EpisodeReplayBuffer, {**ROW, "next_obs": IMAGE}, {}),
 }
 
@@ -73,7 +73,7 @@ def test_buffer_larger_than_the_free_memory_is_constructed_with_a_warning_of_bot
     for make in (partial(kind, **options), Derived):
         with pytest.warns(UserWarning, match=told) as warned:
             buffer = make((total + free) // 2 >> 20, fields)
-        assert buffer.get_stored_size() == 0
+        assert len(buffer) == 0
         assert [warning.filename for warning in warned] == [__file__], "the line of the user's program"
 
 

@@ -10,10 +10,17 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest, chisquare
 
-from replay_tutorial import Mixture, MPPrioritizedReplayBuffer, NStep, PrioritizedReplayBuffer, ReplayBuffer
+from replay_tutorial import (
+    Mixture,
+    MPPrioritizedReplayBuffer,
+    NStep,
+    NStepWindow,
+    PrioritizedReplayBuffer,
+    ReplayBuffer,
+)
 from replay_tutorial.buffers.schemes import RankBased, Reverse, Uniform
 
-FIELDS: dict[str, dict[str, Any]] = {"id": {"shape": (), "dtype": np.int64}, "obs": {"shape": (2, 3)}}
+FIELDS: dict[str, dict[str, Any]] = {"id": {"dtype": np.int64}, "obs": {"shape": (2, 3)}}
 LEAST = 1e-6
 ALPHA, EPS = 0.7, 0.25
 SHARES = {"online": 0.55, "offline": 0.35, "expert": 0.1}
@@ -233,14 +240,14 @@ def test_shared_buffers_mix_with_others_and_by_rank():
 
 
 def test_n_step_rows_mix_with_a_buffer_that_declares_their_fields():
-    number, flag = {"shape": ()}, {"shape": (), "dtype": bool}
-    step = {"obs": number, "rew": number, "next_obs": number, "terminated": flag}
-    window = {"size": 3, "rew": "rew", "next": "next_obs"}
-    online = ReplayBuffer(10, step, Nstep=window)
+    number, flag = {}, {"dtype": bool}
+    step = {"obs": number, "reward": number, "next_obs": number, "terminated": flag}
+    window = NStep(3)
+    online = ReplayBuffer(10, step, n_step=window)
     with pytest.raises(ValueError, match=r"differ in the fields \['discount'\]"):
         Mixture({"online": (online, 0.5), "offline": (ReplayBuffer(10, step), 0.5)})
-    offline = ReplayBuffer(10, NStep(step, window).env_dict)
-    offline.add(obs=1, rew=1, next_obs=2, terminated=False, discount=0.5)
+    offline = ReplayBuffer(10, NStepWindow(step, window).fields)
+    offline.add(obs=1, reward=1, next_obs=2, terminated=False, discount=0.5)
     assert (
         Mixture({"online": (online, 0.5), "offline": (offline, 0.5)}).sample(2)["discount"].tolist()
         == [0.5] * 2
@@ -280,7 +287,7 @@ def test_a_seed_makes_batches_reproducible_and_a_generator_can_be_saved():
         (lambda b: {"a": (b["online"], 0.5), "b": (b["online"], 0.5)}, ValueError, "two components"),
         (lambda b: {"a": (ReplayBuffer(3, {"source": {}}), 1.0)}, ValueError, r"\['source'\] are reserved"),
         (
-            lambda b: {"a": (b["online"], 0.5), "b": (ReplayBuffer(3, {**FIELDS, "id": {"shape": ()}}), 0.5)},
+            lambda b: {"a": (b["online"], 0.5), "b": (ReplayBuffer(3, {**FIELDS, "id": {}}), 0.5)},
             ValueError,
             r"'a' and 'b' differ in the fields \['id'\]",
         ),

@@ -15,6 +15,7 @@ from replay_tutorial import (
     HindsightReplayBuffer,
     MPReplayBuffer,
     NStep,
+    NStepWindow,
     PrioritizedReplayBuffer,
     ReplayBuffer,
     SequenceReplayBuffer,
@@ -22,28 +23,28 @@ from replay_tutorial import (
 from replay_tutorial.buffers import stages
 
 ENV_DICT: dict[str, dict[str, Any]] = {
-    "obs": {"shape": (), "dtype": np.int64},
-    "act": {"shape": (), "dtype": np.int64},
-    "rew": {"shape": ()},
-    "next_obs": {"shape": (), "dtype": np.int64},
-    "terminated": {"shape": (), "dtype": bool},
-    "truncated": {"shape": (), "dtype": bool},
+    "obs": {"dtype": np.int64},
+    "action": {"dtype": np.int64},
+    "reward": {},
+    "next_obs": {"dtype": np.int64},
+    "terminated": {"dtype": bool},
+    "truncated": {"dtype": bool},
 }
 
 
 def n_step(size: int, gamma: float = 0.5, **changes: Any) -> dict[str, Any]:
-    return {"size": size, "rew": "rew", "gamma": gamma, "next": "next_obs", **changes}
+    return {"size": size, "reward": "reward", "gamma": gamma, "next": "next_obs", **changes}
 
 
-def buffer_of(size: int, env_dict: Any = ENV_DICT, **changes: Any) -> ReplayBuffer:
-    return ReplayBuffer(1000, env_dict, Nstep=n_step(size, **changes))
+def buffer_of(size: int, fields: Any = ENV_DICT, **changes: Any) -> ReplayBuffer:
+    return ReplayBuffer(1000, fields, n_step=n_step(size, **changes))
 
 
-def step(t: int, *, rew: float = 1.0, terminated: bool = False, truncated: bool = False) -> dict[str, Any]:
+def step(t: int, *, reward: float = 1.0, terminated: bool = False, truncated: bool = False) -> dict[str, Any]:
     return {
         "obs": t,
-        "act": t,
-        "rew": rew,
+        "action": t,
+        "reward": reward,
         "next_obs": t + 1,
         "terminated": terminated,
         "truncated": truncated,
@@ -61,32 +62,32 @@ def test_n_step_rows_equal_their_definition_in_any_history(n, seed, operations):
 @pytest.mark.parametrize("gamma", [0.0, 0.3, 0.99, 1.0])
 @pytest.mark.parametrize("n", [1, 3, 20])
 def test_returns_and_discounts_agree_with_float64_to_rounding(n, gamma, dtype):
-    env_dict = {**ENV_DICT, "rew": {"shape": (2,), "dtype": dtype}}
+    fields = {**ENV_DICT, "reward": {"shape": (2,), "dtype": dtype}}
     settings = n_step(n, gamma)
-    buffer, oracle = ReplayBuffer(1000, env_dict, Nstep=settings), PlainBuffer(1000, env_dict, settings)
+    buffer, oracle = ReplayBuffer(1000, fields, n_step=settings), PlainBuffer(1000, fields, settings)
     rng = np.random.default_rng(n)
     batch = {
-        **{name: np.arange(300) + (name == "next_obs") for name in ("obs", "act", "next_obs")},
-        "rew": (10 * rng.standard_normal((300, 2))).astype(dtype),
+        **{name: np.arange(300) + (name == "next_obs") for name in ("obs", "action", "next_obs")},
+        "reward": (10 * rng.standard_normal((300, 2))).astype(dtype),
         "terminated": rng.random(300) < 0.05,
         "truncated": rng.random(300) < 0.05,
     }
     buffer.add(**batch)
     oracle.add(batch, 300)
-    rows, expected = buffer.get_all_transitions(), oracle.all_transitions()
+    rows, expected = buffer[:], oracle.all_transitions()
     # sums of float64, rounded once to the field's dtype: no more than the last digit may differ
-    for name in ("rew", "discount"):
+    for name in ("reward", "discount"):
         assert rows[name].dtype == expected[name].dtype == dtype
         np.testing.assert_allclose(rows.pop(name), expected.pop(name), rtol=np.finfo(dtype).eps, atol=1e-13)
     assert_same_columns(rows, expected)
 
 
 def test_gamma_is_0_99_unless_told():
-    buffer = ReplayBuffer(9, ENV_DICT, Nstep={"size": 2, "rew": "rew", "next": "next_obs"})
+    buffer = ReplayBuffer(9, ENV_DICT, n_step=2)
     buffer.add(**step(0))
     buffer.add(**step(1))
-    rows = buffer.get_all_transitions()
-    assert rows["rew"].tolist() == [np.float32(1.99)]
+    rows = buffer[:]
+    assert rows["reward"].tolist() == [np.float32(1.99)]
     assert rows["discount"].tolist() == [np.float32(0.99**2)]
 
 
@@ -96,89 +97,94 @@ def test_truncation_flushes_the_tail_and_bootstraps_from_the_last_observation(by
     for t in range(3):
         buffer.add(**step(t, truncated=by == "field" and t == 2))
     assert len(buffer) == (3 if by == "field" else 0)
-    buffer.on_episode_end()
-    buffer.on_episode_end()
+    buffer.end_episode()
+    buffer.end_episode()
     buffer.add(**step(100, terminated=True))
-    rows = buffer.get_all_transitions()
-    assert rows["rew"].tolist() == [1.75, 1.5, 1.0, 1.0]
+    rows = buffer[:]
+    assert rows["reward"].tolist() == [1.75, 1.5, 1.0, 1.0]
     assert rows["next_obs"].tolist() == [3, 3, 3, 101]
     assert rows["discount"].tolist() == [0.125, 0.25, 0.5, 0.0]
 
 
 @pytest.mark.parametrize("at_once", [1, 5, 30])
 def test_window_without_a_reward_moves_the_other_fields_alike(at_once):
-    fields = {name: spec for name, spec in ENV_DICT.items() if name != "rew"}
-    full, without = buffer_of(7), buffer_of(7, fields, rew=())
+    fields = {name: spec for name, spec in ENV_DICT.items() if name != "reward"}
+    full, without = buffer_of(7), buffer_of(7, fields, reward=())
     for first in range(0, 30, at_once):
         steps = [step(t, terminated=t % 11 == 10) for t in range(first, first + at_once)]
         batch = {name: np.array([values[name] for values in steps]) for name in ENV_DICT}
         full.add(**batch)
         without.add(**{name: batch[name] for name in fields})
-    rows = full.get_all_transitions()
-    del rows["rew"]
-    assert_same_columns(without.get_all_transitions(), rows)
+    rows = full[:]
+    del rows["reward"]
+    assert_same_columns(without[:], rows)
 
 
 @pytest.mark.parametrize(
     ("reward", "shape", "dtype"),
     [
-        ({"shape": ()}, (), np.float32),
+        ({}, (), np.float32),
         ({}, (1,), np.float32),
         ({"shape": (3,), "dtype": np.float64}, (1,), np.float64),
         ({"shape": (3, 3)}, (1, 1), np.float32),
-        ({"shape": (), "dtype": np.float16}, (), np.float16),
+        ({"dtype": np.float16}, (), np.float16),
     ],
 )
 def test_discount_has_the_rewards_dtype_and_the_shape_of_a_number(reward, shape, dtype):
-    buffer = buffer_of(1, {**ENV_DICT, "rew": reward})
-    buffer.add(**{**step(0), "rew": np.zeros(reward.get("shape", 1))})
+    buffer = buffer_of(1, {**ENV_DICT, "reward": reward})
+    buffer.add(**{**step(0), "reward": np.zeros(reward.get("shape", 1))})
     discount = buffer.sample(5)["discount"]
     assert discount.shape == (5, *shape)
     assert discount.dtype == dtype
 
 
-@pytest.mark.parametrize("make", [lambda d, s: ReplayBuffer(9, d, Nstep=s), NStep], ids=["buffer", "NStep"])
 @pytest.mark.parametrize(
-    ("settings", "env_dict"),
+    "make", [lambda d, s: ReplayBuffer(9, d, n_step=s), NStepWindow], ids=["buffer", "NStepWindow"]
+)
+@pytest.mark.parametrize(
+    ("settings", "fields"),
     [
         *((n_step(size), ENV_DICT) for size in (0, -1, 2.5)),
         *((n_step(2, gamma), ENV_DICT) for gamma in (1.01, -0.1, math.nan)),
         *((n_step(2, next=names), ENV_DICT) for names in ("next_observation", ["next_obs", "nothing"])),
-        *((n_step(2, **wrong), ENV_DICT) for wrong in ({"rew": "reward"}, {"horizon": 4})),
-        ({"rew": "rew", "next": "next_obs"}, ENV_DICT),
-        *((n_step(2), {**ENV_DICT, "rew": {"dtype": dtype}}) for dtype in (np.int64, bool)),
+        *((n_step(2, **wrong), ENV_DICT) for wrong in ({"reward": "reward"}, {"horizon": 4})),
+        ({"reward": "reward", "next": "next_obs"}, ENV_DICT),
+        *((n_step(2), {**ENV_DICT, "reward": {"dtype": dtype}}) for dtype in (np.int64, bool)),
         (n_step(2), {**ENV_DICT, "discount": {}}),
-        *((n_step(3), {"obs": {}, "rew": {}, "next_obs": {}, name: {}}) for name in ("truncated", "dones")),
+        *(
+            (n_step(3), {"obs": {}, "reward": {}, "next_obs": {}, name: {}})
+            for name in ("truncated", "dones")
+        ),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(make, settings, env_dict):
-    no_end = "Nstep requires the field 'terminated' or 'done'" if "terminated" not in env_dict else None
+def test_settings_that_make_no_sense_are_refused(make, settings, fields):
+    no_end = "Nstep requires the field 'terminated' or 'done'" if "terminated" not in fields else None
     with pytest.raises((ValueError, KeyError, TypeError), match=no_end):
-        make(env_dict, settings)
+        make(fields, settings)
 
 
 @pytest.mark.parametrize("make", [ReplayBuffer, PrioritizedReplayBuffer])
 def test_size_and_gamma_are_enough_for_the_usual_fields(make):
-    short, full = make(99, ENV_DICT, Nstep={"size": 3, "gamma": 0.5}), buffer_of(3)
+    short, full = make(99, ENV_DICT, n_step=3, gamma=0.5), buffer_of(3)
     for t in range(9):
         short.add(**step(t, terminated=t == 6))
         full.add(**step(t, terminated=t == 6))
-    assert_same_columns(short.get_all_transitions(), full.get_all_transitions())
+    assert_same_columns(short[:], full[:])
 
 
 def test_rewards_of_another_name_are_not_forgotten():
-    fields = {"obs": {}, "reward": {"shape": ()}, "done": {}}
-    with pytest.raises(ValueError, match=r"no 'rew', and there is no field 'rew'.*'reward'"):
-        ReplayBuffer(9, fields, Nstep={"size": 2})
-    assert ReplayBuffer(9, fields, Nstep={"size": 2, "rew": "reward"}).is_Nstep()
-    assert ReplayBuffer(9, fields, Nstep={"size": 2, "rew": ()}).sample is not None
+    fields = {"obs": {}, "reward": {}, "done": {}}
+    with pytest.raises(ValueError, match=r"no 'reward', and there is no field 'reward'.*'reward'"):
+        ReplayBuffer(9, fields, n_step=2)
+    assert ReplayBuffer(9, fields, n_step=NStep(2, reward="reward")).is_Nstep()
+    assert ReplayBuffer(9, fields, n_step=NStep(2, reward=())).sample is not None
 
 
 def test_a_next_observation_stays_one_step_on_if_that_is_said():
     buffer = buffer_of(2, next=())
     buffer.add(**step(0))
     buffer.add(**step(1))
-    assert buffer.get_all_transitions()["next_obs"].tolist() == [1]
+    assert buffer[:]["next_obs"].tolist() == [1]
 
 
 @pytest.mark.parametrize(
@@ -187,46 +193,46 @@ def test_a_next_observation_stays_one_step_on_if_that_is_said():
         (np.array([0.9, 0.9]), TypeError, r"Nstep\['gamma'\] must be a number, not array"),
         (None, TypeError, r"Nstep\['gamma'\] must be a number, not None"),
         ("0.99", ValueError, r"Nstep\['gamma'\] must be a number, or the name.*no field '0.99'"),
-        ("act", ValueError, r"'act' must have a float dtype and the shape \(\) or \(1,\), not int64"),
+        ("action", ValueError, r"'action' must have a float dtype and the shape \(\) or \(1,\), not int64"),
         (1.5, ValueError, r"Nstep\['gamma'\] must be in \[0, 1\], not 1.5"),
     ],
 )
 def test_gamma_that_is_no_discount_is_refused_by_name(gamma, error, message):
-    for make in (buffer_of, lambda n, gamma: NStep(ENV_DICT, n_step(n, gamma))):
+    for make in (buffer_of, lambda n, gamma: NStepWindow(ENV_DICT, n_step(n, gamma))):
         with pytest.raises(error, match=message):
             make(2, gamma=gamma)
 
 
 def per_step_fields(name, shape=()):
-    return {**ENV_DICT, "rew": {"shape": shape}, name: {"shape": shape, "dtype": np.float64}}
+    return {**ENV_DICT, "reward": {"shape": shape}, name: {"shape": shape, "dtype": np.float64}}
 
 
 @pytest.mark.parametrize("shape", [(), (1,)])
 @pytest.mark.parametrize("name", ["discount", "gamma_of_option"])
 @pytest.mark.parametrize("n", [1, 3, 7])
 def test_discounts_of_each_step_are_multiplied(n, name, shape):
-    """R = r_0 + d_0 r_1 + d_0 d_1 r_2, and the row's discount is d_0 d_1 d_2: of a buffer and of NStep."""
+    """R = r_0 + d_0 r_1 + d_0 d_1 r_2, and the row's discount is d_0 d_1 d_2: of a buffer and of NStepWindow."""
     fields, settings = per_step_fields(name, shape), n_step(n, gamma=name)
-    buffer, window = PrioritizedReplayBuffer(1000, fields, Nstep=settings), NStep(fields, settings)
+    buffer, window = PrioritizedReplayBuffer(1000, fields, n_step=settings), NStepWindow(fields, settings)
     oracle, returned, rng = PlainBuffer(1000, fields, settings), [], np.random.default_rng(n)
     for first in range(0, 200, 25):
         batch = {
-            key: np.arange(first, first + 25) + (key == "next_obs") for key in ("obs", "act", "next_obs")
+            key: np.arange(first, first + 25) + (key == "next_obs") for key in ("obs", "action", "next_obs")
         }
-        batch |= {"rew": rng.integers(-9, 9, (25, *shape)), "terminated": rng.random(25) < 0.05}
+        batch |= {"reward": rng.integers(-9, 9, (25, *shape)), "terminated": rng.random(25) < 0.05}
         batch |= {name: rng.integers(0, 5, (25, *shape)) / 4, "truncated": rng.random(25) < 0.1}
         buffer.add(**batch)
         oracle.add(batch, 25)
         returned.append(window.add(**batch))
-    assert_same_columns(buffer.get_all_transitions(), oracle.all_transitions())
-    rows = {key: np.concatenate([each[key] for each in returned if each]) for key in window.env_dict}
+    assert_same_columns(buffer[:], oracle.all_transitions())
+    rows = {key: np.concatenate([each[key] for each in returned if each]) for key in window.fields}
     assert_same_columns(rows, oracle.all_transitions())
 
 
 def test_pending_discounts_survive_save_and_restore(tmp_path):
     fields, settings = per_step_fields("discount"), n_step(3, gamma="discount")
-    buffer, loaded = (ReplayBuffer(9, fields, Nstep=settings) for _ in range(2))
-    window, restored = (NStep(fields, settings) for _ in range(2))
+    buffer, loaded = (ReplayBuffer(9, fields, n_step=settings) for _ in range(2))
+    window, restored = (NStepWindow(fields, settings) for _ in range(2))
     for t, discount in enumerate((0.5, 0.25)):
         buffer.add(**step(t), discount=discount)
         window.add(**step(t), discount=discount)
@@ -234,13 +240,13 @@ def test_pending_discounts_survive_save_and_restore(tmp_path):
     loaded.load(tmp_path / "saved")
     restored.restore(window.state())
     loaded.add(**step(2), discount=0.5)
-    for rows in (loaded.get_all_transitions(), restored.add(**step(2), discount=0.5)):
-        assert (rows["rew"].tolist(), rows["discount"].tolist()) == ([1.625], [0.0625])
+    for rows in (loaded[:], restored.add(**step(2), discount=0.5)):
+        assert (rows["reward"].tolist(), rows["discount"].tolist()) == ([1.625], [0.0625])
 
 
 @pytest.mark.parametrize("wrong", [1.5, -0.1, np.nan])
 def test_a_discount_that_is_none_is_refused_and_changes_nothing(wrong):
-    buffer = ReplayBuffer(9, per_step_fields("discount"), Nstep=n_step(2, gamma="discount"))
+    buffer = ReplayBuffer(9, per_step_fields("discount"), n_step=n_step(2, gamma="discount"))
     buffer.add(**step(0), discount=0.5)
     before = snapshot(buffer)
     with pytest.raises(ValueError, match=r"'discount' is the discount of a step; it must be in \[0, 1\]"):
@@ -249,44 +255,44 @@ def test_a_discount_that_is_none_is_refused_and_changes_nothing(wrong):
 
 
 def test_buffers_of_episodes_refuse_discounts_of_each_step():
-    fields, settings = {**per_step_fields("d"), "goal": ENV_DICT["obs"]}, {"size": 3, "gamma": "d"}
+    fields, settings = {**per_step_fields("d"), "goal": ENV_DICT["obs"]}, NStep(3, gamma="d")
     message = r"must be a number in a buffer of episodes, not the field 'd'"
     with pytest.raises(TypeError, match=message):
-        SequenceReplayBuffer(99, fields, 4, Nstep=settings)
+        SequenceReplayBuffer(99, fields, 4, n_step=settings)
     with pytest.raises(TypeError, match=message):
-        HindsightReplayBuffer(99, fields, max, max, goal="goal", achieved_goal="obs", Nstep=settings)
+        HindsightReplayBuffer(99, fields, max, max, goal="goal", achieved_goal="obs", n_step=settings)
 
 
 NESTED: dict[str, Any] = {
     **{f"{prefix}obs/{part}": {"shape": 2} for prefix in ("", "next_") for part in ("image", "goal/0")},
-    "rew": {"shape": ()},
-    "terminated": {"shape": (), "dtype": bool},
+    "reward": {},
+    "terminated": {"dtype": bool},
 }
 
 
 @pytest.mark.parametrize("kind", [ReplayBuffer, PrioritizedReplayBuffer, MPReplayBuffer])
 def test_the_name_of_a_nested_observation_means_all_its_fields(kind):
     stored = {name: spec for name, spec in NESTED.items() if not name.startswith("next_")}
-    group, each = kind(9, stored, next_of="obs"), kind(9, stored, next_of=["obs/image", "obs/goal/0"])
+    group, each = kind(9, stored, dedupe_next="obs"), kind(9, stored, dedupe_next=["obs/image", "obs/goal/0"])
     assert group.field_specs == each.field_specs and "next_obs/goal/0" in group.field_specs
     with pytest.raises(ValueError, match="no field 'ob'"):
-        kind(9, stored, next_of="ob")
+        kind(9, stored, dedupe_next="ob")
 
 
 def test_the_next_observation_of_n_steps_may_be_nested():
-    buffer = ReplayBuffer(9, NESTED, Nstep=n_step(2))
+    buffer = ReplayBuffer(9, NESTED, n_step=n_step(2))
     for t in range(3):
         obs, following = ({"image": [i, i], "goal": ([i, 9],)} for i in (t, t + 1))
-        buffer.add(obs=obs, rew=1, next_obs=following, terminated=False)
-    rows = buffer.get_all_transitions()
+        buffer.add(obs=obs, reward=1, next_obs=following, terminated=False)
+    rows = buffer[:]
     assert rows["next_obs/image"][:, 0].tolist() == rows["next_obs/goal/0"][:, 0].tolist() == [2, 3]
 
 
 KINDS_OF_WINDOWS: dict[str, Any] = {
     "plain": ReplayBuffer,
     "prioritized": PrioritizedReplayBuffer,
-    "frames": lambda *given, **options: ReplayBuffer(*given, next_of="obs", **options),
-    "NStep": lambda _, fields, **options: NStep(fields, **options),
+    "frames": lambda *given, **options: ReplayBuffer(*given, dedupe_next="obs", **options),
+    "NStepWindow": lambda _, fields, **options: NStepWindow(fields, **options),
 }
 
 
@@ -295,13 +301,14 @@ KINDS_OF_WINDOWS: dict[str, Any] = {
 @pytest.mark.parametrize("check_finite", [False, True])
 def test_a_return_that_the_dtype_cannot_hold_is_refused_and_changes_nothing(kind, dtype, check_finite):
     """A buffer that refused steps goes on as its twin, which was not asked to take them."""
-    fields = {**ENV_DICT, "rew": {"shape": (2,), "dtype": dtype}}
+    fields = {**ENV_DICT, "reward": {"shape": (2,), "dtype": dtype}}
     made, twin = (
-        KINDS_OF_WINDOWS[kind](900, fields, Nstep=n_step(3, 1.0), check_finite=check_finite) for _ in range(2)
+        KINDS_OF_WINDOWS[kind](900, fields, n_step=n_step(3, 1.0), check_finite=check_finite)
+        for _ in range(2)
     )
 
     def steps(first, stop, rewards):
-        batch = {name: np.arange(first, stop) for name in ENV_DICT} | {"rew": rewards}
+        batch = {name: np.arange(first, stop) for name in ENV_DICT} | {"reward": rewards}
         flags = {name: np.zeros(stop - first, bool) for name in ("terminated", "truncated")}
         return batch | flags | {"next_obs": batch["obs"] + 1}
 
@@ -310,7 +317,7 @@ def test_a_return_that_the_dtype_cannot_hold_is_refused_and_changes_nothing(kind
     for buffer in (made, twin):
         for t in range(2):
             buffer.add(**steps(t, t + 1, rewards[t : t + 1]))
-    message = rf"n-step return .* of 'rew' is too large for its dtype, {np.dtype(dtype)}"
+    message = rf"n-step return .* of 'reward' is too large for its dtype, {np.dtype(dtype)}"
     with pytest.raises(ValueError, match=message):
         made.add(**steps(2, 3, rewards[1:2]))
     late = rewards[2:].copy()  # refused only far behind the steps that frames store at once
@@ -318,48 +325,48 @@ def test_a_return_that_the_dtype_cannot_hold_is_refused_and_changes_nothing(kind
     with pytest.raises(ValueError, match=message):
         made.add(**steps(2, 1200, late))
     for buffer in (made, twin):
-        if kind != "NStep":
-            assert (len(buffer), buffer.get_current_episode_len()) == (0, 2)
+        if kind != "NStepWindow":
+            assert (len(buffer), buffer._episode_len()) == (0, 2)
     after = np.zeros((30, 2))
     if not check_finite:
         after[20] = 0, np.inf  # a valid reward
     rows = [buffer.add(**steps(2, 32, after)) for buffer in (made, twin)]
-    if kind != "NStep":
-        rows = [buffer.get_all_transitions() for buffer in (made, twin)]
+    if kind != "NStepWindow":
+        rows = [buffer[:] for buffer in (made, twin)]
     assert_same_columns(*rows)
 
 
 @pytest.mark.parametrize("kind", KINDS_OF_WINDOWS)
 def test_a_window_can_be_used_after_its_last_returns_did_not_fit(kind):
-    fields = {**ENV_DICT, "rew": {"shape": (), "dtype": np.float16}}
-    made = KINDS_OF_WINDOWS[kind](900, fields, Nstep=n_step(9, 1.0), check_finite=True)
+    fields = {**ENV_DICT, "reward": {"dtype": np.float16}}
+    made = KINDS_OF_WINDOWS[kind](900, fields, n_step=n_step(9, 1.0), check_finite=True)
     for t in range(3):
-        made.add(**step(t, rew=3e4))
-    told = r"return 90000 of 'rew' is too large for its dtype, float16.* The 3 pending steps .* discarded"
+        made.add(**step(t, reward=3e4))
+    told = r"return 90000 of 'reward' is too large for its dtype, float16.* The 3 pending steps .* discarded"
     with pytest.raises(ValueError, match=told):
-        made.on_episode_end()
-    assert made.on_episode_end() is None
+        made.end_episode()
+    assert made.end_episode() is None
     rows = made.add(**step(70, terminated=True))
-    if kind != "NStep":
-        assert (rows, made.get_current_episode_len()) == (0, 1)
-        rows = made.get_all_transitions()
+    if kind != "NStepWindow":
+        assert (rows, made._episode_len()) == (0, 1)
+        rows = made[:]
     assert rows["obs"].tolist() == [70]
 
 
 def test_the_largest_number_of_a_dtype_is_not_an_overflow():
     for dtype in (np.float16, np.float32, np.float64):
-        buffer = ReplayBuffer(9, {**ENV_DICT, "rew": {"shape": (), "dtype": dtype}}, Nstep=n_step(2, 1.0))
+        buffer = ReplayBuffer(9, {**ENV_DICT, "reward": {"dtype": dtype}}, n_step=n_step(2, 1.0))
         largest = np.finfo(dtype).max
-        buffer.add(**step(0, rew=largest))
-        buffer.add(**step(1, rew=largest * np.finfo(dtype).eps / 8))  # rounds to the largest number
-        assert buffer.get_all_transitions()["rew"].tolist() == [largest]
+        buffer.add(**step(0, reward=largest))
+        buffer.add(**step(1, reward=largest * np.finfo(dtype).eps / 8))  # rounds to the largest number
+        assert buffer[:]["reward"].tolist() == [largest]
 
 
 def test_caller_gives_no_discount():
     with pytest.raises(KeyError, match="discount"):
         buffer_of(2).add(**step(0), discount=1.0)
     with pytest.raises(KeyError, match="discount"):
-        NStep(ENV_DICT, n_step(2)).add(**step(0), discount=1.0)
+        NStepWindow(ENV_DICT, n_step(2)).add(**step(0), discount=1.0)
 
 
 class TestNStep:
@@ -372,23 +379,23 @@ class TestNStep:
         """Batches of one environment, ends of its episodes, and one step of each."""
         rng = np.random.default_rng(seed)
         environments = int(rng.integers(1, 6))
-        env_dict = {**ENV_DICT, "rew": {"shape": (2,)}, "bonus": {"shape": (), "dtype": np.float64}}
-        env_dict["next_goal"] = {"shape": (2,), "dtype": np.int8}
-        settings = n_step(n, rew=["rew", "bonus"], next=["next_obs", "next_goal"])
-        window = NStep(env_dict, settings, environments=environments)
-        oracles = [PlainBuffer(10**6, env_dict, settings) for _ in range(environments)]
+        fields = {**ENV_DICT, "reward": {"shape": (2,)}, "bonus": {"dtype": np.float64}}
+        fields["next_goal"] = {"shape": (2,), "dtype": np.int8}
+        settings = n_step(n, reward=["reward", "bonus"], next=["next_obs", "next_goal"])
+        window = NStepWindow(fields, settings, num_envs=environments)
+        oracles = [PlainBuffer(10**6, fields, settings) for _ in range(environments)]
         returned = []
         for _ in range(60):
             before = [len(oracle.rows) for oracle in oracles]
             operation, environment = rng.random(), int(rng.integers(environments))
             if operation < 0.05:
-                rows = window.on_episode_end(environment)
-                oracles[environment].on_episode_end()
+                rows = window.end_episode(environment)
+                oracles[environment].end_episode()
             else:
                 of_all = operation < 0.6
                 count = environments if of_all else int(rng.integers(1, 4))
-                steps = {name: rng.integers(0, 99, count) for name in ("obs", "act", "next_obs", "bonus")}
-                steps |= {name: rng.integers(-9, 9, (count, 2)) for name in ("rew", "next_goal")}
+                steps = {name: rng.integers(0, 99, count) for name in ("obs", "action", "next_obs", "bonus")}
+                steps |= {name: rng.integers(-9, 9, (count, 2)) for name in ("reward", "next_goal")}
                 steps |= {name: rng.random(count) < 0.1 for name in ("terminated", "truncated")}
                 added = {environment: steps}
                 if of_all:
@@ -404,7 +411,7 @@ class TestNStep:
                 wrong = [e for e, some in added.items() if oracles[e].leads_elsewhere(some)]
                 if wrong:
                     where = f"in environment {wrong[0]}.*" * (environments > 1)
-                    with pytest.raises(ValueError, match=f"{where}on_episode_end"):
+                    with pytest.raises(ValueError, match=f"{where}end_episode"):
                         window.add_step(**steps) if of_all else window.add(environment, **steps)
                     continue
                 rows = window.add_step(**steps) if of_all else window.add(environment, **steps)
@@ -430,14 +437,14 @@ class TestNStep:
                 lambda w, steps: w.add_step(**{name: column[:3] for name, column in steps.items()}),
                 *(ValueError, "4 steps, one of each environment, not 3"),
             ),
-            (lambda w, _: w.add(**{**step(2), "rew": "x"}), TypeError, "'rew' must be numeric"),
+            (lambda w, _: w.add(**{**step(2), "reward": "x"}), TypeError, "'reward' must be numeric"),
             (lambda w, _: w.add(**{**step(2), "obs": 0.5}), ValueError, "can't hold 0.5"),
-            (lambda w, _: w.add(**{**step(2), "act": [1, 2]}), ValueError, "same number"),
-            (lambda w, _: w.add(**{**step(2), "rew": [], "obs": []}), ValueError, "same number"),
+            (lambda w, _: w.add(**{**step(2), "action": [1, 2]}), ValueError, "same number"),
+            (lambda w, _: w.add(**{**step(2), "reward": [], "obs": []}), ValueError, "same number"),
         ],
     )
     def test_refused_step_changes_nothing(self, call, error, message):
-        window = NStep(ENV_DICT, n_step(3), environments=4)
+        window = NStepWindow(ENV_DICT, n_step(3), num_envs=4)
         window.add_step(**{name: np.repeat(value, 4) for name, value in step(1).items()})
         before = [as_bytes({"rows": rows}) for rows in window.state()]
         with pytest.raises(error, match=message):
@@ -446,34 +453,34 @@ class TestNStep:
 
     @pytest.mark.parametrize("environment", [0.5, "0", None, -1, 2])
     def test_environment_that_does_not_exist_is_refused(self, environment):
-        window = NStep(ENV_DICT, n_step(3), environments=2)
+        window = NStepWindow(ENV_DICT, n_step(3), num_envs=2)
         error = IndexError if type(environment) is int else TypeError
-        for call in (window.on_episode_end, lambda e: window.add(e, **step(1))):
+        for call in (window.end_episode, lambda e: window.add(e, **step(1))):
             with pytest.raises(error, match="environment must be"):
                 call(environment)
 
     def test_its_env_dict_is_fresh_and_has_the_discount(self):
-        window = NStep(ENV_DICT, n_step(3))
-        assert set(window.env_dict) == {*ENV_DICT, "discount"}
-        window.env_dict["obs"]["shape"] = (99,)
-        assert window.env_dict["obs"]["shape"] == ()
+        window = NStepWindow(ENV_DICT, n_step(3))
+        assert set(window.fields) == {*ENV_DICT, "discount"}
+        window.fields["obs"]["shape"] = (99,)
+        assert window.fields["obs"]["shape"] == ()
 
     @pytest.mark.parametrize("environments", [0, -1])
     def test_no_environment_is_refused(self, environments):
         with pytest.raises(ValueError):
-            NStep(ENV_DICT, n_step(2), environments=environments)
+            NStepWindow(ENV_DICT, n_step(2), num_envs=environments)
 
     @pytest.mark.parametrize("stop", range(7))
     def test_restored_window_goes_on_as_the_one_that_was_copied(self, stop, tmp_path):
         def steps(window, first, last):
             came = [
-                window.add(number, **step(10 * number + t, rew=t, truncated=t == 4))
+                window.add(number, **step(10 * number + t, reward=t, truncated=t == 4))
                 for t in range(first, last)
                 for number in range(2)
             ]
             return [as_bytes(rows) for rows in came if rows is not None]
 
-        straight, stopped, restored = (NStep(ENV_DICT, n_step(3), environments=2) for _ in range(3))
+        straight, stopped, restored = (NStepWindow(ENV_DICT, n_step(3), num_envs=2) for _ in range(3))
         before = steps(stopped, 0, stop)
         np.savez(tmp_path / "state.npz", *stopped.state())
         restored.add(0, **step(99))  # forgotten
@@ -484,20 +491,20 @@ class TestNStep:
 
     def test_state_with_pictures_can_be_saved(self, tmp_path):
         """Small fields are stored before pictures, in an order that .npy files do not take."""
-        fields = {"obs": {"shape": (4, 84, 84), "dtype": np.uint8}, "rew": {}, "terminated": {}}
-        window, restored = (NStep(fields, {"size": 3, "rew": "rew"}) for _ in range(2))
-        assert window.add(obs=np.full((4, 84, 84), 7), rew=1.5, terminated=False) is None
+        fields = {"obs": {"shape": (4, 84, 84), "dtype": np.uint8}, "reward": {}, "terminated": {}}
+        window, restored = (NStepWindow(fields, 3) for _ in range(2))
+        assert window.add(obs=np.full((4, 84, 84), 7), reward=1.5, terminated=False) is None
         np.savez(tmp_path / "state.npz", *window.state())
         with np.load(tmp_path / "state.npz", allow_pickle=False) as file:
             restored.restore([file["arr_0"]])
-        rows = restored.on_episode_end()
-        assert (rows["obs"] == 7).all() and rows["rew"].tolist() == [[1.5]]
+        rows = restored.end_episode()
+        assert (rows["obs"] == 7).all() and rows["reward"].tolist() == [[1.5]]
 
     def test_equal_lives_have_equal_states_to_the_last_byte(self):
         """Between a flag and the next number lie bytes of no field, which NumPy copies or not."""
 
         def life(noise):
-            window = NStep(ENV_DICT, n_step(3), environments=2, autoreset="next_step")
+            window = NStepWindow(ENV_DICT, n_step(3), num_envs=2, autoreset="next_step")
             for t in range(9):
                 np.full(200, noise)  # what freed memory holds
                 both = {name: np.repeat(value, 2) for name, value in step(t).items()}
@@ -510,42 +517,44 @@ class TestNStep:
 
     def test_state_of_another_kind_of_window_is_refused(self):
         other_fields = {**ENV_DICT, "obs": {"shape": 2}}
-        longer = NStep(ENV_DICT, n_step(9), environments=2)
-        longer.add(1, rew=np.ones(4), **{name: np.zeros(4) for name in ENV_DICT if name != "rew"})
-        window = NStep(ENV_DICT, n_step(3), environments=2)
+        longer = NStepWindow(ENV_DICT, n_step(9), num_envs=2)
+        longer.add(1, reward=np.ones(4), **{name: np.zeros(4) for name in ENV_DICT if name != "reward"})
+        window = NStepWindow(ENV_DICT, n_step(3), num_envs=2)
         window.add(0, **step(7))
         others = {
-            "with 1 environments; this NStep has 2": NStep(ENV_DICT, n_step(3)),
-            r"\('obs', '<f4', \(2,\)\).* has .*'obs'": NStep(other_fields, n_step(3), environments=2),
+            "with 1 environments; this NStepWindow has 2": NStepWindow(ENV_DICT, n_step(3)),
+            r"\('obs', '<f4', \(2,\)\).* has .*'obs'": NStepWindow(other_fields, n_step(3), num_envs=2),
             "4 pending steps of environment 1; with size 3, at most 2": longer,
         }
         for message, other in others.items():
             with pytest.raises(ValueError, match=message):
                 window.restore(other.state())
-        rows = window.on_episode_end(0)
+        rows = window.end_episode(0)
         assert rows is not None
         assert rows["obs"].tolist() == [7]
 
 
-STREAMS = [ReplayBuffer, PrioritizedReplayBuffer, NStep]
+STREAMS = [ReplayBuffer, PrioritizedReplayBuffer, NStepWindow]
 
 
 def of_two_environments(kind):
     """A batch of two environments' steps: (a, b) leads to (a + 1, b + 1)."""
-    env_dict = {"obs": {"shape": (2, 2)}, "rew": {"shape": ()}, "next_obs": {"shape": (2, 2)}, "done": {}}
-    settings = {"size": 3, "rew": "rew", "next": "next_obs"}
-    made = NStep(env_dict, settings) if kind is NStep else kind(20, env_dict, Nstep=settings)
+    fields = {"obs": {"shape": (2, 2)}, "reward": {}, "next_obs": {"shape": (2, 2)}, "done": {}}
+    settings = NStep(3)
+    made = NStepWindow(fields, settings) if kind is NStepWindow else kind(20, fields, n_step=settings)
     obs = np.stack([np.full((2, 2), 1.0), np.full((2, 2), 100.0), np.full((2, 2), 2.0)])
-    return made, {"obs": obs, "rew": np.ones(3), "next_obs": obs + 1, "done": np.zeros(3)}
+    return made, {"obs": obs, "reward": np.ones(3), "next_obs": obs + 1, "done": np.zeros(3)}
 
 
 @pytest.mark.parametrize("kind", STREAMS)
 def test_batch_of_several_environments_is_refused_and_changes_nothing(kind):
     made, batch = of_two_environments(kind)
     made.add(**{name: column[0] for name, column in batch.items()})
-    shown = (lambda: made.state()[0].tobytes()) if kind is NStep else (lambda: snapshot(made))
+    shown = (lambda: made.state()[0].tobytes()) if kind is NStepWindow else (lambda: snapshot(made))
     before = shown()
-    with pytest.raises(ValueError, match=r"step 0 differs from the 'obs' of step 1.*NStep\(environments=n\)"):
+    with pytest.raises(
+        ValueError, match=r"step 0 differs from the 'obs' of step 1.*NStepWindow\(num_envs=n\)"
+    ):
         made.add(**batch)
     assert shown() == before
 
@@ -558,50 +567,54 @@ def test_the_same_batch_is_taken_where_the_episodes_end(kind):
         made.add(**{**batch, "done": np.array([1, 0, 1])})
 
 
-STACKS = {"obs": {"shape": (2, 3), "dtype": np.uint8}, "rew": {}, "done": {}}
+STACKS = {"obs": {"shape": (2, 3), "dtype": np.uint8}, "reward": {}, "done": {}}
 MADE_OF_STACKS: dict[str, Any] = {
     "plain": (ReplayBuffer, {}),
-    "next_of": (ReplayBuffer, {"next_of": "obs"}),
-    "stack_compress": (ReplayBuffer, {"stack_compress": {"obs": 0, "next_obs": 0}}),
-    "one of them": (ReplayBuffer, {"stack_compress": {"obs": 0}}),
-    "both": (PrioritizedReplayBuffer, {"next_of": "obs", "stack_compress": {"obs": 0}}),
-    "NStep": (NStep, {}),
+    "dedupe_next": (ReplayBuffer, {"dedupe_next": "obs"}),
+    "dedupe_frames": (ReplayBuffer, {"dedupe_frames": {"obs": 0, "next_obs": 0}}),
+    "one of them": (ReplayBuffer, {"dedupe_frames": {"obs": 0}}),
+    "both": (PrioritizedReplayBuffer, {"dedupe_next": "obs", "dedupe_frames": {"obs": 0}}),
+    "NStepWindow": (NStepWindow, {}),
 }
 
 
 @pytest.mark.parametrize("name", MADE_OF_STACKS)
 def test_single_steps_of_two_environments_in_turns_are_refused_and_change_nothing(name):
     kind, options = MADE_OF_STACKS[name]
-    env_dict = {**STACKS, "next_obs": STACKS["obs"]}
-    made = NStep(env_dict, n_step(3)) if kind is NStep else kind(20, env_dict, Nstep=n_step(3), **options)
-    shown = (lambda: made.state()[0].tobytes()) if kind is NStep else (lambda: snapshot(made))
+    fields = {**STACKS, "next_obs": STACKS["obs"]}
+    made = (
+        NStepWindow(fields, n_step(3))
+        if kind is NStepWindow
+        else kind(20, fields, n_step=n_step(3), **options)
+    )
+    shown = (lambda: made.state()[0].tobytes()) if kind is NStepWindow else (lambda: snapshot(made))
 
     def at(t):
         observations = np.arange(t, t + 3, dtype=np.uint8)[:, None] * np.ones(3, np.uint8)
-        return {"obs": observations[:2], "rew": 1, "next_obs": observations[1:], "done": 0}
+        return {"obs": observations[:2], "reward": 1, "next_obs": observations[1:], "done": 0}
 
     for t in range(5):
         made.add(**at(t))
         before = shown()
         for elsewhere in (at(t + 100), at(t), {name: [value] * 2 for name, value in at(t + 9).items()}):
-            with pytest.raises(ValueError, match=r"'next_obs'.*NStep\("):
+            with pytest.raises(ValueError, match=r"'next_obs'.*NStepWindow\("):
                 made.add(**elsewhere)
             assert shown() == before
-    made.on_episode_end()
+    made.end_episode()
     made.add(**at(100))  # the remedy
 
 
-@pytest.mark.parametrize("options", [{}, {"next_of": "obs", "stack_compress": {"obs": 0}}])
+@pytest.mark.parametrize("options", [{}, {"dedupe_next": "obs", "dedupe_frames": {"obs": 0}}])
 def test_a_window_that_was_loaded_remembers_where_it_led_to(options, tmp_path):
-    env_dict = {**STACKS, "next_obs": STACKS["obs"]}
-    buffer, loaded = (ReplayBuffer(20, env_dict, Nstep=n_step(3), **options) for _ in range(2))
+    fields = {**STACKS, "next_obs": STACKS["obs"]}
+    buffer, loaded = (ReplayBuffer(20, fields, n_step=n_step(3), **options) for _ in range(2))
     obs = np.arange(12, dtype=np.uint8).reshape(2, 2, 3)
-    buffer.add(obs=obs[0], rew=1, next_obs=obs[1], done=0)
+    buffer.add(obs=obs[0], reward=1, next_obs=obs[1], done=0)
     buffer.save(tmp_path / "saved")
     loaded.load(tmp_path / "saved")
-    with pytest.raises(ValueError, match="on_episode_end"):
-        loaded.add(obs=obs[0], rew=1, next_obs=obs[1], done=0)
-    loaded.add(obs=obs[1], rew=1, next_obs=obs[0], done=0)
+    with pytest.raises(ValueError, match="end_episode"):
+        loaded.add(obs=obs[0], reward=1, next_obs=obs[1], done=0)
+    loaded.add(obs=obs[1], reward=1, next_obs=obs[0], done=0)
 
 
 @pytest.mark.parametrize("kind", STREAMS)
@@ -610,28 +623,30 @@ def test_a_nan_of_other_bytes_and_a_negative_zero_lead_on(kind):
     other = np.array([0x7FC00001], np.uint32).view(np.float32)[0]
     first, second = np.zeros((2, 2), np.float32), np.zeros((2, 2), np.float32)
     first[0, 0], second[0, 0], second[1, 1] = np.nan, other, -0.0
-    made.add(obs=batch["obs"][0], rew=0, next_obs=first, done=0)
-    if kind is NStep:
-        made.add_step(obs=second[None], rew=[0], next_obs=first[None], done=[0])
-    made.add(obs=second, rew=0, next_obs=first, done=0)
+    made.add(obs=batch["obs"][0], reward=0, next_obs=first, done=0)
+    if kind is NStepWindow:
+        made.add_step(obs=second[None], reward=[0], next_obs=first[None], done=[0])
+    made.add(obs=second, reward=0, next_obs=first, done=0)
 
 
 def test_steps_of_fields_that_are_no_pair_are_taken_as_they_come():
-    env_dict = {"obs": {}, "rew": {}, "next_obs": {"dtype": np.float64}, "next_goal": {}, "done": {}}
-    buffer = ReplayBuffer(9, env_dict, Nstep={"size": 2, "rew": "rew", "next": ["next_obs", "next_goal"]})
-    buffer.add(obs=np.zeros(5), rew=np.ones(5), next_obs=np.ones(5), next_goal=np.arange(5), done=np.zeros(5))
+    fields = {"obs": {}, "reward": {}, "next_obs": {"dtype": np.float64}, "next_goal": {}, "done": {}}
+    buffer = ReplayBuffer(9, fields, n_step=NStep(2, next_fields=["next_obs", "next_goal"]))
+    buffer.add(
+        obs=np.zeros(5), reward=np.ones(5), next_obs=np.ones(5), next_goal=np.arange(5), done=np.zeros(5)
+    )
     assert len(buffer) == 4
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("field", ["rew", "obs"])
+@pytest.mark.parametrize("field", ["reward", "obs"])
 def test_nan_and_infinity_are_refused_before_they_enter_a_window_if_that_is_asked_for(field, bad):
     def numbers(t, **changed):
-        now = {"obs": np.full(2, t), "next_obs": np.full(2, t + 1), "rew": np.ones(2), **changed}
+        now = {"obs": np.full(2, t), "next_obs": np.full(2, t + 1), "reward": np.ones(2), **changed}
         return {**now, "terminated": np.zeros(2, bool)}
 
-    fields = {name: {"shape": ()} for name in ("obs", "next_obs", "rew")} | {"terminated": {"dtype": bool}}
-    made = NStep(fields, n_step(3), environments=2, check_finite=True)
+    fields = {name: {} for name in ("obs", "next_obs", "reward")} | {"terminated": {"dtype": bool}}
+    made = NStepWindow(fields, n_step(3), num_envs=2, check_finite=True)
     made.add_step(**numbers(0))
     before = [part.tobytes() for part in made.state()]
     wrong = numbers(1, **{field: np.array([1, bad])})
@@ -641,7 +656,7 @@ def test_nan_and_infinity_are_refused_before_they_enter_a_window_if_that_is_aske
     assert [part.tobytes() for part in made.state()] == before
     made.add_step(**numbers(1))
     rows = made.add_step(**numbers(2))
-    assert rows is not None and rows["rew"].tolist() == [1.75, 1.75]
+    assert rows is not None and rows["reward"].tolist() == [1.75, 1.75]
     made.restore(made.state())
     with pytest.raises(ValueError, match="check_finite"):
         made.add_step(**wrong)
@@ -650,9 +665,9 @@ def test_nan_and_infinity_are_refused_before_they_enter_a_window_if_that_is_aske
 @pytest.mark.parametrize("kind", [ReplayBuffer, PrioritizedReplayBuffer])
 def test_large_batch_interrupted_between_two_parts_stores_no_step_twice(kind, monkeypatch):
     monkeypatch.setattr(stages, "BYTES_AT_ONCE", 4 * 24)  # a few rows
-    number, flag = {"shape": ()}, {"shape": (), "dtype": bool}
-    fields = {"obs": number, "rew": number, "next_obs": number, "terminated": flag}
-    made = kind(100, fields, Nstep={"size": 3, "gamma": 0.5, "rew": "rew", "next": "next_obs"})
+    number, flag = {}, {"dtype": bool}
+    fields = {"obs": number, "reward": number, "next_obs": number, "terminated": flag}
+    made = kind(100, fields, n_step=3, gamma=0.5)
     parts = []
 
     def interrupted(*arguments: Any) -> int:
@@ -665,18 +680,18 @@ def test_large_batch_interrupted_between_two_parts_stores_no_step_twice(kind, mo
     monkeypatch.setattr(made._ring, "append", interrupted)
     i = np.arange(40.0)
     with pytest.raises(KeyboardInterrupt):
-        made.add(obs=i, rew=i, next_obs=i + 1, terminated=np.zeros(40, bool))
-    done = made.get_next_index() + len(made._stages.pending)
+        made.add(obs=i, reward=i, next_obs=i + 1, terminated=np.zeros(40, bool))
+    done = made.next_index + len(made._stages.pending)
     assert 0 < done < 40
-    made.add(obs=i[done:], rew=i[done:], next_obs=i[done:] + 1, terminated=i[done:] == 39)
-    assert made.get_all_transitions()["obs"].tolist() == i.tolist()
+    made.add(obs=i[done:], reward=i[done:], next_obs=i[done:] + 1, terminated=i[done:] == 39)
+    assert made[:]["obs"].tolist() == i.tolist()
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.uint8, np.uint64])
 def test_number_of_an_environment_may_be_any_integer(dtype):
-    number, flag = {"shape": ()}, {"shape": (), "dtype": bool}
-    fields = {"obs": number, "rew": number, "next_obs": number, "terminated": flag}
-    windows = NStep(fields, {"size": 1, "rew": "rew", "next": "next_obs"}, environments=2)
-    assert windows.add(dtype(1), obs=0, rew=1, next_obs=1, terminated=False)["rew"].tolist() == [1.0]
-    episodes = EpisodeReplayBuffer(20, fields, environments=2)
-    assert episodes.add(dtype(1), obs=0, rew=1, next_obs=1, terminated=False) == 1
+    number, flag = {}, {"dtype": bool}
+    fields = {"obs": number, "reward": number, "next_obs": number, "terminated": flag}
+    windows = NStepWindow(fields, 1, num_envs=2)
+    assert windows.add(dtype(1), obs=0, reward=1, next_obs=1, terminated=False)["reward"].tolist() == [1.0]
+    episodes = EpisodeReplayBuffer(20, fields, num_envs=2)
+    assert episodes.add(dtype(1), obs=0, reward=1, next_obs=1, terminated=False) == 1

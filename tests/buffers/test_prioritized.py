@@ -16,17 +16,17 @@ from replay_tutorial.buffers.priorities import write_weights
 from replay_tutorial.buffers.prioritized_ring import draw
 from replay_tutorial.buffers.runtime.jit import compile_now
 
-ENV_DICT: dict[str, dict[str, Any]] = {"act": {"shape": (), "dtype": np.int64}}
+ENV_DICT: dict[str, dict[str, Any]] = {"action": {"dtype": np.int64}}
 PRIORITIZED = [name for name in CONFIGURATIONS if name.startswith("prioritized")]
 
 
 def buffer_of(
     priorities: Any, *, size: int | None = None, alpha: float = 1.0, eps: float = 0.0, **changes: Any
 ) -> Any:
-    """A buffer that holds one row for each priority, `act` the index."""
+    """A buffer that holds one row for each priority, `action` the index."""
     count = len(priorities)
     buffer = PrioritizedReplayBuffer(size or count, ENV_DICT, alpha=alpha, eps=eps, seed=0, **changes)
-    buffer.add(act=np.arange(count), priorities=priorities)
+    buffer.add(action=np.arange(count), priorities=priorities)
     return buffer
 
 
@@ -49,7 +49,7 @@ def test_buffer_equals_a_dictionary_of_priorities_in_any_history(seed, capacity,
             priorities: Any = random_priorities(rng, count)
             if rng.random() < 0.4:
                 priorities = None
-            assert buffer.add(act=np.arange(first, first + count), priorities=priorities) == first
+            assert buffer.add(action=np.arange(first, first + count), priorities=priorities) == first
             for i in range(count):
                 oracle.give(first + i, None if priorities is None else priorities[i])
             first += count
@@ -64,11 +64,11 @@ def test_buffer_equals_a_dictionary_of_priorities_in_any_history(seed, capacity,
             oracle.clear()
         elif oracle.priorities and oracle.total() > 0:
             check_sample(buffer, oracle, rng)
-        assert buffer.get_max_priority() == oracle.max_priority
+        assert buffer.max_priority == oracle.max_priority
         assert buffer.stale_updates == oracle.stale_updates
         assert buffer.total_mass == pytest.approx(oracle.total(), rel=1e-12, abs=0.0)
         assert buffer.min_mass == pytest.approx(oracle.least(), rel=1e-12, abs=0.0)
-        assert buffer.get_stored_size() == len(oracle.priorities)
+        assert len(buffer) == len(oracle.priorities)
 
 
 def random_priorities(rng: np.random.Generator, count: int) -> np.ndarray:
@@ -89,7 +89,7 @@ def check_sample(
     indexes = sample["indexes"].tolist()
     assert sample["indexes"].dtype == np.int64
     if exact_act:
-        assert sample["act"].tolist() == indexes
+        assert sample["action"].tolist() == indexes
     assert all(oracle.mass(index) > 0 for index in indexes)
     slots = [index % oracle.capacity for index in indexes]
     assert slots == sorted(slots)
@@ -110,23 +110,23 @@ def check_sample(
 
 def test_max_priority_is_the_largest_that_any_row_was_given():
     buffer = PrioritizedReplayBuffer(3, ENV_DICT, alpha=1.0, eps=0.0)
-    buffer.add(act=0, priorities=0.25)
-    assert buffer.get_max_priority() == 0.25, "1.0 holds only before the first priority"
-    buffer.add(act=1)
+    buffer.add(action=0, priorities=0.25)
+    assert buffer.max_priority == 0.25, "1.0 holds only before the first priority"
+    buffer.add(action=1)
     assert set(buffer.sample(50, beta=1.0)["weights"].tolist()) == {1.0}
     buffer.update_priorities([1], [7.5])
-    assert buffer.get_max_priority() == 7.5
+    assert buffer.max_priority == 7.5
     buffer.update_priorities([1], [0.5])
-    assert buffer.get_max_priority() == 7.5
-    buffer.add(act=[2, 3, 4, 5], priorities=[9.5, 1, 1, 1])
-    assert buffer.get_max_priority() == 9.5, "also of a row that its own batch replaced"
+    assert buffer.max_priority == 7.5
+    buffer.add(action=[2, 3, 4, 5], priorities=[9.5, 1, 1, 1])
+    assert buffer.max_priority == 9.5, "also of a row that its own batch replaced"
     buffer.clear()
-    assert buffer.get_max_priority() == 1.0
-    assert type(buffer.get_max_priority()) is float
+    assert buffer.max_priority == 1.0
+    assert type(buffer.max_priority) is float
 
 
 @pytest.mark.parametrize("n", [None, 1, 3])
-@pytest.mark.parametrize("modes", ["plain", "next_of+stack_compress"])
+@pytest.mark.parametrize("modes", ["plain", "dedupe_next+dedupe_frames"])
 @repeatable(60)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_masses_stay_with_their_rows_in_any_history(modes, n, seed):
@@ -155,10 +155,10 @@ def test_masses_stay_with_their_rows_in_any_history(modes, n, seed):
 def test_one_priority_is_that_of_every_row_of_the_call(buffer_type, one):
     p = float(np.squeeze(one))
     buffer = buffer_type(8, ENV_DICT, alpha=1.0, eps=0.0)
-    buffer.add(act=np.arange(4), priorities=[5, 6, 7, 8])
+    buffer.add(action=np.arange(4), priorities=[5, 6, 7, 8])
     buffer.update_priorities(np.array([0, 1, 2]), one)  # as with `return 0` for a TD error
     assert buffer.total_mass == pytest.approx(3 * p + 8)
-    buffer.add(act=np.arange(3), priorities=one)
+    buffer.add(action=np.arange(3), priorities=one)
     assert buffer.total_mass == pytest.approx(6 * p + 8)
     buffer.update_priorities([], one)
     assert buffer.total_mass == pytest.approx(6 * p + 8)
@@ -178,7 +178,7 @@ def test_one_priority_is_that_of_every_row_of_the_call(buffer_type, one):
 )
 def test_priorities_of_a_batch_may_be_anything_that_numpy_takes(given):
     buffer = PrioritizedReplayBuffer(8, ENV_DICT, alpha=1.0, eps=0.0)
-    buffer.add(act=[0, 1, 2], priorities=given)
+    buffer.add(action=[0, 1, 2], priorities=given)
     for each in (buffer, buffer_of([5.0, 6.0, 7.0])):
         columns = (np.array([[0], [1], [2]], dtype) for dtype in ("i1", "u8", ">i4", "i8"))
         for indexes in (np.repeat(np.arange(3), 2)[::2], *columns):
@@ -223,7 +223,7 @@ class TestRefused:
         before = snapshot(buffer)
         with pytest.raises(error):
             buffer.add(**example_transitions(np.random.default_rng(0), 3, buffer), priorities=priorities)
-        indexes = np.arange(3) + buffer.get_next_index() - 5
+        indexes = np.arange(3) + buffer.next_index - 5
         with pytest.raises(error):
             buffer.update_priorities(indexes, priorities)
         assert snapshot(buffer) == before
@@ -248,7 +248,7 @@ class TestRefused:
         before = snapshot(buffer)
         batch = example_transitions(np.random.default_rng(0), 3, buffer)
         with pytest.raises(ValueError):
-            buffer.add(**{**batch, "act": [0, 1, 0.5]}, priorities=[100, 100, 100])
+            buffer.add(**{**batch, "action": [0, 1, 0.5]}, priorities=[100, 100, 100])
         with pytest.raises(KeyError, match="Did you mean priorities="):
             buffer.add(**batch, priority=[100, 100, 100])
         assert snapshot(buffer) == before
@@ -314,11 +314,11 @@ class TestRefused:
 
     def test_masses_whose_total_would_overflow(self):
         buffer = PrioritizedReplayBuffer(1000, ENV_DICT, alpha=1.0, eps=0.0)
-        buffer.add(act=np.arange(1000), priorities=np.full(1000, 1e300))
-        assert len(buffer.sample(10)["act"]) == 10
+        buffer.add(action=np.arange(1000), priorities=np.full(1000, 1e300))
+        assert len(buffer.sample(10)["action"]) == 10
         before = snapshot(buffer)
         with pytest.raises(ValueError):
-            buffer.add(act=0, priorities=1.7e308)
+            buffer.add(action=0, priorities=1.7e308)
         with pytest.raises(ValueError):
             buffer.update_priorities([5, 6], [1.7e308, 1.7e308])
         assert snapshot(buffer) == before

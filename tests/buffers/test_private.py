@@ -14,8 +14,8 @@ import pytest
 
 from replay_tutorial import EpisodeReplayBuffer, PrioritizedReplayBuffer, ReplayBuffer
 
-STEP = {"obs": {}, "next_obs": {}, "rew": {}, "terminated": {"dtype": bool}}
-ONE: dict[str, Any] = {"obs": 0, "next_obs": 1, "rew": 0, "terminated": True}
+STEP = {"obs": {}, "next_obs": {}, "reward": {}, "terminated": {"dtype": bool}}
+ONE: dict[str, Any] = {"obs": 0, "next_obs": 1, "reward": 0, "terminated": True}
 
 
 def caught(buffer: Any, method: str = "add") -> list[str]:
@@ -100,7 +100,7 @@ def test_add_step_warns_and_load_neither_forgets_nor_repeats_it(tmp_path) -> Non
 
 
 def test_the_base_class_hides_no_signature() -> None:
-    assert list(inspect.signature(ReplayBuffer).parameters)[:3] == ["size", "env_dict", "next_of"]
-    with pytest.raises(TypeError, match="env_dict"):
+    assert list(inspect.signature(ReplayBuffer).parameters)[:3] == ["size", "fields", "dedupe_next"]
+    with pytest.raises(TypeError, match="fields"):
         ReplayBuffer(10)  # pyright: ignore[reportCallIssue]
-    assert len(ReplayBuffer(size=10, env_dict=STEP)) == 0
+    assert len(ReplayBuffer(size=10, fields=STEP)) == 0

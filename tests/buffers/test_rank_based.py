@@ -15,14 +15,14 @@ from replay_tutorial import MPPrioritizedReplayBuffer, PrioritizedReplayBuffer, 
 from replay_tutorial.buffers import prioritized_ring
 from replay_tutorial.buffers.schemes import Combined, RankBased
 
-ACT: dict[str, dict[str, Any]] = {"act": {"shape": (), "dtype": np.int64}}
+ACT: dict[str, dict[str, Any]] = {"action": {"dtype": np.int64}}
 ALL = 600
 APART = 1.05 ** np.random.default_rng(3).permutation(40)  # no two are tied
 
 
 def buffer_of(priorities: Any, size: int = 40, **options: Any) -> Any:
     buffer = PrioritizedReplayBuffer(size, ACT, seed=5, **({"alpha": 1.0, "eps": 0.0} | options))
-    buffer.add(act=np.arange(len(priorities)), priorities=priorities)
+    buffer.add(action=np.arange(len(priorities)), priorities=priorities)
     return buffer
 
 
@@ -42,7 +42,7 @@ def law(priorities: dict[int, float], alpha: float) -> dict[int, float]:
 def reported(buffer: Any, scheme: RankBased) -> dict[int, float]:
     """P(row) of every row that can be drawn."""
     sample = buffer.sample(ALL, scheme=scheme)
-    assert (sample["act"] == sample["indexes"]).all()
+    assert (sample["action"] == sample["indexes"]).all()
     again = scheme.probabilities(buffer._stored_rows(), sample["indexes"])
     np.testing.assert_allclose(sample["probabilities"], again, rtol=1e-9)
     return dict(zip(sample["indexes"].tolist(), sample["probabilities"].tolist(), strict=True))
@@ -89,7 +89,7 @@ def test_every_row_has_the_probability_of_a_sort_in_any_history(seed):
         )
         first = buffer._ring.next_index
         if operation < 0.3 or not known:
-            buffer.add(act=np.arange(first, first + count), priorities=priorities)
+            buffer.add(action=np.arange(first, first + count), priorities=priorities)
             known |= dict(zip(range(first, first + count), priorities.tolist(), strict=True))
         elif operation < 0.94:
             indexes = rng.integers(max(0, first - 50), first, count)
@@ -125,7 +125,7 @@ def test_importance_weights_make_every_mean_unbiased():
 def test_a_row_added_without_priority_ties_with_the_largest_one():
     buffer, scheme = buffer_of(APART[:39]), RankBased()
     buffer.sample(1, scheme=scheme)
-    buffer.add(act=39)
+    buffer.add(action=39)
     top = sorted(reported(buffer, scheme).items(), key=lambda row: -row[1])[:2]
     assert {index for index, _ in top} == {39, int(np.argmax(APART[:39]))} and top[0][1] == top[1][1]
 
@@ -182,7 +182,7 @@ def test_wrong_arguments_name_the_remedy():
     with pytest.raises(TypeError, match="alpha must be a number"):
         RankBased("0.7")  # pyright: ignore[reportArgumentType]
     uniform = ReplayBuffer(4, ACT)
-    uniform.add(act=1)
+    uniform.add(action=1)
     with pytest.raises(ValueError, match=r"RankBased requires priorities.*Use PrioritizedReplayBuffer"):
         uniform.sample(2, scheme=RankBased())
     with pytest.raises(ValueError, match="Every mass is 0"):
@@ -193,6 +193,6 @@ def test_wrong_arguments_name_the_remedy():
 @pytest.mark.parametrize("scheme", [RankBased(), Combined(newest=1, scheme=RankBased())])
 def test_buffer_with_alpha_0_has_no_ranks(kind, scheme):
     buffer = kind(5, ACT, alpha=0.0)
-    buffer.add(act=np.arange(5), priorities=np.arange(5.0))
+    buffer.add(action=np.arange(5), priorities=np.arange(5.0))
     with pytest.raises(ValueError, match="requires a buffer with alpha above 0"):
         buffer.sample(2, scheme=scheme)

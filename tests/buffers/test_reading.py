@@ -18,12 +18,12 @@ from replay_tutorial import (
     SequenceReplayBuffer,
 )
 
-NUMBER: dict[str, Any] = {"shape": (), "dtype": np.int64}
-FLAG: dict[str, Any] = {"shape": (), "dtype": bool}
+NUMBER: dict[str, Any] = {"dtype": np.int64}
+FLAG: dict[str, Any] = {"dtype": bool}
 IMAGE: dict[str, Any] = {"shape": (2, 8, 8), "dtype": np.uint8}
 RING = [ReplayBuffer, PrioritizedReplayBuffer, MPReplayBuffer, MPPrioritizedReplayBuffer]
 WITH_PRIORITIES = [PrioritizedReplayBuffer, MPPrioritizedReplayBuffer]
-STEP = {"obs": NUMBER, "next_obs": NUMBER, "rew": {"shape": ()}, "terminated": FLAG}
+STEP = {"obs": NUMBER, "next_obs": NUMBER, "reward": {}, "terminated": FLAG}
 
 
 def images(first: int, count: int) -> Any:
@@ -36,13 +36,13 @@ def image_rows(first: int, count: int) -> dict[str, Any]:
     return {
         "obs": images(first, count),
         "next_obs": images(first + 1, count),
-        "act": np.arange(first, first + count),
+        "action": np.arange(first, first + count),
     }
 
 
 def image_buffer(kind: Any, size: int, **options: Any) -> Any:
     return kind(
-        size, {"obs": IMAGE, "act": NUMBER}, next_of="obs", stack_compress={"obs": 0}, seed=0, **options
+        size, {"obs": IMAGE, "action": NUMBER}, dedupe_next="obs", dedupe_frames={"obs": 0}, seed=0, **options
     )
 
 
@@ -69,7 +69,7 @@ def test_the_rows_of_a_batch_longer_than_the_buffer_have_consecutive_indexes(kin
 @pytest.mark.parametrize("kind", RING)
 def test_rows_are_read_by_index_while_they_are_replaced(kind) -> None:
     buffer, rng, added = image_buffer(kind, 20), np.random.default_rng(0), 0
-    assert buffer.capacity == buffer.get_buffer_size() == 20
+    assert buffer.capacity == buffer.capacity == 20
     while added < 150:
         count = int(rng.integers(1, 9))
         buffer.add(**image_rows(added, count))
@@ -106,15 +106,15 @@ def test_an_epoch_contains_every_row_once(kind) -> None:
     buffer.add(**image_rows(25, 20))
     for shuffle in (True, False):
         batches = list(buffer.epoch(8, shuffle=shuffle))
-        assert [len(batch["act"]) for batch in batches] == [8, 8, 8, 6]
+        assert [len(batch["action"]) for batch in batches] == [8, 8, 8, 6]
         order = np.concatenate([batch["indexes"] for batch in batches])
         assert (order.tolist() == list(range(15, 45))) is not shuffle
         np.testing.assert_array_equal(np.sort(order), np.arange(15, 45))
         for batch in batches:
             assert_rows(batch, batch.pop("indexes"))
-    whole = buffer.get_all_transitions(shuffle=True, indexes=True)
+    whole = next(buffer.epoch(len(buffer)))
     assert_rows(whole, whole.pop("indexes"))
-    assert_rows(buffer.get_all_transitions(), np.arange(15, 45))
+    assert_rows(buffer[:], np.arange(15, 45))
 
 
 @pytest.mark.parametrize("kind", RING)
@@ -130,27 +130,27 @@ def test_rows_replaced_during_an_epoch_are_left_out(kind) -> None:
 
 @pytest.mark.parametrize("kind", [ReplayBuffer, PrioritizedReplayBuffer])
 def test_rows_removed_by_load_during_an_epoch_are_left_out(kind, tmp_path) -> None:
-    buffer = kind(100, {"act": NUMBER})
-    buffer.add(act=np.arange(10))
+    buffer = kind(100, {"action": NUMBER})
+    buffer.add(action=np.arange(10))
     buffer.save(tmp_path / "saved")
-    buffer.add(act=np.arange(10, 90))
+    buffer.add(action=np.arange(10, 90))
     epoch = buffer.epoch(8, shuffle=False)
     next(epoch)
     buffer.load(tmp_path / "saved")
-    assert [batch["act"].tolist() for batch in epoch] == [[8, 9]]
+    assert [batch["action"].tolist() for batch in epoch] == [[8, 9]]
 
 
 @pytest.mark.parametrize("kind", RING)
 def test_epochs_are_refused_at_the_call(kind) -> None:
-    buffer = kind(5, {"act": NUMBER})
+    buffer = kind(5, {"action": NUMBER})
     with pytest.raises(ValueError, match="the buffer is empty"):
         buffer.epoch(1)
-    buffer.add(act=0)
+    buffer.add(action=0)
     for wrong, error in ((0, ValueError), (-1, ValueError), (1.5, TypeError), (True, TypeError)):
         with pytest.raises(error, match="batch_size"):
             buffer.epoch(wrong)
     buffer.clear()
-    assert len(buffer.get_all_transitions(indexes=True)["indexes"]) == 0
+    assert len((buffer[:] | {"indexes": buffer.indexes})["indexes"]) == 0
     with pytest.raises(ValueError, match="the buffer is empty"):
         buffer.epoch(1)
     with pytest.raises(IndexError, match="index 0 is not stored"):
@@ -168,15 +168,15 @@ def test_epochs_are_refused_at_the_call(kind) -> None:
 @pytest.mark.parametrize("kind", WITH_PRIORITIES)
 @pytest.mark.parametrize(("alpha", "eps"), [(1.0, 0.0), (0.6, 1e-4), (0.1, 1e-4)])
 def test_priorities_are_those_that_were_set(kind, alpha: float, eps: float) -> None:
-    buffer, rng = kind(50, {"act": NUMBER}, alpha=alpha, eps=eps, seed=0), np.random.default_rng(0)
+    buffer, rng = kind(50, {"action": NUMBER}, alpha=alpha, eps=eps, seed=0), np.random.default_rng(0)
     expected: list[float] = []
     for _ in range(30):
         if rng.random() < 0.3:
-            new = [buffer.get_max_priority()] * int(rng.integers(1, 5))
-            buffer.add(act=np.zeros(len(new)))
+            new = [buffer.max_priority] * int(rng.integers(1, 5))
+            buffer.add(action=np.zeros(len(new)))
         else:
             new = (10 ** rng.uniform(-6, 6, rng.integers(1, 9))).tolist()
-            buffer.add(act=np.zeros(len(new)), priorities=new)
+            buffer.add(action=np.zeros(len(new)), priorities=new)
         expected += new
         if rng.random() < 0.5:
             indexes = buffer.sample(9)["indexes"]
@@ -197,7 +197,7 @@ def test_priorities_are_those_that_were_set(kind, alpha: float, eps: float) -> N
 
 @pytest.mark.parametrize("kind", WITH_PRIORITIES)
 def test_unknown_indexes_have_one_error(kind) -> None:
-    buffer = kind(5, {"act": NUMBER})
+    buffer = kind(5, {"action": NUMBER})
     calls = (lambda: buffer[0], lambda: buffer.priorities[0], lambda: buffer.update_priorities([0], [1.0]))
     for call in calls:
         with pytest.raises(IndexError, match=r"^No row with index 0 has been added; the next index is 0\.$"):
@@ -206,8 +206,8 @@ def test_unknown_indexes_have_one_error(kind) -> None:
 
 @pytest.mark.parametrize("kind", WITH_PRIORITIES)
 def test_without_alpha_priorities_are_unknown(kind) -> None:
-    buffer = kind(5, {"act": NUMBER}, alpha=0.0)
-    buffer.add(act=0, priorities=3)
+    buffer = kind(5, {"action": NUMBER}, alpha=0.0)
+    buffer.add(action=0, priorities=3)
     with pytest.raises(ValueError, match="alpha=0"):
         buffer.priorities[0]
     with pytest.raises(TypeError, match="not iterable"):
@@ -215,9 +215,9 @@ def test_without_alpha_priorities_are_unknown(kind) -> None:
 
 
 def read(buffer: Any) -> list[Any]:
-    rows, whole = buffer[[3, 4]], buffer.get_all_transitions(indexes=True)
+    rows, whole = buffer[[3, 4]], (buffer[:] | {"indexes": buffer.indexes})
     order = np.sort(np.concatenate([batch["indexes"] for batch in buffer.epoch(4)]))
-    return [rows["act"], buffer.priorities[[3, 4]], whole["indexes"], order]
+    return [rows["action"], buffer.priorities[[3, 4]], whole["indexes"], order]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
@@ -236,10 +236,10 @@ def test_any_process_reads_a_shared_buffer() -> None:
 
 @pytest.mark.filterwarnings("ignore:The frames of 'obs'")
 def test_rows_of_a_shared_buffer_that_lack_a_frame_are_not_stored() -> None:
-    buffer = MPReplayBuffer(3000, {"obs": {"shape": ()}}, next_of="obs", frames_per_transition=1)
+    buffer = MPReplayBuffer(3000, {"obs": {}}, dedupe_next="obs", frames_per_transition=1)
     obs = np.arange(2 * 3000)
     buffer.add(obs=obs[::2], next_obs=obs[1::2])  # two frames a row, but room for one
-    whole = buffer.get_all_transitions(indexes=True)
+    whole = buffer[:] | {"indexes": buffer.indexes}
     indexes = whole["indexes"]
     assert 0 < len(indexes) < 3000
     np.testing.assert_array_equal(whole["obs"], obs[2 * indexes])
@@ -251,7 +251,7 @@ def test_rows_of_a_shared_buffer_that_lack_a_frame_are_not_stored() -> None:
 
 
 def episode_buffer(kind: Any, **options: Any) -> Any:
-    return kind(60, STEP, environments=2, seed=0, alpha=0.6, **options)
+    return kind(60, STEP, num_envs=2, seed=0, alpha=0.6, **options)
 
 
 def add_episodes(buffer: Any, steps: int) -> dict[int, int]:
@@ -260,7 +260,7 @@ def add_episodes(buffer: Any, steps: int) -> dict[int, int]:
     now = np.array([0, 1000])
     for _ in range(steps):
         ends = rng.random(2) < 0.2
-        indexes = buffer.add_step(obs=now, next_obs=now + 1, rew=now, terminated=ends, priorities=now + 1)
+        indexes = buffer.add_step(obs=now, next_obs=now + 1, reward=now, terminated=ends, priorities=now + 1)
         obs |= dict(zip(indexes.tolist(), now.tolist(), strict=True))
         now = now + 1 + 100 * ends
     return obs
@@ -273,7 +273,7 @@ def no_reward(achieved: Any, goals: Any, rows: Any) -> Any:
 def test_steps_of_episodes_are_read_by_index() -> None:
     buffer = episode_buffer(EpisodeReplayBuffer)
     obs = add_episodes(buffer, 100)
-    whole = buffer.get_all_transitions(indexes=True)
+    whole = buffer[:] | {"indexes": buffer.indexes}
     stored = whole["indexes"]
     assert len(stored) == len(buffer) and np.all(np.diff(stored) > 0)
     expected = np.array([obs[index] for index in stored.tolist()])
@@ -286,7 +286,7 @@ def test_steps_of_episodes_are_read_by_index() -> None:
     for batch in epoch:
         np.testing.assert_array_equal(batch["obs"], [obs[index] for index in batch["indexes"].tolist()])
 
-    final = max(set(range(min(buffer.get_next_index(0), buffer.get_next_index(1)))) - obs.keys())
+    final = max(set(range(min(buffer.next_index_of(0), buffer.next_index_of(1)))) - obs.keys())
     evicted = buffer.episodes()["episode"][buffer.episodes()["finished"]][-1]
     of_episode = buffer.get_episode(evicted)["indexes"][0]
     buffer.evict(evicted)
@@ -305,7 +305,7 @@ def test_steps_of_episodes_are_read_by_index() -> None:
 
 
 def test_sequences_and_hindsight_return_the_steps_as_they_were_stored() -> None:
-    sequences = SequenceReplayBuffer(60, STEP, 4, period=2, environments=2, alpha=0.6, seed=0)
+    sequences = SequenceReplayBuffer(60, STEP, 4, period=2, num_envs=2, alpha=0.6, seed=0)
     obs = add_episodes(sequences, 20)
     batch = sequences.sample(8)
     starts = batch["indexes"]
@@ -324,20 +324,20 @@ def test_sequences_and_hindsight_return_the_steps_as_they_were_stored() -> None:
     )  # fmt: skip
     for step in range(10):
         hindsight.add(
-            obs=step, next_obs=step + 1, rew=-1, terminated=False, desired_goal=50, achieved_goal=step,
+            obs=step, next_obs=step + 1, reward=-1, terminated=False, desired_goal=50, achieved_goal=step,
             next_achieved_goal=step + 1,
         )  # fmt: skip
     rows = hindsight[hindsight.sample(5)["indexes"]]
-    assert set(rows["desired_goal"].tolist()) == {50} and set(rows["rew"].tolist()) == {-1.0}
+    assert set(rows["desired_goal"].tolist()) == {50} and set(rows["reward"].tolist()) == {-1.0}
 
 
 @pytest.mark.parametrize("kind", WITH_PRIORITIES)
 def test_reading_changes_no_random_state_and_is_not_affected_by_later_calls(kind) -> None:
-    buffers = [kind(20, {"act": NUMBER}, seed=0) for _ in range(2)]
+    buffers = [kind(20, {"action": NUMBER}, seed=0) for _ in range(2)]
     for buffer in buffers:
-        buffer.add(act=np.arange(20))
+        buffer.add(action=np.arange(20))
     rows = buffers[0][np.arange(20)]
-    rows["act"][:] = -1
+    rows["action"][:] = -1
     buffers[0].priorities[np.arange(20)][:] = 7
     list(buffers[0].epoch(3, shuffle=False))
     first, second = (buffer.sample(16) for buffer in buffers)

@@ -15,8 +15,8 @@ from replay_tutorial.buffers.rows import random_below
 
 ENV_DICT: dict[str, dict[str, Any]] = {
     "obs": {"shape": (3, 4)},
-    "act": {"shape": (), "dtype": np.int64},
-    "rew": {},
+    "action": {"dtype": np.int64},
+    "reward": {},
     "done": {"dtype": np.uint8},
 }
 EVERY_KIND = [ReplayBuffer, PrioritizedReplayBuffer, MPReplayBuffer, MPPrioritizedReplayBuffer]
@@ -37,25 +37,25 @@ def test_buffers_of_a_thousand_equal_a_plain_list(kind):
 def filled(size: int, count: int) -> ReplayBuffer:
     buffer, serials = ReplayBuffer(size, ENV_DICT, seed=0), np.arange(count)
     obs = np.broadcast_to(serials[:, None, None], (count, 3, 4))
-    assert buffer.add(obs=obs, act=serials, rew=serials / 2, done=serials % 2) == 0
+    assert buffer.add(obs=obs, action=serials, reward=serials / 2, done=serials % 2) == 0
     return buffer
 
 
 @pytest.mark.parametrize("size", CAPACITIES)
 def test_shuffle_shows_the_same_rows_in_another_order(size):
     buffer = filled(size, 2 * size + 3)
-    shuffled, rows = buffer.get_all_transitions(shuffle=True), buffer.get_all_transitions()
+    shuffled, rows = next(buffer.epoch(len(buffer))), buffer[:]
     assert_rows_among(shuffled, rows)
-    assert rows["act"].tolist() == sorted(shuffled["act"].tolist()) == [*range(size + 3, 2 * size + 3)]
+    assert rows["action"].tolist() == sorted(shuffled["action"].tolist()) == [*range(size + 3, 2 * size + 3)]
     if size > 100:
-        assert shuffled["act"].tolist() != rows["act"].tolist()
-        assert shuffled["act"].tolist() != buffer.get_all_transitions(shuffle=True)["act"].tolist()
+        assert shuffled["action"].tolist() != rows["action"].tolist()
+        assert shuffled["action"].tolist() != next(buffer.epoch(len(buffer)))["action"].tolist()
 
 
 @pytest.mark.parametrize("kind", EVERY_KIND)
 @pytest.mark.parametrize("size", [1e2, np.int32(100)])
 def test_size_may_be_a_whole_float(kind, size):
-    kept = kind(size, ENV_DICT).get_buffer_size()
+    kept = kind(size, ENV_DICT).capacity
     assert (kept, type(kept)) == (100, int)
 
 

@@ -13,7 +13,7 @@ from forger import packed
 from replay_tutorial import MPPrioritizedReplayBuffer, MPReplayBuffer, PrioritizedReplayBuffer, ReplayBuffer
 from replay_tutorial.buffers.schemes import Combined, Geometric, Proportional, Scheme, Uniform
 
-ACT: dict[str, dict[str, Any]] = {"act": {"shape": (), "dtype": np.int64}}
+ACT: dict[str, dict[str, Any]] = {"action": {"dtype": np.int64}}
 each_kind = pytest.mark.parametrize(
     "kind", [ReplayBuffer, PrioritizedReplayBuffer, MPReplayBuffer, MPPrioritizedReplayBuffer]
 )
@@ -30,13 +30,13 @@ def test_every_row_of_every_batch_is_counted_and_a_new_row_begins_at_zero(kind):
     for step in range(400):
         if step % 3 == 0:
             count = int(rng.integers(2, 16 if step % 30 == 0 else 4))
-            buffer.add(act=buffer.get_next_index() + np.arange(count))
+            buffer.add(action=buffer.next_index + np.arange(count))
         if step == 300:
             buffer.clear()
-            buffer.add(act=buffer.get_next_index() + np.arange(3))
+            buffer.add(action=buffer.next_index + np.arange(3))
         scheme = schemes_of(kind)[step % len(schemes_of(kind))]
         sample = buffer.sample(int(rng.integers(3, 9)), scheme=scheme)
-        rows = sample["act"].tolist()
+        rows = sample["action"].tolist()
         counted.update(rows)
         assert sample["times_sampled"].dtype == np.int64
         assert sample["times_sampled"].tolist() == [counted[row] for row in rows]
@@ -47,10 +47,10 @@ def test_every_row_of_every_batch_is_counted_and_a_new_row_begins_at_zero(kind):
 @each_kind
 def test_counts_are_saved_and_loaded_and_a_file_without_them_is_refused(kind, tmp_path):
     buffer = kind(13, ACT, count_samples=True, seed=0)
-    buffer.add(act=np.arange(40))
+    buffer.add(action=np.arange(40))
     for _ in range(9):
         buffer.sample(8)
-    buffer.add(act=[40, 41])
+    buffer.add(action=[40, 41])
     buffer.save(tmp_path / "counted")
     loaded = kind(13, ACT, count_samples=True)
     loaded.load(tmp_path / "counted")
@@ -67,7 +67,7 @@ def test_counts_are_saved_and_loaded_and_a_file_without_them_is_refused(kind, tm
 @each_kind
 def test_negative_count_in_a_file_is_refused_and_changes_nothing(kind, tmp_path):
     buffer = kind(4, ACT, count_samples=True, seed=0)
-    buffer.add(act=np.arange(4))
+    buffer.add(action=np.arange(4))
     buffer.sample(8)
     buffer.save(tmp_path / "file")
     with zipfile.ZipFile(tmp_path / "file") as container:
@@ -84,7 +84,7 @@ def test_negative_count_in_a_file_is_refused_and_changes_nothing(kind, tmp_path)
 @pytest.mark.parametrize("kind", [PrioritizedReplayBuffer, MPPrioritizedReplayBuffer])
 def test_rows_of_a_sample_that_is_refused_for_its_weights_are_not_counted(kind) -> None:
     buffer = kind(1000, ACT, eps=0.0, count_samples=True, seed=0)
-    buffer.add(act=np.arange(1000), priorities=np.append(1e-60, np.ones(999)))
+    buffer.add(action=np.arange(1000), priorities=np.append(1e-60, np.ones(999)))
     for scheme in (None, Geometric(2), Proportional()):
         with pytest.raises(ValueError, match="largest weight"):
             buffer.sample(8, beta=1.0, normalize="buffer", scheme=scheme)
@@ -95,13 +95,13 @@ def test_rows_of_a_sample_that_is_refused_for_its_weights_are_not_counted(kind) 
 @each_kind
 def test_the_name_of_the_counts_is_reserved(kind):
     with pytest.raises(ValueError, match="'times_sampled' is reserved"):
-        kind(4, {"times_sampled": {"shape": ()}}, count_samples=True)
+        kind(4, {"times_sampled": {}}, count_samples=True)
 
 
 @each_kind
 def test_copy_has_its_own_counts_unless_it_is_of_a_shared_buffer(kind):
     buffer = kind(4, ACT, count_samples=True)
-    buffer.add(act=0)
+    buffer.add(action=0)
     buffer.sample(3)
     other = pickle.loads(pickle.dumps(buffer))
     assert other.sample(1)["times_sampled"].tolist() == [4]

@@ -17,7 +17,7 @@ from scipy.stats import chisquare
 from replay_tutorial import PrioritizedReplayBuffer, ReplayBuffer
 
 LEAST = 1e-6
-ENV_DICT: dict[str, dict[str, Any]] = {"act": {"shape": (), "dtype": np.int64}}
+ENV_DICT: dict[str, dict[str, Any]] = {"action": {"dtype": np.int64}}
 
 # name: capacity, how many rows each call of add brings; 0 is clear
 FILLINGS: dict[str, tuple[int, list[int]]] = {
@@ -33,7 +33,7 @@ FILLINGS: dict[str, tuple[int, list[int]]] = {
 
 
 def filled(kind: Any, filling: str, **arguments: Any) -> tuple[Any, list[int]]:
-    """A buffer, and the indexes that are stored in it; `act` is the index."""
+    """A buffer, and the indexes that are stored in it; `action` is the index."""
     capacity, counts = FILLINGS[filling]
     buffer = kind(capacity, ENV_DICT, seed=11, **arguments)
     following, stored = 0, []
@@ -42,7 +42,7 @@ def filled(kind: Any, filling: str, **arguments: Any) -> tuple[Any, list[int]]:
             buffer.clear()
             stored = []
         else:
-            buffer.add(act=np.arange(following, following + count))
+            buffer.add(action=np.arange(following, following + count))
             stored = [*stored, *range(following, following + count)][-capacity:]
             following += count
     return buffer, stored
@@ -63,7 +63,7 @@ def assert_distributed(drawn: np.ndarray, probabilities: dict[int, float]) -> No
 @pytest.mark.parametrize("filling", FILLINGS)
 def test_uniform_draws_are_uniform_over_the_stored_rows(filling):
     buffer, stored = filled(ReplayBuffer, filling)
-    drawn = np.concatenate([buffer.sample(500)["act"] for _ in range(60)])
+    drawn = np.concatenate([buffer.sample(500)["action"] for _ in range(60)])
     assert_distributed(drawn, dict.fromkeys(stored, 1 / len(stored)))
 
 
@@ -71,7 +71,7 @@ def test_uniform_draws_of_one_batch_are_independent_with_replacement():
     buffer, _ = filled(ReplayBuffer, "partly filled")
     for batch_size in (2, 64):
         pairs = np.concatenate(
-            [buffer.sample(batch_size)["act"].reshape(-1, 2) for _ in range(20_000 // batch_size)]
+            [buffer.sample(batch_size)["action"].reshape(-1, 2) for _ in range(20_000 // batch_size)]
         )
         cells = pairs[:, 0] * 5 + pairs[:, 1]
         assert_distributed(cells, dict.fromkeys(range(25), 1 / 25))
@@ -79,15 +79,15 @@ def test_uniform_draws_of_one_batch_are_independent_with_replacement():
 
 def test_uniform_draws_of_successive_batches_are_independent():
     buffer, _ = filled(ReplayBuffer, "full")
-    drawn = np.concatenate([buffer.sample(1)["act"] for _ in range(10_000)])
+    drawn = np.concatenate([buffer.sample(1)["action"] for _ in range(10_000)])
     assert_distributed(drawn[0::2] * 8 + drawn[1::2], dict.fromkeys(range(64), 1 / 64))
 
 
 def test_shuffle_makes_every_order_equally_often():
     buffer, _ = filled(ReplayBuffer, "one row")
-    buffer.add(act=[1, 2])
+    buffer.add(action=[1, 2])
     orders = {order: i for i, order in enumerate(itertools.permutations(range(3)))}
-    drawn = [orders[tuple(buffer.get_all_transitions(shuffle=True)["act"].tolist())] for _ in range(3000)]
+    drawn = [orders[tuple(next(buffer.epoch(len(buffer)))["action"].tolist())] for _ in range(3000)]
     assert_distributed(np.array(drawn), dict.fromkeys(range(6), 1 / 6))
 
 
@@ -113,7 +113,7 @@ def test_prioritized_draws_are_proportional_to_mass(filling, alpha, batch_size):
 def test_draws_inside_one_part_of_the_range_are_proportional_too():
     """Ten equal masses and a batch of two: one draw among the first five rows, one among the last."""
     buffer = PrioritizedReplayBuffer(10, ENV_DICT, alpha=1.0, eps=0.0, seed=1)
-    buffer.add(act=np.arange(10), priorities=np.full(10, 0.125))
+    buffer.add(action=np.arange(10), priorities=np.full(10, 0.125))
     drawn = np.stack([buffer.sample(2)["indexes"] for _ in range(5000)])
     assert_distributed(drawn[:, 0], dict.fromkeys(range(5), 1 / 5))
     assert_distributed(drawn[:, 1], dict.fromkeys(range(5, 10), 1 / 5))
@@ -125,11 +125,11 @@ def test_importance_weights_make_the_prioritized_mean_the_uniform_one():
     values = rng.standard_normal(100)
     buffer = PrioritizedReplayBuffer(100, ENV_DICT, alpha=0.7, eps=0.01, seed=1)
     priorities = np.abs(values) + 0.1
-    buffer.add(act=np.arange(100), priorities=priorities)
+    buffer.add(action=np.arange(100), priorities=priorities)
     total = weight = 0.0
     for _ in range(400):
         sample = buffer.sample(100, beta=1.0)
-        total += float((sample["weights"] * values[sample["act"]]).sum())
+        total += float((sample["weights"] * values[sample["action"]]).sum())
         weight += float(sample["weights"].sum())
     assert total / weight == pytest.approx(values.mean(), abs=0.01)
     biased = (values * (priorities + 0.01) ** 0.7).sum() / ((priorities + 0.01) ** 0.7).sum()

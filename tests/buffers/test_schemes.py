@@ -34,14 +34,14 @@ from replay_tutorial.buffers.schemes import (
 )
 
 LEAST = 1e-6
-ACT: dict[str, dict[str, Any]] = {"act": {"shape": (), "dtype": np.int64}}
+ACT: dict[str, dict[str, Any]] = {"action": {"dtype": np.int64}}
 
 
 def filled(kind: Any, capacity: int, rows: int, **options: Any) -> Any:
-    """A buffer to which `rows` rows were added, a few at a time; `act` is the index."""
+    """A buffer to which `rows` rows were added, a few at a time; `action` is the index."""
     buffer = kind(capacity, ACT, seed=5, **options)
     for first in range(0, rows, 7):
-        buffer.add(act=np.arange(first, min(first + 7, rows)))
+        buffer.add(action=np.arange(first, min(first + 7, rows)))
     return buffer
 
 
@@ -49,10 +49,10 @@ def assert_true(buffer: Any, scheme: Scheme, probabilities: dict[int, float], ba
     """Assert that rows are drawn with these probabilities, one for each stored row, and report them."""
     assert sum(probabilities.values()) == pytest.approx(1.0, abs=1e-12)
     samples = [buffer.sample(batch_size, scheme=scheme) for _ in range(8_000 // batch_size)]
-    act, indexes, given = (
-        np.concatenate([s[k] for s in samples]) for k in ("act", "indexes", "probabilities")
+    action, indexes, given = (
+        np.concatenate([s[k] for s in samples]) for k in ("action", "indexes", "probabilities")
     )
-    assert (act == indexes).all()
+    assert (action == indexes).all()
     stored, shares = np.array([*probabilities]), np.array([*probabilities.values()])
     assert (np.diff(stored) == 1).all()
     assert ((indexes >= stored[0]) & (indexes <= stored[-1])).all()
@@ -83,7 +83,7 @@ def test_proportional_scheme_draws_what_a_prioritized_buffer_draws_by_itself():
     for normalize in ("buffer", "batch"):
         plain, sample = (b.sample(20, 0.5, normalize=normalize, **o) for b, o in
                          ((one, {}), (other, {"scheme": Proportional()})))  # fmt: skip
-        assert (plain["indexes"] == sample["indexes"]).all() and (plain["act"] == sample["act"]).all()
+        assert (plain["indexes"] == sample["indexes"]).all() and (plain["action"] == sample["action"]).all()
         np.testing.assert_allclose(plain["weights"], sample["weights"], rtol=1e-6)
     masses = (np.arange(11.0) + 1e-4) ** 0.7
     assert_true(other, Proportional(), dict(zip(range(27, 38), masses / masses.sum(), strict=True)), 5)
@@ -102,7 +102,7 @@ def test_what_is_not_a_scheme_and_names_that_a_scheme_adds_are_refused():
     with pytest.raises(TypeError, match="must be a scheme such as"):
         filled(ReplayBuffer, 4, 3).sample(2, scheme="uniform")
     with pytest.raises(ValueError, match=r"\['indexes'\]; rename"):
-        buffer = ReplayBuffer(4, {"indexes": {"shape": ()}})
+        buffer = ReplayBuffer(4, {"indexes": {}})
         buffer.add(indexes=1)
         buffer.sample(2, scheme=Uniform())
     with pytest.raises(ValueError, match="the buffer is empty"):
@@ -127,7 +127,7 @@ def test_geometric_scheme_halves_the_probability_with_each_half_life(capacity, r
         rows = -(-rows // environments) * environments
     buffer = filled(ReplayBuffer, capacity, rows)
     stored = range(max(0, rows - capacity), rows)
-    scheme = Geometric(half_life, environments=environments)
+    scheme = Geometric(half_life, num_envs=environments)
     expected = by_age(stored, half_life, environments)
     assert_true(buffer, scheme, expected, 100)
     seen = StoredRows(stored.start, stored.stop, capacity, None)
@@ -161,7 +161,7 @@ def test_greatest_and_least_random_numbers_draw_the_oldest_and_the_newest_row(en
     for rows in [*range(1, 60), 10**6, 10**9 + 7]:
         for half_life in (rows / 7, rows, 3.3 * rows, 1e5 * rows, 1e12 * rows):
             stored = StoredRows(3, 3 + rows, rows, None)
-            scheme = Geometric(half_life, environments=environments)
+            scheme = Geometric(half_life, num_envs=environments)
             for number, index in ((0.0, rows + 2), (math.nextafter(1, 0), 3)):
                 rng: Any = Fixed(number)
                 assert scheme.draw(stored, 2, rng).indexes.tolist() == [index, index]
@@ -176,8 +176,8 @@ def test_half_life_that_is_not_positive_and_finite_is_refused(half_life):
 def test_arguments_of_the_wrong_type_or_range_are_refused():
     refused: list[tuple[Any, type[Exception], str]] = [
         (lambda: Geometric("1"), TypeError, "half_life must be a number"),
-        (lambda: Geometric(3, environments=0), ValueError, "environments must be at least 1, not 0"),
-        (lambda: Geometric(3, environments=2**70), ValueError, "environments must be below"),
+        (lambda: Geometric(3, num_envs=0), ValueError, "environments must be at least 1, not 0"),
+        (lambda: Geometric(3, num_envs=2**70), ValueError, "environments must be below"),
         (lambda: Reverse(0), ValueError, "stride must be at least 1, not 0"),
         (lambda: Reverse(1.5), TypeError, "stride must be an integer"),
         (lambda: Combined(0), ValueError, "newest must be at least 1, not 0"),
@@ -273,14 +273,14 @@ def test_reverse_scheme_walks_as_a_simulation_with_indexes(capacity, stride, bat
     for _ in range(60):
         count = int(rng.integers(0, 6)) if following else 1
         if count:
-            buffer.add(act=np.arange(following, following + count))
+            buffer.add(action=np.arange(following, following + count))
         following += count
         stored = range(max(0, following - capacity), following)
         if start not in stored or following - 1 - start >= 2 * stride:
             start = following - 1
         sample = buffer.sample(batch_size, scheme=scheme)
         assert sample["indexes"].tolist() == walked(start, stride, stored, batch_size)
-        assert (sample["act"] == sample["indexes"]).all()
+        assert (sample["action"] == sample["indexes"]).all()
         times = [np.count_nonzero(sample["indexes"] == row) for row in sample["indexes"]]
         assert (sample["probabilities"] == np.array(times) / batch_size).all()
         assert batch_size > len(stored) or set(times) == {1}, "a row twice"
@@ -317,7 +317,7 @@ def test_reverse_scheme_begins_at_the_newest_row_after_clear():
     buffer, scheme = filled(ReplayBuffer, 9, 9), Reverse(2)
     buffer.sample(3, scheme=scheme)
     buffer.clear()
-    buffer.add(act=[9, 10])
+    buffer.add(action=[9, 10])
     assert buffer.sample(3, scheme=scheme)["indexes"].tolist() == [10, 9, 10]
 
 
@@ -326,7 +326,7 @@ def test_reverse_scheme_begins_at_the_newest_row_after_clear():
 def test_batch_larger_than_the_buffer_has_only_stored_rows(scheme, capacity, rows):
     sample = filled(PrioritizedReplayBuffer, capacity, rows).sample(100, scheme=scheme)
     assert set(sample["indexes"].tolist()) <= set(range(max(0, rows - capacity), rows))
-    assert (sample["act"] == sample["indexes"]).all()
+    assert (sample["action"] == sample["indexes"]).all()
     assert ((sample["weights"] > 0) & (sample["weights"] <= 1)).all()
 
 
@@ -388,7 +388,7 @@ SCHEMES: list[Scheme | None] = [
 @pytest.mark.parametrize("priorities", EXTREME.values(), ids=EXTREME)
 def test_weights_are_those_of_the_likelihoods_and_can_be_learned_from_however_extreme(kind, priorities):
     buffer = kind(len(priorities), ACT, alpha=1.0, eps=0.0, seed=0)
-    buffer.add(act=np.arange(len(priorities)), priorities=priorities)
+    buffer.add(action=np.arange(len(priorities)), priorities=priorities)
     for scheme in SCHEMES:
         likelihoods = log2_of_likelihoods(scheme, priorities, 32)
         if scheme is not None:
@@ -412,8 +412,8 @@ def test_weights_are_those_of_the_likelihoods_and_can_be_learned_from_however_ex
             assert sample["weights"].min() > 0.0 and sample["weights"].max() >= 2.0**-24
 
 
-NUMBER: dict[str, Any] = {"shape": ()}
-STEPS = {"obs": NUMBER, "rew": NUMBER, "next_obs": NUMBER, "terminated": {"shape": (), "dtype": bool}}
+NUMBER: dict[str, Any] = {}
+STEPS = {"obs": NUMBER, "reward": NUMBER, "next_obs": NUMBER, "terminated": {"dtype": bool}}
 
 
 def never(achieved: Any, goals: Any, rows: Any) -> Any:
@@ -434,7 +434,7 @@ def never(achieved: Any, goals: Any, rows: Any) -> Any:
 def test_weights_too_small_to_learn_from_are_refused_by_buffers_of_episodes(buffer):
     for step in range(6):
         goal = {"goal": 9} if isinstance(buffer, HindsightReplayBuffer) else {}
-        buffer.add(obs=step, rew=1, next_obs=step + 1, terminated=step == 5, **goal)
+        buffer.add(obs=step, reward=1, next_obs=step + 1, terminated=step == 5, **goal)
     buffer.update_priorities([0, 1, 2, 3, 4, 5], [1e-60, 1, 1, 1, 1, 1])
     for beta in (0.4, 1.0):
         before = buffer._rng.bit_generator.state
@@ -448,7 +448,7 @@ def test_weights_too_small_to_learn_from_are_refused_by_buffers_of_episodes(buff
 def test_a_sample_refused_for_tiny_weights_leaves_the_random_state(scheme):
     buffer = PrioritizedReplayBuffer(8, {"obs": NUMBER}, alpha=1.0, eps=0.0, seed=1)
     buffer.add(obs=np.arange(8), priorities=[1e-60, *np.ones(7)])
-    buffer.get_all_transitions(shuffle=True)  # leaves half a number for the next call
+    next(buffer.epoch(len(buffer)))  # leaves half a number for the next call
     before = buffer._rng.bit_generator.state
     with pytest.raises(ValueError, match="nothing would be learned"):
         buffer.sample(4, 1.0, normalize="buffer", scheme=scheme)

@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from replay_tutorial import SequenceReplayBuffer, sequence_priorities
+from replay_tutorial import NStep, SequenceReplayBuffer, sequence_priorities
 
 LEAST = 1e-6  # significance of the chi-square tests
-IDS, NUMBER = {"shape": 3, "dtype": np.int64}, {"shape": (), "dtype": np.int64}
-FLAG = {"shape": (), "dtype": bool}
+IDS, NUMBER = {"shape": 3, "dtype": np.int64}, {"dtype": np.int64}
+FLAG = {"dtype": bool}
 FIELDS = {
     "obs": IDS,
     "state": {"shape": 2, "dtype": np.int64},
-    "act": NUMBER,
-    "rew": {"shape": (), "dtype": np.float64},
+    "action": NUMBER,
+    "reward": {"dtype": np.float64},
     "next_obs": IDS,
     "terminated": FLAG,
     "truncated": FLAG,
@@ -51,8 +51,8 @@ class Log:
             indexes = buffer.add_step(
                 obs=now,
                 state=[(10 * episode, step) for _, episode, step in now],
-                act=[step for _, _, step in now],
-                rew=rewards,
+                action=[step for _, _, step in now],
+                reward=rewards,
                 next_obs=[(e, episode, step + 1) for e, episode, step in now],
                 terminated=term,
                 truncated=np.array(last) & ~np.array(term),
@@ -94,15 +94,15 @@ class Log:
         steps, terminates = len(rewards), self.terminates(number + 1)
         ended = steps == self.length(e, number + 1)
         first = min(k for k in range(max(0, s - burn_in), s + 1) if self.is_stored(e, number, k))
-        row = {name: [] for name in ("obs", "act", "rew", "valid", "learn")}
+        row = {name: [] for name in ("obs", "action", "reward", "valid", "learn")}
         row |= {name: [] for name in ("n_step_return", "discount", "bootstrap", "state")}
         for k in range(s - burn_in, s + length + n):
             row["obs"].append((e + 1, number + 1, k + 1) if first <= k <= steps else (0, 0, 0))
             if k >= s + length:
                 continue
             real = first <= k < steps
-            row["act"].append(k + 1 if real else 0)
-            row["rew"].append(rewards[k] if real else 0)
+            row["action"].append(k + 1 if real else 0)
+            row["reward"].append(rewards[k] if real else 0)
             row["valid"].append(real)
             row["learn"].append(real and k >= s)
             taken = rewards[k : k + n] if real else []
@@ -112,7 +112,7 @@ class Log:
             row["bootstrap"].append(k + len(taken) - (s - burn_in) if real else None)
         row["state"] = (10 * (number + 1), first + 1)
         if burn_in == 0:  # that of every step
-            row["state"] = [(10 * (number + 1) * bool(act), act) for act in row["act"]]
+            row["state"] = [(10 * (number + 1) * bool(action), action) for action in row["action"]]
         return row
 
 
@@ -134,8 +134,9 @@ def test_windows_are_those_of_the_definition(boundary, period, burn_in, n, time_
         period=period,
         boundary=boundary,
         first_of="state" if burn_in else (),
-        Nstep={"size": n, "gamma": gamma},
-        environments=3,
+        n_step=n,
+        gamma=gamma,
+        num_envs=3,
         seed=0,
     )
     log = Log(3, places, SPECIAL)
@@ -165,7 +166,7 @@ def test_windows_are_those_of_the_definition(boundary, period, burn_in, n, time_
                     assert (sample["obs"][i][got] != 0).all(), "even that of a padded step is real"
                     got = np.where(window["valid"], got, None)
                 assert np.array_equal(got, values), (name, expected[index], got, values)
-    assert buffer.get_next_index(0) > 5 * places * 3
+    assert buffer.next_index_of(0) > 5 * places * 3
 
 
 @pytest.mark.parametrize("boundary", ["pad", "shift"])
@@ -201,11 +202,11 @@ def test_shift_adds_a_window_only_if_one_is_cut_off(length, period):
 
 
 def test_a_return_that_the_dtype_of_the_reward_cannot_hold_is_an_error():
-    fields = {**FIELDS, "rew": {"shape": (), "dtype": np.float16}}
-    buffer = SequenceReplayBuffer(20, fields, 3, Nstep={"size": 3, "gamma": 1.0}, seed=0)
+    fields = {**FIELDS, "reward": {"dtype": np.float16}}
+    buffer = SequenceReplayBuffer(20, fields, 3, n_step=3, gamma=1.0, seed=0)
     for _ in range(4):
         step = {name: np.zeros(spec.get("shape", 1)) for name, spec in fields.items()}
-        buffer.add(**step | {"rew": 30_000, "terminated": False})
+        buffer.add(**step | {"reward": 30_000, "terminated": False})
     with pytest.raises(ValueError, match="'n_step_return' has the dtype float16, which can't hold 90000"):
         buffer.sample(1)
 
@@ -227,7 +228,7 @@ def p_value(drawn, law):
 @pytest.mark.parametrize("boundary", ["drop", "pad", "shift"])
 def test_episodes_are_drawn_uniformly_after_laps_and_evictions_and_in_running_ones(boundary):
     """And the windows of each; by="window", all windows are equally frequent."""
-    buffer = SequenceReplayBuffer(2 * 61, FIELDS, M, period=2, environments=2, boundary=boundary, seed=0)
+    buffer = SequenceReplayBuffer(2 * 61, FIELDS, M, period=2, num_envs=2, boundary=boundary, seed=0)
     log, evicted, without = Log(2, 61, [1, 3, 7, 9, 12, 5, 33]), set(), 0
     for steps in (30, 200, 77, 13, *[2] * 35):
         log.play(buffer, steps)
@@ -261,11 +262,11 @@ def test_priorities_are_those_of_windows():
     assert p_value(drawn, {index: p / total for index, p in priorities.items()}) > LEAST
     between = max(windows) - 1 if max(windows) - 1 not in windows else max(windows) + 1
     buffer.update_priorities([between], [9.0])  # not the start of a window
-    assert buffer.stale_updates == 1 and buffer.get_max_priority() == max(priorities.values())
+    assert buffer.stale_updates == 1 and buffer.max_priority == max(priorities.values())
 
 
 def test_a_window_has_the_priority_of_the_step_that_completes_it():
-    one = {"obs": (1, 1, 1), "state": (0, 0), "act": 0, "rew": 0.0, "next_obs": (1, 1, 1)}
+    one = {"obs": (1, 1, 1), "state": (0, 0), "action": 0, "reward": 0.0, "next_obs": (1, 1, 1)}
     one |= {"terminated": False, "truncated": False}
     buffer = SequenceReplayBuffer(20, FIELDS, 3, alpha=1.0, eps=0.0, seed=0)
     indexes = [buffer.add(**one, priorities=p) for p in (1.0, 2.0, 0.0, 6.0)]  # windows of 0 and of 6
@@ -286,7 +287,7 @@ def test_a_window_has_the_priority_of_the_step_that_completes_it():
 def test_new_windows_are_returned_once_in_order_before_random_ones(boundary):
     """With "pad" and period = length, they partition the steps of every finished episode."""
     buffer = SequenceReplayBuffer(
-        3 * 50, FIELDS, 6, period=6, environments=3, boundary=boundary, online=True, seed=0
+        3 * 50, FIELDS, 6, period=6, num_envs=3, boundary=boundary, online=True, seed=0
     )
     log, served, learned = Log(3, 50, [1, 5, 6, 7, 25, 70]), set(), Counter()
     for _ in range(100):
@@ -325,7 +326,7 @@ def test_new_windows_that_were_overwritten_evicted_or_cleared_are_not_returned()
     with pytest.raises(ValueError, match="empty"):
         buffer.sample(1)
     log = Log(1, 30, [9])
-    log.heads[0] = log.starts[0][0] = buffer.get_next_index()
+    log.heads[0] = log.starts[0][0] = buffer.next_index
     log.play(buffer, 9)
     assert buffer.sample(2)["indexes"].tolist() == sorted(log.windows(4, 4, "drop"))
 
@@ -343,12 +344,12 @@ def test_latents_written_back_are_returned():
 
 
 def test_an_episode_that_is_cut_off_has_its_windows_and_bootstraps():
-    buffer = SequenceReplayBuffer(40, FIELDS, 5, Nstep={"size": 2, "gamma": 0.5}, seed=0)
+    buffer = SequenceReplayBuffer(40, FIELDS, 5, n_step=2, gamma=0.5, seed=0)
     log = Log(1, 40, [1000])
     log.play(buffer, 3)
     with pytest.raises(ValueError, match="none is complete"):
         buffer.sample(1)
-    buffer.on_episode_end()
+    buffer.end_episode()
     sample = buffer.sample(9)
     _, once = np.unique(sample["indexes"], return_index=True)
     assert sample["learn"][once].sum(1).tolist() == [3, 2, 1]
@@ -360,7 +361,7 @@ def test_an_episode_that_is_cut_off_has_its_windows_and_bootstraps():
 @pytest.mark.parametrize("shape", [(84, 84), (4,)])
 def test_pictures_take_one_frame_per_step_and_states_are_not_copied_with_them(shape):
     picture = {"shape": shape, "dtype": np.uint8}
-    fields = {"state": {"shape": 1500}, "obs": picture, "next_obs": picture, "terminated": FLAG, "act": {}}
+    fields = {"state": {"shape": 1500}, "obs": picture, "next_obs": picture, "terminated": FLAG, "action": {}}
     buffer = SequenceReplayBuffer(50, fields, 3, burn_in=1, first_of="state", seed=0)
     pictures = np.random.default_rng(0).integers(1, 256, (21, *shape)).astype(np.uint8)
     for step in range(20):
@@ -368,12 +369,12 @@ def test_pictures_take_one_frame_per_step_and_states_are_not_copied_with_them(sh
             obs=pictures[step],
             next_obs=pictures[step + 1],
             terminated=step == 19,
-            act=step,
+            action=step,
             state=np.full(1500, step),
         )
-    row = buffer.nbytes / (buffer.get_buffer_size() + 1)
+    row = buffer.nbytes / (buffer.capacity + 1)
     assert row - pictures[0].nbytes - 6000 < 40, "beside both, only the small fields"
-    assert set(buffer._gather_windows._small.names) == {"act", "terminated", *(["obs"] * (shape == (4,)))}
+    assert set(buffer._gather_windows._small.names) == {"action", "terminated", *(["obs"] * (shape == (4,)))}
     assert buffer._gather_windows._small_bytes <= 24, "not the states"
     sample = buffer.sample(40)
     for i, start in enumerate(sample["indexes"].tolist()):
@@ -419,10 +420,10 @@ def unroll(obs, states, valid):
 def acted():
     """A network has acted; its states and its Q-values are stored with its steps."""
     fields = {name: {"shape": 2, "dtype": np.float64} for name in ("obs", "next_obs")}
-    fields |= {"rew": {"shape": (), "dtype": np.float64}, "terminated": FLAG, "truncated": FLAG}
+    fields |= {"reward": {"dtype": np.float64}, "terminated": FLAG, "truncated": FLAG}
     fields |= {"state": {"shape": 6, "dtype": np.float64}, "q": {"shape": 3, "dtype": np.float64}}
     buffer = SequenceReplayBuffer(
-        45, fields, 4, burn_in=3, period=2, first_of="state", Nstep={"size": 2, "gamma": 0.9}, seed=0
+        45, fields, 4, burn_in=3, period=2, first_of="state", n_step=2, gamma=0.9, seed=0
     )
     rng = np.random.default_rng(0)
     for steps in (9, 2, 11, 5, 8, 11):
@@ -432,7 +433,7 @@ def acted():
             buffer.add(
                 obs=obs[step],
                 next_obs=obs[step + 1],
-                rew=rng.normal(),
+                reward=rng.normal(),
                 terminated=last and steps % 2 == 0,
                 truncated=last and steps % 2 == 1,
                 state=state,
@@ -456,7 +457,7 @@ def test_nan_in_padding_changes_neither_loss_nor_priority(acted):
     results = []
     for padding in (0.0, np.nan):
         some = {name: array.copy() for name, array in batch.items()}
-        for name in ("obs", "q", "rew", "n_step_return"):
+        for name in ("obs", "q", "reward", "n_step_return"):
             some[name][~some["valid"] if name != "obs" else (some["obs"] == 0).all(-1)] = padding
         learn = some["learn"]
         q = np.nan_to_num(unroll(some["obs"], some["state"], some["valid"]), nan=1e9)  # after the final one
@@ -489,7 +490,7 @@ def test_file_whose_windows_start_at_other_steps_is_refused(boundary, tmp_path):
     options = {"boundary": boundary, "period": 2}
     buffer, log = SequenceReplayBuffer(100, FIELDS, 4, **options), Log(1, 100, [7, 9])
     log.play(buffer, 24)  # two episodes, and the first steps of a third, which is cut off
-    buffer.on_episode_end()
+    buffer.end_episode()
     log.end(0)
     log.play(buffer, 6)
     buffer.save(tmp_path / "file")
@@ -505,7 +506,7 @@ def test_file_whose_windows_start_at_other_steps_is_refused(boundary, tmp_path):
 
 
 def test_numpy_integers_neither_overflow_nor_prevent_saving(tmp_path):
-    numbers = {"burn_in": np.uint8(100), "period": np.int8(1), "environments": np.int64(1)}
+    numbers = {"burn_in": np.uint8(100), "period": np.int8(1), "num_envs": np.int64(1)}
     buffer = SequenceReplayBuffer(500, FIELDS, np.uint8(200), **numbers)
     Log(1, 500, [300]).play(buffer, 320)
     assert buffer.sample(2)["valid"].shape == (2, 300)
@@ -544,18 +545,18 @@ def test_errors_name_the_remedy():
         (3, {"period": 0}, ValueError, "period must be at least 1"),
         (3, {"period": 2**48}, ValueError, r"period must be below 2\*\*48"),
         (3, {"burn_in": 2**63}, ValueError, "burn_in must be below"),
-        (3, {"Nstep": {"size": 2**63}}, ValueError, r"Nstep\['size'\] must be below"),
+        (3, {"n_step": NStep(2**63)}, ValueError, r"Nstep\['size'\] must be below"),
         (3.5, {}, TypeError, "length must be an integer"),
         (3, {"boundary": "wrap"}, ValueError, '"pad", "shift" or "drop"'),
         (39, {}, ValueError, "size must be at least 41"),
         (3, {"online": True, "alpha": 0.6}, ValueError, "online=True requires alpha=0"),
         (3, {"first_of": "hidden"}, KeyError, "hidden"),
         (3, {"first_of": ["obs"]}, ValueError, "for every step"),
-        (3, {"first_of": ["terminated"], "Nstep": {"size": 2}}, ValueError, "for every step"),
-        (3, {"Nstep": {"size": 0}}, ValueError, "at least 1"),
-        (3, {"Nstep": {"size": 2, "rew": ["rew", "state"]}}, ValueError, "float"),
-        (3, {"Nstep": {"size": 2, "rew": ()}}, ValueError, "one field"),
-        (3, {"Nstep": 2}, TypeError, "dict"),
+        (3, {"first_of": ["terminated"], "n_step": NStep(2)}, ValueError, "for every step"),
+        (3, {"n_step": NStep(0)}, ValueError, "at least 1"),
+        (3, {"n_step": NStep(2, reward=["reward", "state"])}, ValueError, "float"),
+        (3, {"n_step": NStep(2, reward=())}, ValueError, "one field"),
+        (3, {"n_step": 2}, TypeError, "dict"),
     ):
         with pytest.raises(error, match=message):
             SequenceReplayBuffer(40, FIELDS, length, **options)

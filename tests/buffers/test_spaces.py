@@ -55,8 +55,8 @@ def test_spaces_become_fields_whose_floats_have_the_dtype_asked_for(name, float_
     expected = {
         **{f"obs{leaf}": spec for leaf, spec in leaves.items()},
         **{f"next_obs{leaf}": spec for leaf, spec in leaves.items()},
-        "act": ((), np.int64),
-        "rew": ((), float_dtype or np.float32),
+        "action": ((), np.int64),
+        "reward": ((), float_dtype or np.float32),
         "terminated": ((), bool),
         "truncated": ((), bool),
     }
@@ -73,14 +73,14 @@ def test_values_of_a_space_go_in_as_they_are_and_come_out_flat(name, kind):
     buffer = kind(10, fields_from_spaces(space, space, float_dtype=None))
     for i in range(10):
         values = space.sample()
-        buffer.add(obs=values, act=values, rew=i, next_obs=values, terminated=False, truncated=True)
-    rows = buffer.get_all_transitions()
+        buffer.add(obs=values, action=values, reward=i, next_obs=values, terminated=False, truncated=True)
+    rows = buffer[:]
     space.seed(0)
     for i in range(10):
         flat = flatten(space.sample())
         assert set(flat) == set(leaves)
         for leaf, value in flat.items():
-            for prefix in ("obs", "next_obs", "act"):
+            for prefix in ("obs", "next_obs", "action"):
                 np.testing.assert_array_equal(rows[prefix + leaf][i], value)
 
 
@@ -89,9 +89,9 @@ def test_batches_of_nested_values_go_in_as_they_are():
     vector_space.seed(0)
     observations, zeros = vector_space.sample(), np.zeros(6)
     buffer = ReplayBuffer(10, fields_from_spaces(NESTED, spaces.Discrete(2), float_dtype=None))
-    others = dict.fromkeys(("act", "rew", "terminated", "truncated"), zeros)
+    others = dict.fromkeys(("action", "reward", "terminated", "truncated"), zeros)
     buffer.add(obs=observations, next_obs=observations, **others)
-    rows = buffer.get_all_transitions()
+    rows = buffer[:]
     for leaf, value in flatten(observations).items():
         np.testing.assert_array_equal(rows[f"obs{leaf}"], value)
 
@@ -132,7 +132,7 @@ def test_what_is_no_space_is_refused():
     ):
         fields_from_spaces(4, spaces.Discrete(2))
     environment = gymnasium.make("CartPole-v1")
-    with pytest.raises(TypeError, match=r"'act' must be a gymnasium space.*CartPole"):
+    with pytest.raises(TypeError, match=r"'action' must be a gymnasium space.*CartPole"):
         fields_from_spaces(environment.observation_space, environment)
 
 
@@ -140,10 +140,17 @@ def test_spaces_of_a_whole_vector_environment_are_told_by_the_first_step():
     envs = gymnasium.make_vec("CartPole-v1", 8)
     buffer = ReplayBuffer(10, fields_from_spaces(envs.observation_space, envs.action_space))
     obs, _ = envs.reset(seed=0)
-    act = envs.action_space.sample()
-    next_obs, rew, terminated, truncated, _ = envs.step(act)
-    with pytest.raises(ValueError, match=r"'rew' contains 8, .* 1\. .*env_dict .* of one environment"):
-        buffer.add(obs=obs, act=act, rew=rew, next_obs=next_obs, terminated=terminated, truncated=truncated)
+    action = envs.action_space.sample()
+    next_obs, reward, terminated, truncated, _ = envs.step(action)
+    with pytest.raises(ValueError, match=r"'reward' contains 8, .* 1\. .*fields .* of one environment"):
+        buffer.add(
+            obs=obs,
+            action=action,
+            reward=reward,
+            next_obs=next_obs,
+            terminated=terminated,
+            truncated=truncated,
+        )
     envs.close()
 
 

@@ -24,8 +24,8 @@ from replay_tutorial import (
 from replay_tutorial.buffers.streams import Stream
 
 ROWS = 1_000
-NUMBER: dict[str, Any] = {"shape": (), "dtype": np.int64}
-STEP = {"obs": NUMBER, "next_obs": NUMBER, "rew": {"shape": ()}, "terminated": {"shape": (), "dtype": bool}}
+NUMBER: dict[str, Any] = {"dtype": np.int64}
+STEP = {"obs": NUMBER, "next_obs": NUMBER, "reward": {}, "terminated": {"dtype": bool}}
 GOALS = STEP | {"desired_goal": NUMBER, "achieved_goal": NUMBER, "next_achieved_goal": NUMBER}
 
 
@@ -55,7 +55,7 @@ def filled(kind: str, seed: int | None = None) -> Any:
     buffer = KINDS[kind](2 * ROWS, STEP, seed=seed)
     obs = np.arange(ROWS)
     goals = dict.fromkeys(GOALS.keys() - STEP.keys(), np.zeros(ROWS)) if kind == "hindsight" else {}
-    buffer.add(obs=obs, next_obs=obs + 1, rew=np.zeros(ROWS), terminated=obs == ROWS - 1, **goals)
+    buffer.add(obs=obs, next_obs=obs + 1, reward=np.zeros(ROWS), terminated=obs == ROWS - 1, **goals)
     return buffer
 
 
@@ -150,7 +150,7 @@ def test_deepcopy_of_a_shared_buffer_names_what_to_do(kind: str, tmp_path) -> No
     buffer.save(tmp_path / "saved")
     independent = KINDS[kind](2 * ROWS, STEP)
     independent.load(tmp_path / "saved")
-    independent.add(obs=0, next_obs=0, rew=0, terminated=False)
+    independent.add(obs=0, next_obs=0, reward=0, terminated=False)
     assert (len(buffer), len(independent)) == (ROWS, ROWS + 1)
 
 

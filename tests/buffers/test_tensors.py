@@ -9,7 +9,7 @@ from replay_tutorial import (
     EpisodeReplayBuffer,
     MPPrioritizedReplayBuffer,
     MPReplayBuffer,
-    NStep,
+    NStepWindow,
     PrioritizedReplayBuffer,
     ReplayBuffer,
     fields_from_spaces,
@@ -17,10 +17,10 @@ from replay_tutorial import (
     sequence_priorities,
 )
 
-NUMBER: dict[str, Any] = {"shape": ()}
+NUMBER: dict[str, Any] = {}
 FIELDS = {
     "obs": {"shape": 3},
-    "rew": NUMBER,
+    "reward": NUMBER,
     "next_obs": {"shape": 3},
     "terminated": {**NUMBER, "dtype": bool},
 }
@@ -29,8 +29,8 @@ KINDS = [ReplayBuffer, MPReplayBuffer, EpisodeReplayBuffer]
 PRIORITIZED = [PrioritizedReplayBuffer, MPPrioritizedReplayBuffer]
 
 
-def step(obs: Any, rew: Any = 0.0) -> dict[str, Any]:
-    return {"obs": obs, "rew": rew, "next_obs": np.zeros(3), "terminated": True}
+def step(obs: Any, reward: Any = 0.0) -> dict[str, Any]:
+    return {"obs": obs, "reward": reward, "next_obs": np.zeros(3), "terminated": True}
 
 
 def numbers_only(torch: Any) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def test_tensors_are_stored_as_their_numbers(kind):
         buffer = kind(8, FIELDS)
         buffer.add(**step(tensor, tensor[1]))
         batch = buffer.sample(1)
-        assert (batch["obs"].tolist(), batch["rew"].tolist()) == ([NUMBERS], [NUMBERS[1]]), name
+        assert (batch["obs"].tolist(), batch["reward"].tolist()) == ([NUMBERS], [NUMBERS[1]]), name
         assert tensor.requires_grad == ("gradient" in name or "graph" in name), "the caller's is unchanged"
     double = torch.tensor([1 / 3] * 3, dtype=torch.float64, requires_grad=True)
     exact = ReplayBuffer(2, {"obs": {"shape": 3, "dtype": np.float64}})
@@ -71,25 +71,25 @@ def test_tensors_without_numbers_are_refused_with_the_name_of_the_field(kind):
             TypeError, match=r"'obs' can't be converted to an array: .*(no data|dense|detach)"
         ):
             buffer.add(**step(tensor))
-        assert buffer.get_stored_size() == 0
+        assert len(buffer) == 0
 
 
 def test_a_window_of_n_steps_takes_the_numbers_of_a_tensor():
     torch = pytest.importorskip("torch")
-    made = NStep(FIELDS, {"size": 2, "rew": "rew", "gamma": 0.5, "next": "next_obs"})
+    made = NStepWindow(FIELDS, 2, gamma=0.5)
     rows = made.add(**step(torch.tensor(NUMBERS, requires_grad=True), torch.tensor(2.0, requires_grad=True)))
-    assert rows["obs"].tolist() == [NUMBERS] and rows["rew"].tolist() == [2.0]
+    assert rows["obs"].tolist() == [NUMBERS] and rows["reward"].tolist() == [2.0]
 
 
 def test_priorities_of_a_step_that_resets_an_environment_are_taken_from_a_tensor():
     torch = pytest.importorskip("torch")
-    flag, number = {"shape": (), "dtype": bool}, {"shape": ()}
-    fields = {"obs": number, "next_obs": number, "rew": number, "terminated": flag}
-    buffer = EpisodeReplayBuffer(20, fields, environments=2, autoreset="next_step", alpha=1.0, eps=0.0)
-    buffer.add_step(obs=[0, 0], next_obs=[1, 1], rew=[0, 0], terminated=[True, False], priorities=1)
+    flag, number = {"dtype": bool}, {}
+    fields = {"obs": number, "next_obs": number, "reward": number, "terminated": flag}
+    buffer = EpisodeReplayBuffer(20, fields, num_envs=2, autoreset="next_step", alpha=1.0, eps=0.0)
+    buffer.add_step(obs=[0, 0], next_obs=[1, 1], reward=[0, 0], terminated=[True, False], priorities=1)
     priorities = torch.tensor([3.0, 4.0])
     new = buffer.add_step(
-        obs=[1, 1], next_obs=[0, 2], rew=[0, 0], terminated=[False, False], priorities=priorities
+        obs=[1, 1], next_obs=[0, 2], reward=[0, 0], terminated=[False, False], priorities=priorities
     )
     assert buffer.priorities[new].tolist() == [4.0]
 
@@ -105,7 +105,7 @@ def test_priorities_and_indexes_are_taken_from_tensors(kind):
         buffer.add(obs=np.zeros(3), priorities=tensor)
         assert buffer.total_mass == 7.0
         buffer.update_priorities(torch.arange(3), 2.0 * tensor)
-        assert (buffer.total_mass, buffer.get_max_priority()) == (14.0, 8.0)
+        assert (buffer.total_mass, buffer.max_priority) == (14.0, 8.0)
         for arguments in ((torch.arange(3, device="meta"), tensor), (range(3), torch.ones(3, device="meta"))):
             with pytest.raises(TypeError, match=r"'(indexes|priorities)' can't be converted to an array"):
                 buffer.update_priorities(*arguments)
@@ -136,11 +136,11 @@ def test_dtypes_of_pytorch_declare_those_of_numpy_of_the_same_name():
             declared, default = kind(4, {"a": {"dtype": dtype}}), kind(4, {"a": {}}, default_dtype=dtype)
             assert declared.field_specs["a"][0] == default.field_specs["a"][0] == np.dtype(name)
     for unknown in (torch.bfloat16, torch.float8_e5m2, "real", 5):
-        with pytest.raises(TypeError, match=r"env_dict\['a'\]: the dtype must be"):
+        with pytest.raises(TypeError, match=r"fields\['a'\]: the dtype must be"):
             ReplayBuffer(4, {"a": {"dtype": unknown}})
     spaces = pytest.importorskip("gymnasium").spaces
     box = spaces.Box(-1, 1, (2,))
-    assert fields_from_spaces(box, box, float_dtype=torch.float16)["rew"]["dtype"] == np.float16
+    assert fields_from_spaces(box, box, float_dtype=torch.float16)["reward"]["dtype"] == np.float16
     with pytest.raises(TypeError, match=r"float_dtype: the dtype must be one that NumPy has.*not 'real'"):
         fields_from_spaces(box, box, float_dtype="real")
 
@@ -154,14 +154,14 @@ def test_bfloat16_of_jax_is_widened_and_not_declared():
             buffer.add(**step(given, values[1]))
             assert buffer.sample(1)["obs"].tolist() == [NUMBERS]
     for unknown in (jnp.bfloat16, jnp.float8_e5m2):
-        with pytest.raises(TypeError, match=r"env_dict\['obs'\]: the dtype must be .*, such as np.float32"):
+        with pytest.raises(TypeError, match=r"fields\['obs'\]: the dtype must be .*, such as np.float32"):
             ReplayBuffer(8, {"obs": {"dtype": unknown}})
     for kind in PRIORITIZED:
         buffer = kind(8, {"obs": NUMBER}, alpha=1.0, eps=0.0)
         for priorities in (jnp.abs(values), np.asarray(jnp.abs(values))):
             buffer.add(obs=jnp.zeros(3, jnp.bfloat16), priorities=priorities)
             buffer.update_priorities(jnp.arange(3), priorities)
-        assert buffer.get_max_priority() == 2.5
+        assert buffer.max_priority == 2.5
     with pytest.raises(ValueError, match=r"'n' has the dtype int64, which can't hold -2.5"):
         ReplayBuffer(8, {"n": {"shape": 3, "dtype": np.int64}}).add(n=values)
 
@@ -179,9 +179,9 @@ def test_masked_elements_are_refused_with_the_remedy(kind):
         step(np.zeros((2, 3)), (np.ones(1), hidden[1:2])),
         step([[np.zeros(3)], [hidden]], np.ones(2)),
     ):
-        with pytest.raises(ValueError, match=r"'(obs|rew)' has masked elements.*filled\(value\)"):
+        with pytest.raises(ValueError, match=r"'(obs|reward)' has masked elements.*filled\(value\)"):
             buffer.add(**wrong)
-    assert buffer.get_stored_size() == 0
+    assert len(buffer) == 0
     buffer.add(**step(hidden.filled(2.0)))
     unmasked = np.ma.masked_array([1.0, 2.0, 3.0])
     buffer.add(**step(unmasked))

@@ -23,7 +23,13 @@ from histories import (
     snapshot,
 )
 
-from replay_tutorial import MPPrioritizedReplayBuffer, MPReplayBuffer, PrioritizedReplayBuffer, ReplayBuffer
+from replay_tutorial import (
+    MPPrioritizedReplayBuffer,
+    MPReplayBuffer,
+    NStep,
+    PrioritizedReplayBuffer,
+    ReplayBuffer,
+)
 
 EVERY = pytest.mark.parametrize("name", CONFIGURATIONS)
 
@@ -47,7 +53,7 @@ def test_sample_shares_no_memory_with_the_buffer(name):
     buffer = configured(name, rows=30)
     inside = list(arrays_inside(buffer))
     assert sum(array.nbytes for array in inside) > 12 * 8, "the buffer's arrays were not found"
-    for batch in (buffer.sample(20), buffer.get_all_transitions(), buffer.get_all_transitions(shuffle=True)):
+    for batch in (buffer.sample(20), buffer[:], next(buffer.epoch(len(buffer)))):
         for column in batch.values():
             assert not any(np.may_share_memory(column, array) for array in inside)
             assert column.flags.writeable
@@ -56,8 +62,12 @@ def test_sample_shares_no_memory_with_the_buffer(name):
 @pytest.mark.parametrize(
     ("shape", "arguments"),
     [
-        *[(shape, arguments) for shape in ((), (1,), (3,), (2, 3)) for arguments in ({}, {"next_of": "x"})],
-        *[(shape, {"stack_compress": {"x": 0}}) for shape in ((1,), (3,), (2, 3))],
+        *[
+            (shape, arguments)
+            for shape in ((), (1,), (3,), (2, 3))
+            for arguments in ({}, {"dedupe_next": "x"})
+        ],
+        *[(shape, {"dedupe_frames": {"x": 0}}) for shape in ((1,), (3,), (2, 3))],
     ],
 )
 def test_torch_takes_every_dtype_that_it_knows_without_a_copy(shape, arguments):
@@ -66,13 +76,13 @@ def test_torch_takes_every_dtype_that_it_knows_without_a_copy(shape, arguments):
     known += [np.float16, np.float32, np.float64, np.complex64, np.complex128]
     for dtype in known:
         # a field of one byte before and after it, so that no alignment is a gift
-        env_dict = {"a": {"dtype": np.int8}, "x": {"shape": shape, "dtype": dtype}, "z": {"dtype": bool}}
-        if arguments.get("next_of"):
-            env_dict["next_x"] = dict(env_dict["x"])
-        buffer = ReplayBuffer(5, env_dict, **arguments)
+        fields = {"a": {"dtype": np.int8}, "x": {"shape": shape, "dtype": dtype}, "z": {"dtype": bool}}
+        if arguments.get("dedupe_next"):
+            fields["next_x"] = dict(fields["x"])
+        buffer = ReplayBuffer(5, fields, **arguments)
         values = np.ones((5, *shape), dtype)
-        buffer.add(a=np.ones(5, np.int8), z=np.ones(5, bool), **{k: values for k in env_dict if "x" in k})
-        for batch in (buffer.sample(3), buffer.get_all_transitions()):
+        buffer.add(a=np.ones(5, np.int8), z=np.ones(5, bool), **{k: values for k in fields if "x" in k})
+        for batch in (buffer.sample(3), buffer[:]):
             for column in batch.values():
                 tensor = torch.from_numpy(column)
                 assert tensor.data_ptr() == column.ctypes.data
@@ -84,16 +94,14 @@ def test_torch_takes_every_dtype_that_it_knows_without_a_copy(shape, arguments):
 def test_same_seed_draws_the_same_and_another_seed_does_not(name):
     first, second, other = (configured(name, seed=seed, rows=30) for seed in (3, 3, 4))
     assert as_bytes(first.sample(50)) == as_bytes(second.sample(50))
-    assert as_bytes(first.get_all_transitions(shuffle=True)) == as_bytes(
-        second.get_all_transitions(shuffle=True)
-    )
+    assert as_bytes(next(first.epoch(len(first)))) == as_bytes(next(second.epoch(len(second))))
     assert as_bytes(first.sample(50)) != as_bytes(other.sample(50))
 
 
 def test_unseeded_buffers_draw_differently():
     drawn = []
     for _ in range(2):
-        buffer = ReplayBuffer(1000, {"x": {"shape": (), "dtype": np.int64}})
+        buffer = ReplayBuffer(1000, {"x": {"dtype": np.int64}})
         buffer.add(x=np.arange(1000))
         drawn.append(buffer.sample(50)["x"].tolist())
     assert drawn[0] != drawn[1]
@@ -106,7 +114,7 @@ def test_global_randomness_is_neither_used_nor_disturbed(name):
     before = pickle.dumps((np.random.get_state(), random.getstate()))
     buffer = configured(name, rows=30)
     first = as_bytes(buffer.sample(20))
-    buffer.get_all_transitions(shuffle=True)
+    next(buffer.epoch(len(buffer)))
     assert pickle.dumps((np.random.get_state(), random.getstate())) == before
     np.random.seed(8)
     assert as_bytes(configured(name, rows=30).sample(20)) == first
@@ -138,7 +146,7 @@ def test_copies_live_the_same_life_and_are_independent(name, twin_of):
 @pytest.mark.parametrize("batch_size", [1, 7, 1000, np.int32(5), np.uint8(5), np.int64(5)])
 def test_batch_may_be_greater_than_the_buffer_and_its_size_any_integer(batch_size):
     for name in CONFIGURATIONS:
-        assert len(configured(name, rows=5).sample(batch_size)["act"]) == batch_size
+        assert len(configured(name, rows=5).sample(batch_size)["action"]) == batch_size
 
 
 @EVERY
@@ -184,9 +192,9 @@ def test_arguments_of_a_wrong_type_are_named_by_the_error(kind, tmp_path):
         (lambda: buffer.sample(True), TypeError, "batch_size must be an integer, not True"),
         (lambda: buffer.load(5), TypeError, "must be a string or a path, not 5"),
         (lambda: buffer.save(5), TypeError, "must be a string or a path, not 5"),
-        (lambda: kind(8, {"obs": {}}, next_of=[5]), TypeError, "must be a string, not 5"),
-        (lambda: kind(8, {"obs": {}}, next_of=5), TypeError, "must be a string, not 5"),
-        (lambda: kind(8, {"obs": {}}, stack_compress=5), TypeError, "must be a string, not 5"),
+        (lambda: kind(8, {"obs": {}}, dedupe_next=[5]), TypeError, "must be a string, not 5"),
+        (lambda: kind(8, {"obs": {}}, dedupe_next=5), TypeError, "must be a string, not 5"),
+        (lambda: kind(8, {"obs": {}}, dedupe_frames=5), TypeError, "must be a string, not 5"),
         (lambda: kind(8, {"obs": {"shape": 2.5}}), TypeError, r"\['shape'\] must be an integer, not 2\.5"),
         (lambda: kind(8, {"obs": {}}).load(tmp_path / "no"), FileNotFoundError, "No such file"),
     ]
@@ -204,8 +212,8 @@ def test_calls_have_the_names_and_defaults_of_the_articles():
     assert (constructor["alpha"].default, constructor["eps"].default) == (0.6, 1e-4)
     for kind in (ReplayBuffer, PrioritizedReplayBuffer):
         parameters: Any = inspect.signature(kind.__init__).parameters
-        assert list(parameters)[1:3] == ["size", "env_dict"]
-        for keyword in ("next_of", "stack_compress", "Nstep", "seed"):
+        assert list(parameters)[1:3] == ["size", "fields"]
+        for keyword in ("dedupe_next", "dedupe_frames", "Nstep", "seed"):
             assert parameters[keyword].kind is inspect.Parameter.KEYWORD_ONLY
             assert parameters[keyword].default is None
         assert parameters["default_dtype"].default == np.float32
@@ -217,7 +225,7 @@ def test_keywords_of_cpprb_that_mean_nothing_here_are_taken():
         buffer = PrioritizedReplayBuffer(2, fields, check_for_update=check)
         buffer.add(obs=np.zeros(3))
         buffer.update_priorities([0], [5.0])
-        assert (buffer.stale_updates, buffer.get_max_priority()) == (1, 1.0)
+        assert (buffer.stale_updates, buffer.max_priority) == (1, 1.0)
     for kind in EVERY_KIND:
         for backend in ("sharedctypes", "SharedMemory"):
             buffer = kind(2, fields, ctx=None, backend=backend, check_for_update=True, mmap_prefix=None)
@@ -227,10 +235,10 @@ def test_keywords_of_cpprb_that_mean_nothing_here_are_taken():
 @pytest.mark.parametrize("kind", EVERY_KIND)
 def test_other_keywords_are_refused_with_the_remedy(kind, tmp_path):
     name, fields = kind.__name__, {"obs": {}}
-    meant = "the class NStep" if name.startswith("MP") else 'Nstep={"size"'
+    meant = "the class NStepWindow" if name.startswith("MP") else 'Nstep={"size"'
     for keyword in ("n_step", "nstep", "n_steps", "Nsteps"):
         with pytest.raises(TypeError, match=rf"{name}.*'{keyword}'.*help\({name}\).*Did you mean {meant}"):
-            kind(2, fields, **{keyword: {"size": 3}})
+            kind(2, fields, **{keyword: NStep(3)})
     for keyword in ("compress", "default_type", *(["alpha"] if "Prioritized" not in name else [])):
         with pytest.raises(TypeError, match=rf"{name}.*'{keyword}'.*help\({name}\)\.$"):
             kind(2, fields, **{keyword: 0.6})
@@ -253,16 +261,16 @@ def resident():
 
 options = {options}
 picture = {{"shape": (4, 40, 40), "dtype": np.uint8}}
-fields = {{"obs": picture, "rew": {{}}}} | ({{}} if options else {{"next_obs": picture}})
+fields = {{"obs": picture, "reward": {{}}}} | ({{}} if options else {{"next_obs": picture}})
 small, buffer = ({kind}(capacity, fields, **options) for capacity in (16, 10_000))
 seen = np.random.default_rng(0).integers(0, 256, (11, 4, 40, 40), np.uint8)
 for each in (small, buffer):  # what is loaded at a first call is no page of the buffer
     for i in range(10):
-        each.add(obs=seen[i], rew=i, next_obs=seen[i + 1])
-small.touch_pages(), small.get_all_transitions()
-before, everything = resident(), buffer.get_all_transitions()
+        each.add(obs=seen[i], reward=i, next_obs=seen[i + 1])
+small.touch_pages(), small[:]
+before, everything = resident(), buffer[:]
 buffer.touch_pages()
-for name, column in buffer.get_all_transitions().items():
+for name, column in buffer[:].items():
     np.testing.assert_array_equal(column, everything[name])
 print((resident() - before) / buffer.nbytes)
 """
@@ -270,7 +278,7 @@ print((resident() - before) / buffer.nbytes)
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks Linux what is resident")
 @pytest.mark.parametrize(
-    "options", [{}, {"next_of": "obs", "stack_compress": "obs"}], ids=["plain", "frames"]
+    "options", [{}, {"dedupe_next": "obs", "dedupe_frames": "obs"}], ids=["plain", "frames"]
 )
 @pytest.mark.parametrize("kind", ["ReplayBuffer", "MPReplayBuffer"])
 def test_pages_are_handed_out_when_they_are_asked_for_and_keep_what_they_hold(kind, options):

@@ -19,6 +19,7 @@ from replay_tutorial import (
     MPPrioritizedReplayBuffer,
     MPReplayBuffer,
     NStep,
+    NStepWindow,
     PrioritizedReplayBuffer,
     ReplayBuffer,
     SequenceReplayBuffer,
@@ -48,10 +49,10 @@ class Random(gym.Env):
     def step(self, action: Any) -> Any:
         obs, self.t = self.observation(), self.t + 1
         over = self.t >= self.length
-        step = {"obs": obs, "act": action, "rew": float(action), "next_obs": self.observation()}
+        step = {"obs": obs, "action": action, "reward": float(action), "next_obs": self.observation()}
         step |= {"terminated": over and self.terminates, "truncated": over and not self.terminates}
         self.episodes[-1].append(step)
-        return step["next_obs"], step["rew"], step["terminated"], step["truncated"], {}
+        return step["next_obs"], step["reward"], step["terminated"], step["truncated"], {}
 
     def observation(self) -> Any:
         return np.array([1000 * self.number + len(self.episodes), self.t], np.float32)
@@ -67,13 +68,13 @@ class Loop:
         self.obs = self.envs.reset(seed=0)[0]
 
     def step(self) -> dict[str, Any]:
-        obs, act = self.obs, self.envs.action_space.sample()
-        self.obs, rew, terminated, truncated, infos = self.envs.step(act)
+        obs, action = self.obs, self.envs.action_space.sample()
+        self.obs, reward, terminated, truncated, infos = self.envs.step(action)
         next_obs, ended = with_final_obs(self.obs, infos), terminated | truncated
         if self.mode == AutoresetMode.DISABLED and ended.any():
             self.obs = self.envs.reset(options={"reset_mask": ended})[0]
         flags = {"terminated": terminated, "truncated": truncated}
-        return {"obs": obs, "act": act, "rew": rew, "next_obs": next_obs, **flags}
+        return {"obs": obs, "action": action, "reward": reward, "next_obs": next_obs, **flags}
 
 
 def recorded_rows(envs: list[Any], n_step: Any) -> dict[str, Any]:
@@ -83,7 +84,7 @@ def recorded_rows(envs: list[Any], n_step: Any) -> dict[str, Any]:
         for episode in env.episodes:
             if episode:
                 plain.add({name: [step[name] for step in episode] for name in FIELDS}, len(episode))
-                plain.on_episode_end()
+                plain.end_episode()
     return columns(plain.rows, plain.output_specs())
 
 
@@ -92,19 +93,19 @@ def priority_of(obs: Any) -> Any:
     return (obs[..., 0] % 97 + 10 * obs[..., 1] + 1).astype(np.float64)
 
 
-@pytest.mark.parametrize("options", [{}, {"next_of": "obs"}], ids=["plain", "frames"])
+@pytest.mark.parametrize("options", [{}, {"dedupe_next": "obs"}], ids=["plain", "frames"])
 @pytest.mark.parametrize("kind", BOTH)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("n, num_envs", [(None, 1), (None, 5), (1, 8), (2, 1), (3, 3), (5, 2)])
 def test_rows_are_those_of_the_recorded_episodes(n, num_envs, mode, kind, options, tmp_path):
     """Also across files, copies and superfluous ends."""
-    n_step = n and {"size": n, "gamma": GAMMA, "rew": "rew", "next": "next_obs"}
+    n_step = n and NStep(n, gamma=GAMMA)
     rates = {"alpha": ALPHA, "eps": EPS} if kind is PrioritizedReplayBuffer else {}
     envs = [Random(number, num_envs) for number in range(num_envs)]
     loop = Loop(mode, envs)
 
     def new() -> Any:
-        return kind.for_env(loop.envs, 5000, Nstep=n_step, **options, **rates)
+        return kind.for_env(loop.envs, 5000, n_step=n_step, **options, **rates)
 
     buffer = new()
     for time in range(80):
@@ -119,18 +120,18 @@ def test_rows_are_those_of_the_recorded_episodes(n, num_envs, mode, kind, option
         elif time % 7 == 5:
             buffer = copy.deepcopy(buffer)
         if time in (20, 51):
-            buffer.on_episode_end(num_envs - 1)
-            buffer.on_episode_end()
+            buffer.end_episode(num_envs - 1)
+            buffer.end_episode()
             loop.obs = loop.envs.reset()[0]
-    buffer.on_episode_end()
-    rows = buffer.get_all_transitions()
+    buffer.end_episode()
+    rows = buffer[:]
     assert_same_rows(rows, recorded_rows(envs, n_step))
     if rates:
         np.testing.assert_allclose(
             buffer._ring.leaves[: len(buffer)], (priority_of(rows["obs"]) + EPS) ** ALPHA, rtol=1e-6
         )
         seen = [priority_of(step["obs"]) for env in envs for episode in env.episodes for step in episode]
-        assert buffer.get_max_priority() == max(seen)
+        assert buffer.max_priority == max(seen)
 
 
 @pytest.mark.parametrize("kind", BOTH)
@@ -141,15 +142,15 @@ def test_a_full_buffer_keeps_the_newest_rows_and_their_frames(num_envs, capacity
     envs = [Random(number, 1) for number in range(num_envs)]
     loop = Loop(AutoresetMode.NEXT_STEP, envs)
     buffer, large = (
-        kind.for_env(loop.envs, size, Nstep={"size": 4, "gamma": GAMMA}, **options)
-        for size, options in ((capacity, {"next_of": "obs"}), (10_000, {}))
+        kind.for_env(loop.envs, size, n_step=4, gamma=GAMMA, **options)
+        for size, options in ((capacity, {"dedupe_next": "obs"}), (10_000, {}))
     )
     for _ in range(60):
         step = loop.step()
         buffer.add(**step)
         large.add(**step)
-        newest = {name: array[-len(buffer) :] for name, array in large.get_all_transitions().items()}
-        for name, array in buffer.get_all_transitions().items():
+        newest = {name: array[-len(buffer) :] for name, array in large[:].items()}
+        for name, array in buffer[:].items():
             np.testing.assert_array_equal(array, newest[name] if len(buffer) else newest[name][:0])
 
 
@@ -170,10 +171,10 @@ def test_cart_pole_has_the_transitions_that_its_environments_went_through(mode):
 
     envs = [Recorder(gym.make("CartPole-v1", max_episode_steps=20)) for _ in range(4)]
     loop = Loop(mode, envs)
-    buffer = PrioritizedReplayBuffer.for_env(loop.envs, 10_000, Nstep={"size": 3, "gamma": GAMMA})
+    buffer = PrioritizedReplayBuffer.for_env(loop.envs, 10_000, n_step=3, gamma=GAMMA)
     for _ in range(200):
         buffer.add(**loop.step())
-    buffer.on_episode_end()
+    buffer.end_episode()
     expected: dict[bytes, Any] = {}
     for env in envs:
         steps: list[Any] = []
@@ -188,16 +189,16 @@ def test_cart_pole_has_the_transitions_that_its_environments_went_through(mode):
             else:
                 steps.append((obs, entry))
                 obs = entry[1]
-    rows = buffer.get_all_transitions()
+    rows = buffer[:]
     assert len(buffer) == len(expected)
-    for obs, rew, next_obs, discount in zip(
-        *(rows[name] for name in ("obs", "rew", "next_obs", "discount")), strict=True
+    for obs, reward, next_obs, discount in zip(
+        *(rows[name] for name in ("obs", "reward", "next_obs", "discount")), strict=True
     ):
-        assert expected[obs.tobytes()] == (rew, next_obs.tobytes(), discount)
+        assert expected[obs.tobytes()] == (reward, next_obs.tobytes(), discount)
 
 
 def vector_step(num_envs: int, **changes: Any) -> dict[str, Any]:
-    step = {"obs": np.zeros((num_envs, 2)), "act": np.zeros(num_envs, int), "rew": np.ones(num_envs)}
+    step = {"obs": np.zeros((num_envs, 2)), "action": np.zeros(num_envs, int), "reward": np.ones(num_envs)}
     step |= {"next_obs": np.ones((num_envs, 2)), "terminated": np.zeros(num_envs, bool)}
     return step | {"truncated": np.zeros(num_envs, bool)} | changes
 
@@ -217,48 +218,48 @@ def test_any_other_number_of_steps_is_refused_and_changes_nothing(kind):
 
 @pytest.mark.parametrize("kind", BOTH)
 def test_a_step_that_does_not_continue_its_environment_is_refused_and_changes_nothing(kind):
-    for options in ({}, {"next_of": "obs"}):
-        buffer = kind(90, FIELDS, num_envs=2, Nstep={"size": 3}, **options)
+    for options in ({}, {"dedupe_next": "obs"}):
+        buffer = kind(90, FIELDS, num_envs=2, n_step=3, **options)
         buffer.add(**vector_step(2))
         wrong = np.ones((2, 2))
         wrong[1] = 7
         with pytest.raises(NotConsecutive, match="environment 1"):
             buffer.add(**vector_step(2, obs=wrong))
         assert buffer.add(**vector_step(2, obs=np.ones((2, 2)))) is None
-        buffer.on_episode_end()
+        buffer.end_episode()
         assert len(buffer) == 4
 
 
 def test_episodes_end_for_all_environments_or_for_one():
-    buffer = ReplayBuffer(90, FIELDS, num_envs=3, Nstep={"size": 3})
+    buffer = ReplayBuffer(90, FIELDS, num_envs=3, n_step=3)
     buffer.add(**vector_step(3))
-    assert buffer.get_current_episode_len() == 3 and len(buffer) == 0
-    buffer.on_episode_end(1)
-    assert buffer.get_current_episode_len() == 3 and len(buffer) == 1
-    buffer.on_episode_end()
-    assert buffer.get_current_episode_len() == 0 and len(buffer) == 3
+    assert buffer._episode_len() == 3 and len(buffer) == 0
+    buffer.end_episode(1)
+    assert buffer._episode_len() == 3 and len(buffer) == 1
+    buffer.end_episode()
+    assert buffer._episode_len() == 0 and len(buffer) == 3
     for wrong in (-1, 3):
         with pytest.raises(IndexError, match="between 0 and 2"):
-            buffer.on_episode_end(wrong)
+            buffer.end_episode(wrong)
 
 
 def test_a_return_that_overflows_discards_the_steps_of_its_environment_only():
-    fields = FIELDS | {"rew": {"shape": (), "dtype": np.float16}}
-    buffer = ReplayBuffer(90, fields, num_envs=3, Nstep={"size": 3, "gamma": 1.0})
-    buffer.add(**vector_step(3, rew=[1, 60_000, 1]))
-    buffer.add(**vector_step(3, obs=np.ones((3, 2)), rew=[1, 60_000, 1]))
+    fields = FIELDS | {"reward": {"dtype": np.float16}}
+    buffer = ReplayBuffer(90, fields, num_envs=3, n_step=3, gamma=1.0)
+    buffer.add(**vector_step(3, reward=[1, 60_000, 1]))
+    buffer.add(**vector_step(3, obs=np.ones((3, 2)), reward=[1, 60_000, 1]))
     with pytest.raises(ValueError, match=r"too large.*discarded"):
-        buffer.on_episode_end()
-    assert buffer.get_all_transitions()["rew"].tolist() == [2, 1, 2, 1]
-    assert buffer.get_current_episode_len() == 0
-    buffer.on_episode_end()
+        buffer.end_episode()
+    assert buffer[:]["reward"].tolist() == [2, 1, 2, 1]
+    assert buffer._episode_len() == 0
+    buffer.end_episode()
     assert len(buffer) == 4
 
 
 @pytest.mark.parametrize("kind", BOTH)
 def test_an_environment_that_waits_for_its_reset_still_does_after_clear(kind):
     loop = Loop(AutoresetMode.NEXT_STEP, envs := [Random(number, 3) for number in range(6)])
-    buffer = kind.for_env(loop.envs, 900, Nstep={"size": 3, "gamma": GAMMA})
+    buffer = kind.for_env(loop.envs, 900, n_step=3, gamma=GAMMA)
     for _ in range(9):
         buffer.add(**loop.step())
     buffer.clear()
@@ -266,17 +267,17 @@ def test_an_environment_that_waits_for_its_reset_still_does_after_clear(kind):
         env.episodes = [[] for _ in env.episodes]
     for _ in range(9):
         buffer.add(**loop.step())
-    buffer.on_episode_end()
-    expected = recorded_rows(envs, {"size": 3, "gamma": GAMMA, "rew": "rew", "next": "next_obs"})
-    assert_same_rows(buffer.get_all_transitions(), expected)
+    buffer.end_episode()
+    expected = recorded_rows(envs, NStep(3, gamma=GAMMA))
+    assert_same_rows(buffer[:], expected)
 
 
 def test_steps_that_only_reset_do_not_raise_the_largest_priority():
     buffer = PrioritizedReplayBuffer(90, FIELDS, num_envs=2, autoreset="next_step")
     buffer.add(**vector_step(2, terminated=[True, True]), priorities=[2, 3])
-    after = {"obs": np.ones((2, 2)), "next_obs": np.zeros((2, 2)), "rew": np.zeros(2)}
+    after = {"obs": np.ones((2, 2)), "next_obs": np.zeros((2, 2)), "reward": np.zeros(2)}
     assert buffer.add(**vector_step(2, **after), priorities=[90, 80]) is None
-    assert buffer.get_max_priority() == 3 and len(buffer) == 2
+    assert buffer.max_priority == 3 and len(buffer) == 2
 
 
 def test_resets_at_the_next_step_are_reported_if_the_mode_is_not_passed():
@@ -286,9 +287,9 @@ def test_resets_at_the_next_step_are_reported_if_the_mode_is_not_passed():
     def collect() -> None:
         obs, _ = envs.reset()
         for _ in range(90):
-            following, rew, terminated, truncated, _ = envs.step(np.ones(3, int))
+            following, reward, terminated, truncated, _ = envs.step(np.ones(3, int))
             flags = {"terminated": terminated, "truncated": truncated}
-            buffer.add(obs=obs, act=np.ones(3, int), rew=rew, next_obs=following, **flags)
+            buffer.add(obs=obs, action=np.ones(3, int), reward=reward, next_obs=following, **flags)
             obs = following
 
     with pytest.warns(UserWarning, match="After 10 ends") as told:
@@ -332,13 +333,13 @@ class TestForEnv:
 
     @pytest.mark.parametrize("kind", [MPReplayBuffer, MPPrioritizedReplayBuffer])
     def test_shared_buffers_refuse_steps_that_only_reset_and_n_step(self, kind):
-        with pytest.raises(ValueError, match=r"next_step.*NStep\("):
+        with pytest.raises(ValueError, match=r"next_step.*NStepWindow\("):
             kind.for_env(gym.make_vec("CartPole-v1", 3), 90)
-        with pytest.raises(ValueError, match="with NStep"):
-            kind.for_env(gym.make("CartPole-v1"), 90, Nstep={"size": 3})
-        with pytest.raises(TypeError, match="class NStep"):
+        with pytest.raises(ValueError, match="with NStepWindow"):
+            kind.for_env(gym.make("CartPole-v1"), 90, n_step=3)
+        with pytest.raises(TypeError, match="class NStepWindow"):
             kind(90, FIELDS, num_envs=3)
-        with kind.for_env(gym.make("CartPole-v1"), 90, next_of="obs") as buffer:
+        with kind.for_env(gym.make("CartPole-v1"), 90, dedupe_next="obs") as buffer:
             assert "next_obs" in buffer.field_specs
 
     def test_episode_buffers_have_a_ring_for_each_environment(self):
@@ -372,14 +373,14 @@ class TestForEnv:
 
 def test_rows_are_those_of_an_n_step_window_before_the_buffer():
     loop = Loop(AutoresetMode.NEXT_STEP, [Random(number, 5) for number in range(4)])
-    settings = {"size": 3, "gamma": GAMMA}
-    n_step = NStep(FIELDS, settings, environments=4, autoreset="next_step")
-    buffer = ReplayBuffer.for_env(loop.envs, 900, Nstep=settings)
-    beside = replay_tutorial.ReplayBuffer(900, n_step.env_dict)
+    settings = NStep(3, gamma=GAMMA)
+    n_step = NStepWindow(FIELDS, settings, num_envs=4, autoreset="next_step")
+    buffer = ReplayBuffer.for_env(loop.envs, 900, n_step=settings)
+    beside = replay_tutorial.ReplayBuffer(900, n_step.fields)
     for _ in range(50):
         step = loop.step()
         buffer.add(**step)
         if (rows := n_step.add_step(**step)) is not None:
             beside.add(**rows)
-    for name, array in beside.get_all_transitions().items():
-        np.testing.assert_array_equal(buffer.get_all_transitions()[name], array)
+    for name, array in beside[:].items():
+        np.testing.assert_array_equal(buffer[:][name], array)

@@ -36,7 +36,7 @@ def faulty(fault: str) -> Any:
         if fault == "by number":
             later = int(rng.integers(t, last + 1))
             goal = episode[later].next_obs
-            return step._replace(goal=goal, rew=float(later == t) - 1.0, terminated=later == t)
+            return step._replace(goal=goal, reward=float(later == t) - 1.0, terminated=later == t)
         if fault == "empty range":
             return with_goal(step, episode[rng.integers(t, last)].next_obs)
         new = relabel(episode, t, rng)
@@ -45,7 +45,7 @@ def faulty(fault: str) -> Any:
             return new
         if fault == "other step":
             return new._replace(next_obs=new.goal)
-        kept = {"own goal": "goal", "own reward": "rew", "own terminated": "terminated"}[fault]
+        kept = {"own goal": "goal", "own reward": "reward", "own terminated": "terminated"}[fault]
         return new._replace(**{kept: getattr(step, kept)})
 
     return faulty_relabel
@@ -59,7 +59,7 @@ class EndsAreForgotten(RelabelWhenSampled):
 
 class RewardsAreKept(RelabelWhenSampled):
     def sample(self, batch_size: int) -> Any:
-        return super().sample(batch_size) | {"rew": np.full(batch_size, -1.0)}
+        return super().sample(batch_size) | {"reward": np.full(batch_size, -1.0)}
 
 
 class EndsOnly(RelabelWhenSampled):
@@ -110,7 +110,7 @@ def row_of(episode: Episode, t: int, goal: Any, n: int, gamma: float, fault: str
         return 0.0, 0.0, goal
     for step in episode[t : t + n]:
         relabelled = step if fault == "own rewards" else with_goal(step, goal)
-        total, discount = total + discount * relabelled.rew, discount * gamma
+        total, discount = total + discount * relabelled.reward, discount * gamma
         terminated = relabelled.terminated
         if terminated and fault != "goes on":
             break

@@ -22,8 +22,8 @@ def test_the_newest_tuples_come_in_order_and_nothing_else() -> None:
     memory = why_replay.NewestTuples(100, FIELDS)
     for step, transition in enumerate(play_at_random(30)):
         transition.pop("truncated")
-        memory.add(**{**transition, "rew": step})
-    assert memory.sample(8)["rew"].tolist() == [22, 23, 24, 25, 26, 27, 28, 29]
+        memory.add(**{**transition, "reward": step})
+    assert memory.sample(8)["reward"].tolist() == [22, 23, 24, 25, 26, 27, 28, 29]
 
 
 @pytest.mark.learns

@@ -57,14 +57,19 @@ def played(spaces, environments=2, steps=12, seed=0, end_chance=0.2, contents=20
         for _ in range(steps):
             following, ends = next_seen(spaces, rng, contents, seen), rng.random() < end_chance
             how = ("terminated", "truncated")[rng.integers(2)]
-            values = {"obs": seen, "next_obs": following, "rew": rng.normal(), "act": spaces.action.sample()}
+            values = {
+                "obs": seen,
+                "next_obs": following,
+                "reward": rng.normal(),
+                "action": spaces.action.sample(),
+            }
             for name, value in (values | {"terminated": False, "truncated": False, how: ends}).items():
                 stream[name].append(value)
             seen = first_seen(spaces, rng, contents) if ends else following
         steps_of_it = {name: np.array(values, specs[name]["dtype"]) for name, values in stream.items()}
         parts.append(windows.add(environment, **steps_of_it))
     rows = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    return rows, rng.random(len(rows["rew"]), np.float32)
+    return rows, rng.random(len(rows["reward"]), np.float32)
 
 
 def first_seen(spaces, rng, contents):
@@ -132,7 +137,7 @@ def test_images_that_repeat_and_episodes_that_end_are_unpacked(
 def test_every_bit_of_a_number_arrives(kind, bits, count):
     rows, priorities = played(SPACES[kind])
     rows = {name: values[:count].copy() for name, values in rows.items()}
-    for name in ("obs", "next_obs", "rew"):
+    for name in ("obs", "next_obs", "reward"):
         flat = rows[name].reshape(-1).view(np.uint8)
         flat[:] = np.resize(np.frombuffer(bits, np.uint8), flat.shape)  # NaNs of all kinds, too
     unpacked, _ = format_of(SPACES[kind]).unpack(format_of(SPACES[kind]).pack(rows, priorities[:count]))
@@ -143,7 +148,7 @@ def test_rows_of_atari_take_a_seventh_of_what_their_stacks_would():
     spaces = Spaces(images(4, 84, 84), Discrete(18), stacked=True)
     stream = np.random.default_rng(0).integers(0, 255, (58, 84, 84), np.uint8)
     stacks = np.stack([stream[i : i + 4] for i in range(55)])
-    fields = n_step_windows(config_of(), spaces).env_dict
+    fields = n_step_windows(config_of(), spaces).fields
     rows = {name: np.zeros((50, *spec["shape"]), spec["dtype"]) for name, spec in fields.items()}
     rows |= {"obs": stacks[:50], "next_obs": stacks[3:53]}
     chunk = assert_round_trip(spaces, rows, np.ones(50, np.float32))

@@ -65,8 +65,8 @@ def test_rows_of_several_gateways_are_there_once():
     gateways = [gateway_of(pickle.loads(pickle.dumps(context)))[0] for _ in range(3)]
     for number in range(30):
         gateways[number % 3].send(numbered_chunk(context, 10 * number, 10), 0, report())
-    stored = context.replay.buffer.get_all_transitions()
-    assert sorted(stored["rew"].ravel().tolist()) == list(range(300))
+    stored = context.replay.buffer[:]
+    assert sorted(stored["reward"].ravel().tolist()) == list(range(300))
     assert_numbered(stored)
     assert context.counters.steps == 300
 
@@ -80,7 +80,7 @@ def narrow():
 def state_of(context, gateway):
     """All that a call may change."""
     counters = context.replay.next_index, context.counters.steps, context.counters.samples
-    rows = context.replay.buffer.get_all_transitions()
+    rows = context.replay.buffer[:]
     return counters, {name: values.tolist() for name, values in rows.items()}, pickle.dumps(gateway.pending)
 
 
@@ -111,8 +111,8 @@ def test_chunk_that_the_limiter_refuses_changes_nothing_and_what_comes_with_it_c
     assert gateway.collect() == PendingReports([Note("here")], {(0, 0): 0, (1, 2): 7}, {})
     sampled(context)
     assert gateway.send(chunk, 0, report()).accepted
-    stored = context.replay.buffer.get_all_transitions()
-    assert stored["rew"].ravel().tolist() == list(range(45))
+    stored = context.replay.buffer[:]
+    assert stored["reward"].ravel().tolist() == list(range(45))
 
 
 @pytest.fixture
@@ -302,4 +302,4 @@ def test_bad_chunk_raises_and_changes_nothing(kind):
     assert state_of(context, gateway) == before
     assert len(shared) == 1
     assert gateway.send(numbered_chunk(context, 20, 5), 1, report()).accepted
-    assert_numbered(context.replay.buffer.get_all_transitions())
+    assert_numbered(context.replay.buffer[:])

@@ -74,11 +74,11 @@ def actor_of(context):
 
 
 def assert_same_rows(context, other):
-    stored, expected = (each.replay.buffer.get_all_transitions() for each in (context, other))
+    stored, expected = (each.replay.buffer[:] for each in (context, other))
     assert stored.keys() == expected.keys()
     for name, values in expected.items():
         assert stored[name].tobytes() == values.tobytes(), name
-    assert context.counters.steps == other.counters.steps == len(expected["rew"]) > 0
+    assert context.counters.steps == other.counters.steps == len(expected["reward"]) > 0
     for _ in range(3):  # drawn by the same seed: the priorities are the same, too
         batch, drawn = (each.replay.sample(32, beta=0.4, timeout=0.0) for each in (context, other))
         np.testing.assert_array_equal(batch.indexes, drawn.indexes)
@@ -156,10 +156,10 @@ def test_actor_waits_for_the_learner_without_losing_a_row():
         while not remote.context.replay.insert(rows, priorities, timeout=0.0):
             context.replay.sample(64, beta=0.4, timeout=0.0)
         sent.append(rows)
-    while context.counters.steps < sum(len(rows["rew"]) for rows in sent):
+    while context.counters.steps < sum(len(rows["reward"]) for rows in sent):
         context.replay.sample(64, beta=0.4, timeout=0.0)
         remote.link.pump()
-    stored = context.replay.buffer.get_all_transitions()
+    stored = context.replay.buffer[:]
     expected = {name: np.concatenate([rows[name] for rows in sent]) for name in sent[0]}
     order = np.lexsort(stored["obs"].T), np.lexsort(expected["obs"].T)
     for name, values in expected.items():
@@ -239,9 +239,9 @@ def test_chunks_hold_the_rows_of_a_moment(monkeypatch, most_rows, counts, pauses
         rewards = np.arange(number, number + count, dtype=np.float32)
         fields = {name: chunk_format.dtype[name] for name in chunk_format.dtype.names if name != "priorities"}
         rows = {name: np.zeros((count, *field.shape), field.base) for name, field in fields.items()}
-        assert replay.insert(rows | {"rew": rewards}, 1 + rewards, timeout=0.0)
+        assert replay.insert(rows | {"reward": rewards}, 1 + rewards, timeout=0.0)
         number, now[0] = number + count, now[0] + pauses * SEND_SECONDS
     sent = np.concatenate([chunk.records for chunk in link.chunks])
     assert [len(chunk.records) for chunk in link.chunks] == sizes
-    assert sent["rew"].ravel().tolist() == list(range(sum(sizes)))
-    np.testing.assert_array_equal(sent["priorities"], 1 + sent["rew"].ravel())
+    assert sent["reward"].ravel().tolist() == list(range(sum(sizes)))
+    np.testing.assert_array_equal(sent["priorities"], 1 + sent["reward"].ravel())

@@ -97,7 +97,7 @@ def last_replay(run):
     buffer = context_of(config).replay.buffer
     buffer.load(complete_checkpoints(run)[-1][1] / "replay.npz")
     assert len(buffer) == config.capacity
-    return [buffer.get_all_transitions(), buffer.sample(64), buffer.get_next_index()]
+    return [buffer[:], buffer.sample(64), buffer.next_index]
 
 
 def last_state(run):

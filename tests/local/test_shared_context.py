@@ -29,15 +29,15 @@ def test_replay_of_pictures_keeps_all_its_rows_when_it_has_gone_round(stacked):
         rows = windows.add(
             0,
             obs=seen[:-1],
-            act=np.zeros(EPISODE, np.int64),
-            rew=np.ones(EPISODE, np.float32),
+            action=np.zeros(EPISODE, np.int64),
+            reward=np.ones(EPISODE, np.float32),
             next_obs=seen[1:],
             terminated=np.arange(EPISODE) == EPISODE - 1,
             truncated=np.zeros(EPISODE, np.bool_),
         )
         memory.add(**rows, priorities=np.ones(EPISODE))
-    assert len(memory.get_all_transitions()["rew"]) == config.capacity
-    np.testing.assert_array_equal(memory.get_all_transitions()["next_obs"][-1], seen[-1])
+    assert len(memory[:]["reward"]) == config.capacity
+    np.testing.assert_array_equal(memory[:]["next_obs"][-1], seen[-1])
 
 
 def test_replay_inserts_and_samples_only_as_the_ratio_allows():
@@ -48,7 +48,7 @@ def test_replay_inserts_and_samples_only_as_the_ratio_allows():
     context.replay.limiter.sampled(1_000_000)  # far ahead of the actors
     assert context.replay.sample(size, 0.4, timeout=0.01) is None
     context.replay.limiter.inserted(1_000_000)  # and now far behind them
-    rows, steps = context.replay.buffer.get_all_transitions(), context.counters.steps
+    rows, steps = context.replay.buffer[:], context.counters.steps
     assert not context.replay.insert(rows, np.ones(50, np.float32), timeout=0.01)
     assert context.counters.steps == steps
 

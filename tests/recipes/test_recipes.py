@@ -27,6 +27,7 @@ from replay_tutorial import (
     EpisodeReplayBuffer,
     Mailbox,
     MPPrioritizedReplayBuffer,
+    NStep,
     PrioritizedReplayBuffer,
     ReplayBuffer,
 )
@@ -87,12 +88,12 @@ def test_no_row_of_a_vector_environment_crosses_a_reset(mode) -> None:
     recipe = program("vector_environments")
     counting, gamma = "small_environments:Counting-v0", 0.99
     buffer = recipe.main(counting, recipe.AutoresetMode[mode], num_envs=8, steps=500)
-    rows = buffer.get_all_transitions()
+    rows = buffer[:]
     (episodes, steps), (next_episodes, next_steps) = rows["obs"].T.astype(float), rows["next_obs"].T
     rewards = np.minimum(3, 5 - steps)
     np.testing.assert_array_equal(next_episodes, episodes)
     np.testing.assert_array_equal(next_steps, steps + rewards)
-    np.testing.assert_allclose(rows["rew"], (1 - gamma**rewards) / (1 - gamma), rtol=1e-6)
+    np.testing.assert_allclose(rows["reward"], (1 - gamma**rewards) / (1 - gamma), rtol=1e-6)
     ends, odd = next_steps == 5, episodes % 2 == 1
     np.testing.assert_array_equal(rows["terminated"], ends & odd)
     np.testing.assert_array_equal(rows["truncated"], ends & ~odd)
@@ -115,8 +116,8 @@ def test_pytorch_learner_computes_what_numpy_does() -> None:
     errors = []
     for i in range(128):
         value = max(w_target @ batch["next_obs"][i] + b_target)
-        target = batch["rew"][i] + (0 if batch["terminated"][i] else 0.99 * value)
-        errors.append(target - (w @ batch["obs"][i] + b)[batch["act"][i]])
+        target = batch["reward"][i] + (0 if batch["terminated"][i] else 0.99 * value)
+        errors.append(target - (w @ batch["obs"][i] + b)[batch["action"][i]])
     assert 0 < batch["terminated"].sum() < 128
     assert loss == pytest.approx(np.mean(batch["weights"] * np.square(errors)), rel=1e-4)
 
@@ -126,7 +127,7 @@ def test_pictures_become_channels_first_and_at_most_one() -> None:
     pictures = np.random.default_rng(0).integers(256, size=(2, 5, 6, 3), dtype=np.uint8)
     buffer = ReplayBuffer(2, {"obs": {"shape": (5, 6, 3), "dtype": np.uint8}})
     buffer.add(obs=pictures)
-    images = recipe.as_images(buffer.get_all_transitions()["obs"]).numpy()
+    images = recipe.as_images(buffer[:]["obs"]).numpy()
     assert images.shape == (2, 3, 5, 6)
     np.testing.assert_allclose(images[:, 1, 2, 3], pictures[:, 2, 3, 1] / 255, rtol=1e-6)
 
@@ -151,7 +152,7 @@ def test_jax_learner_learns_and_takes_arrays_as_the_page_says() -> None:
     for array in batch.values():
         np.testing.assert_array_equal(recipe.as_jax(array), array)
         np.testing.assert_array_equal(recipe.jnp.asarray(array), array)
-    assert recipe.jnp.asarray(batch["act"]).dtype == recipe.jnp.asarray(batch["indexes"]).dtype == np.int32
+    assert recipe.jnp.asarray(batch["action"]).dtype == recipe.jnp.asarray(batch["indexes"]).dtype == np.int32
     with pytest.raises(Exception, match="striding"):
         recipe.jnp.from_dlpack(batch["obs"])
 
@@ -169,7 +170,7 @@ def test_frames_stored_once_come_out_as_they_went_in() -> None:
     plain, small = recipe.main(size=300, steps=450)
     rows = list(recipe.play(450, np.random.default_rng(0)))[-300:]
     for buffer in (plain, small):
-        everything = buffer.get_all_transitions()
+        everything = buffer[:]
         for name in rows[0]:
             np.testing.assert_array_equal(everything[name], [row[name] for row in rows])
     pages = [(ROOT / "docs" / page).read_text("utf-8") for page in ("recipes/images.md", "api/buffers.md")]
@@ -182,7 +183,7 @@ def test_frames_stored_once_come_out_as_they_went_in() -> None:
 def test_colour_images_are_stored_once_and_become_channels() -> None:
     recipe = program("colour_images")
     buffer = recipe.main(size=50, steps=120)
-    rows = buffer.get_all_transitions()
+    rows = buffer[:]
     same = ~(rows["terminated"] | rows["truncated"])[:-1]
     np.testing.assert_array_equal(rows["next_obs"][:-1][same], rows["obs"][1:][same])
     channels = recipe.as_input(rows["obs"]).numpy()
@@ -193,8 +194,8 @@ def test_colour_images_are_stored_once_and_become_channels() -> None:
     plain = recipe.fields_from_spaces(env.observation_space, env.action_space)
     for large in (recipe.colour_buffer(env, 100_000), ReplayBuffer(100_000, plain)):
         assert f"{math.ceil(large.bytes_per_transition):,} bytes" in page
-    with pytest.raises(ValueError, match=r"stack_compress={'obs': 0}"):
-        ReplayBuffer(8, plain, next_of="obs", stack_compress="obs")
+    with pytest.raises(ValueError, match=r"dedupe_frames={'obs': 0}"):
+        ReplayBuffer(8, plain, dedupe_next="obs", dedupe_frames="obs")
 
 
 def test_bytes_become_floats_of_the_same_shape_and_at_most_one() -> None:
@@ -208,7 +209,7 @@ def test_bytes_become_floats_of_the_same_shape_and_at_most_one() -> None:
 def test_exact_values_give_exact_targets_if_terminations_are_marked() -> None:
     recipe = program("n_step")
     rows, targets, _ = recipe.main(True, recipe.value_if_terminated)
-    assert rows["rew"].tolist() == [1.75, 1.75, 1.75, 1.5, 1.0]
+    assert rows["reward"].tolist() == [1.75, 1.75, 1.75, 1.5, 1.0]
     assert rows["next_obs"].tolist() == [3, 4, 5, 5, 5]
     assert rows["discount"].tolist() == [0.125, 0.125, 0, 0, 0]
     assert targets.tolist() == [1 + 0.5 * (1 + 0.5 * (1 + 0.5 * 1.5)), 1.875, 1.75, 1.5, 1.0]
@@ -234,18 +235,18 @@ def test_half_of_each_batch_are_steps_of_the_file(monkeypatch, tmp_path) -> None
         assert file["observations"].shape == (3, 201, 3)
         env = recipe.rescaled(recipe.gymnasium.make(recipe.ENVIRONMENT))
         np.testing.assert_array_equal(env.reset(seed=0)[0], file["observations"][0, 0])
-        for step, act in enumerate(file["actions"][0]):
-            obs, rew, *_ = env.step(act)
+        for step, action in enumerate(file["actions"][0]):
+            obs, reward, *_ = env.step(action)
             np.testing.assert_array_equal(obs, file["observations"][0, step + 1])
-            assert rew == file["rewards"][0, step]
+            assert reward == file["rewards"][0, step]
         for batch in mixed:
             offline = batch["source"] == 1
             episodes, steps = np.divmod(batch["indexes"][offline], 200)
             rows = {name: array[offline] for name, array in batch.items()}
             np.testing.assert_array_equal(rows["obs"], file["observations"][episodes, steps])
             np.testing.assert_array_equal(rows["next_obs"], file["observations"][episodes, steps + 1])
-            np.testing.assert_array_equal(rows["act"], file["actions"][episodes, steps])
-            np.testing.assert_allclose(rows["rew"], file["rewards"][episodes, steps], rtol=1e-6)
+            np.testing.assert_array_equal(rows["action"], file["actions"][episodes, steps])
+            np.testing.assert_allclose(rows["reward"], file["rewards"][episodes, steps], rtol=1e-6)
             np.testing.assert_array_equal(rows["truncated"], steps == 199)
             assert not rows["terminated"].any()
 
@@ -265,7 +266,7 @@ def test_a_minari_dataset_can_be_the_offline_data(monkeypatch, tmp_path) -> None
     minari.create_dataset_from_buffers("pendulum/mediocre-v0", exported, **spaces)
     fields = recipe.fields_from_spaces(env.observation_space, env.action_space)
     expected, stored = (
-        recipe.offline_buffer(each, fields).get_all_transitions()
+        recipe.offline_buffer(each, fields)[:]
         for each in (episodes, minari.load_dataset("pendulum/mediocre-v0"))
     )
     assert_same_columns(stored, expected)
@@ -288,8 +289,8 @@ def test_hindsight_learns_what_dqn_alone_does_not() -> None:
     assert recipe.main(bits=9, episodes=200, relabel=0.0)[1] < 0.15
     rows = buffer.sample(1_000)
     achieved, goals = rows["next_obs/achieved_goal"], rows["obs/desired_goal"]
-    np.testing.assert_array_equal(rows["rew"], (achieved == goals).all(1) - 1)
-    np.testing.assert_array_equal(rows["terminated"], rows["rew"] == 0)
+    np.testing.assert_array_equal(rows["reward"], (achieved == goals).all(1) - 1)
+    np.testing.assert_array_equal(rows["terminated"], rows["reward"] == 0)
     np.testing.assert_array_equal(goals, rows["next_obs/desired_goal"])
     assert rows["terminated"][rows["relabelled"]].mean() > 0.2
 
@@ -300,13 +301,15 @@ def test_a_goal_env_needs_no_names_and_keeps_its_terminations() -> None:
     buffer = recipe.buffer_for(env, size=100, relabel=1.0, strategy="final")
     (obs, _), goals = env.reset(seed=1), []
     for action in range(3):
-        next_obs, rew, _, truncated, _ = env.step(action)
+        next_obs, reward, _, truncated, _ = env.step(action)
         goals.append(next_obs["achieved_goal"].tolist())
-        buffer.add(obs=obs, act=action, rew=rew, next_obs=next_obs, terminated=False, truncated=truncated)
+        buffer.add(
+            obs=obs, action=action, reward=reward, next_obs=next_obs, terminated=False, truncated=truncated
+        )
         obs = next_obs
     rows = buffer.sample(50)
     assert (rows["obs/desired_goal"] == goals[-1]).all() and not rows["terminated"].any()
-    np.testing.assert_array_equal(rows["rew"], np.where(rows["act"] == 2, 0, -1))
+    np.testing.assert_array_equal(rows["reward"], np.where(rows["action"] == 2, 0, -1))
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # Minari recommends to name an author
@@ -315,8 +318,8 @@ def test_best_episodes_are_whole_and_can_be_exchanged(monkeypatch, tmp_path) -> 
     envs, buffer, best = recipe.main()
     table = buffer.episodes()
     returns = table["return"][table["finished"]]
-    assert len(returns) == 10 and best["rew"].sum() == len(best["rew"]) == returns.max()
-    assert best["obs"].shape == (len(best["rew"]) + 1, 4) and best["terminated"].tolist()[-1] is True
+    assert len(returns) == 10 and best["reward"].sum() == len(best["reward"]) == returns.max()
+    assert best["obs"].shape == (len(best["reward"]) + 1, 4) and best["terminated"].tolist()[-1] is True
     everything = recipe.new_buffer(envs)
     recipe.collect(envs, everything, steps=600)
     table = everything.episodes()
@@ -366,9 +369,9 @@ def test_actor_acts_on_the_newest_parameters_and_the_learner_publishes_better_on
         assert buffer.wait_for(2_000, timeout=300)
         stop.set()
         acting.join()
-        rows = buffer.get_all_transitions()
-        assert 0.85 < rows["act"].mean() < 0.95, "one action in five is random"
-        np.testing.assert_array_equal(rows["rew"], rows["obs"][:, 0] * rows["act"])
+        rows = buffer[:]
+        assert 0.85 < rows["action"].mean() < 0.95, "one action in five is random"
+        np.testing.assert_array_equal(rows["reward"], rows["obs"][:, 0] * rows["action"])
         errors = recipe.learner(buffer, mailbox, updates=1_000)
     assert np.mean(errors[-20:]) < 0.2 * np.mean(errors[:20])
     _, q = mailbox.pull(1)
@@ -405,7 +408,7 @@ def test_prefetching_learner_learns_what_one_without_does() -> None:
     sample, expected = twin.sample(32, beta=0.4), []
     for _ in range(50):
         batch = {name: torch.tensor(array) for name, array in sample.items() if name != "indexes"}
-        td_error = batch["rew"] - networks[1](batch["obs"])[:, 0]
+        td_error = batch["reward"] - networks[1](batch["obs"])[:, 0]
         loss = (batch["weights"] * td_error.square()).mean()
         optimizers[1].zero_grad()
         loss.backward()
@@ -450,8 +453,8 @@ def test_targets_of_muzero_by_hand(truncated) -> None:
     ends = np.arange(5) == 4
     first = recipe.buffer.add(
         obs=np.arange(5),
-        act=np.zeros(5, int),
-        rew=np.arange(1.0, 6),
+        action=np.zeros(5, int),
+        reward=np.arange(1.0, 6),
         next_obs=np.arange(1, 6),
         terminated=ends & (not truncated),
         truncated=ends & truncated,
@@ -469,7 +472,7 @@ def test_targets_of_muzero_by_hand(truncated) -> None:
         assert value[window].tolist() == expected[start : start + 4]
         np.testing.assert_allclose(policy[window, :, 0], np.where(steps < 5, 0.9, 0.5))
         assert counts[window].tolist() == [step < 5 or not truncated for step in steps]
-        assert batch["rew"][window].tolist() == [step + 1.0 if step < 5 else 0.0 for step in steps]
+        assert batch["reward"][window].tolist() == [step + 1.0 if step < 5 else 0.0 for step in steps]
 
 
 def test_deque_and_buffer_hold_the_same() -> None:
@@ -478,12 +481,12 @@ def test_deque_and_buffer_hold_the_same() -> None:
     buffer, new = recipe.with_a_buffer(recipe.random_transitions())
     assert len(buffer) == len(memory) == 500
     for each in (buffer, recipe.buffer_from(memory)):
-        rows = each.get_all_transitions()
+        rows = each[:]
         for number, row in enumerate(memory):
             for name, value in zip(recipe.FIELDS, row, strict=True):
                 np.testing.assert_array_equal(rows[name][number], value)
     assert {name: array.shape for name, array in old.items()} == {name: new[name].shape for name in old}
-    assert len(buffer.sample(501)["rew"]) == 501, "with replacement"
+    assert len(buffer.sample(501)["reward"]) == 501, "with replacement"
     with pytest.raises(ValueError):
         recipe.random.sample(memory, 501)
 
@@ -499,12 +502,12 @@ def test_a_restored_program_samples_identical_batches() -> None:
 @pytest.mark.parametrize("kind", [PrioritizedReplayBuffer, MPPrioritizedReplayBuffer])
 def test_a_larger_buffer_with_another_alpha_keeps_rows_of_images_and_priorities(kind) -> None:
     recipe, rng = program("new_size"), np.random.default_rng(0)
-    fields = {"obs": {"shape": (2, 8, 8), "dtype": np.uint8}, "act": {"shape": (), "dtype": np.int64}}
-    options = {"next_of": "obs", "stack_compress": "obs"}
+    fields = {"obs": {"shape": (2, 8, 8), "dtype": np.uint8}, "action": {"dtype": np.int64}}
+    options = {"dedupe_next": "obs", "dedupe_frames": "obs"}
     old = PrioritizedReplayBuffer(100, fields, alpha=0.6, **options)
     frames = rng.integers(256, size=(203, 8, 8), dtype=np.uint8)
     obs = np.stack([frames[:-1], frames[1:]], axis=1)
-    old.add(obs=obs[:150], next_obs=obs[1:151], act=np.arange(150), priorities=[1, 2, 3] * 50)
+    old.add(obs=obs[:150], next_obs=obs[1:151], action=np.arange(150), priorities=[1, 2, 3] * 50)
     old.update_priorities([149], [7.5])
     new = kind(200, fields, alpha=0.3, eps=0.01, **options)
     recipe.copy_rows(old, new)
@@ -512,26 +515,26 @@ def test_a_larger_buffer_with_another_alpha_keeps_rows_of_images_and_priorities(
     priorities = np.array([*([1, 2, 3] * 50)[50:-1], 7.5])
     np.testing.assert_allclose(new.priorities[np.arange(100)], priorities, rtol=1e-11)
     assert new.total_mass == pytest.approx(((priorities + 0.01) ** 0.3).sum(), rel=1e-9)
-    assert_same_columns(new.get_all_transitions(), old.get_all_transitions())
-    assert new.get_max_priority() == pytest.approx(7.5)
-    new.add(obs=obs[150:200], next_obs=obs[151:201], act=np.arange(150, 200))
-    assert new[149]["act"] == 199 and len(new) == 150
+    assert_same_columns(new[:], old[:])
+    assert new.max_priority == pytest.approx(7.5)
+    new.add(obs=obs[150:200], next_obs=obs[151:201], action=np.arange(150, 200))
+    assert new[149]["action"] == 199 and len(new) == 150
 
 
 def test_a_larger_buffer_of_n_step_rows_continues_with_the_same_rows() -> None:
     recipe, rng = program("new_size"), np.random.default_rng(0)
-    number = {"shape": ()}
-    fields = {"obs": number, "rew": number, "next_obs": number, "terminated": {"shape": (), "dtype": bool}}
-    settings = {"size": 3, "gamma": 0.9, "rew": "rew", "next": "next_obs"}
+    number = {}
+    fields = {"obs": number, "reward": number, "next_obs": number, "terminated": {"dtype": bool}}
+    settings = NStep(3, gamma=0.9)
     rewards = rng.random(60)
     steps = [
-        {"obs": i, "next_obs": i + 1, "rew": rewards[i], "terminated": i % 7 == 6} for i in range(60)
+        {"obs": i, "next_obs": i + 1, "reward": rewards[i], "terminated": i % 7 == 6} for i in range(60)
     ]  # the 30th step is in the middle of an episode
-    old, whole = (PrioritizedReplayBuffer(size, fields, Nstep=settings) for size in (30, 60))
+    old, whole = (PrioritizedReplayBuffer(size, fields, n_step=settings) for size in (30, 60))
     for i, step in enumerate(steps[:30]):
         old.add(**step, priorities=i)
         whole.add(**step, priorities=i)
-    whole.on_episode_end()
+    whole.end_episode()
     new, n_step = recipe.with_n_step(old, fields, settings, 60)
     assert len(new) == len(old) == 30
     for i, step in enumerate(steps[30:], 30):
@@ -539,9 +542,9 @@ def test_a_larger_buffer_of_n_step_rows_continues_with_the_same_rows() -> None:
         rows = n_step.add(**step)
         if rows is not None:
             first = len(new)
-            new.add(**rows, priorities=np.arange(first, first + len(rows["rew"])))
+            new.add(**rows, priorities=np.arange(first, first + len(rows["reward"])))
     assert len(new) == len(whole) > 55
-    assert_same_columns(new.get_all_transitions(), whole.get_all_transitions())
+    assert_same_columns(new[:], whole[:])
     stored = np.arange(len(new))
     np.testing.assert_allclose(new.priorities[stored], stored, rtol=1e-11, atol=1e-12)
     np.testing.assert_allclose(whole.priorities[stored], stored, rtol=1e-11, atol=1e-12)
@@ -549,25 +552,25 @@ def test_a_larger_buffer_of_n_step_rows_continues_with_the_same_rows() -> None:
 
 def test_episodes_are_copied_to_a_larger_buffer_with_their_ends() -> None:
     recipe, rng = program("new_size"), np.random.default_rng(0)
-    number = {"shape": ()}
-    fields = {"obs": number, "rew": number, "next_obs": number, "terminated": {"shape": (), "dtype": bool}}
-    old = EpisodeReplayBuffer(60, fields, environments=2)
+    number = {}
+    fields = {"obs": number, "reward": number, "next_obs": number, "terminated": {"dtype": bool}}
+    old = EpisodeReplayBuffer(60, fields, num_envs=2)
     now = np.array([0, 1000])
     for _ in range(80):
         ends = rng.random(2) < 0.15
-        old.add_step(obs=now, next_obs=now + 1, rew=now, terminated=ends)
+        old.add_step(obs=now, next_obs=now + 1, reward=now, terminated=ends)
         now = now + 1 + 10 * ends
         if rng.random() < 0.1:
-            old.on_episode_end(0)
-    new = EpisodeReplayBuffer(200, fields, environments=2)
+            old.end_episode(0)
+    new = EpisodeReplayBuffer(200, fields, num_envs=2)
     recipe.copy_episodes(old, new)
     tables = [buffer.episodes() for buffer in (old, new)]
     for name in ("environment", "length", "finished"):
         for environment in (0, 1):
             one, other = (table[name][table["environment"] == environment] for table in tables)
             np.testing.assert_array_equal(other, one)
-    assert sorted(new.get_all_transitions()["obs"]) == sorted(old.get_all_transitions()["obs"])
-    new.add_step(obs=now, next_obs=now + 1, rew=now, terminated=[True, True])
+    assert sorted(new[:]["obs"]) == sorted(old[:]["obs"])
+    new.add_step(obs=now, next_obs=now + 1, reward=now, terminated=[True, True])
 
 
 def test_the_error_of_load_for_another_size_or_alpha_names_the_recipe(tmp_path) -> None:
@@ -607,32 +610,32 @@ def test_array_beside_the_buffer_counts_the_draws_of_the_rows_that_are_there() -
     buffer, draws = after["buffer"], after["draws"]
     np.testing.assert_array_equal(after["again"], after["sample"]["obs"])
 
-    twin, counts = PrioritizedReplayBuffer(100, {"obs": {"shape": 4}, "rew": {}}, seed=0), {}
+    twin, counts = PrioritizedReplayBuffer(100, {"obs": {"shape": 4}, "reward": {}}, seed=0), {}
     rng = np.random.default_rng(0)
     for _ in range(30):
-        twin.add(obs=rng.random((10, 4)), rew=rng.random(10))
+        twin.add(obs=rng.random((10, 4)), reward=rng.random(10))
         for index in twin.sample(8, beta=0.4)["indexes"].tolist():
             counts[index] = counts.get(index, 0) + 1
-    assert buffer.get_next_index() == 300
+    assert buffer.next_index == 300
     assert draws.tolist() == [counts.get(200 + slot, 0) for slot in range(100)]
 
 
 def test_cpprb_differs_as_the_page_says() -> None:
     cpprb = pytest.importorskip("cpprb")
-    fields = {name: {} for name in ("obs", "rew", "next_obs", "done")}
-    window = {"size": 3, "rew": "rew", "gamma": 0.5, "next": "next_obs"}
-    theirs = cpprb.ReplayBuffer(4, copy.deepcopy(fields), Nstep=window)  # cpprb changes the dict
-    ours = ReplayBuffer(4, fields, Nstep=window)
+    fields = {name: {} for name in ("obs", "reward", "next_obs", "done")}
+    window = NStep(3, gamma=0.5)
+    theirs = cpprb.ReplayBuffer(4, copy.deepcopy(fields), n_step=window)  # cpprb changes the dict
+    ours = ReplayBuffer(4, fields, n_step=window)
     for step in range(8):
-        row = {"obs": step, "rew": 1, "next_obs": step + 1, "done": step == 7}
+        row = {"obs": step, "reward": 1, "next_obs": step + 1, "done": step == 7}
         theirs.add(**row, unknown=0)
         ours.add(**row)
-    theirs.on_episode_end()
-    ours.on_episode_end()
-    slots, in_order = theirs.get_all_transitions(), ours.get_all_transitions()
+    theirs.end_episode()
+    ours.end_episode()
+    slots, in_order = theirs[:], ours[:]
     assert in_order["obs"].ravel().tolist() == [4, 5, 6, 7], "the oldest first"
     np.testing.assert_array_equal(slots["obs"][np.arange(4, 8) % 4], in_order["obs"])
-    assert (theirs.get_next_index(), ours.get_next_index() % 4) == (0, 0)
+    assert (theirs.next_index, ours.next_index % 4) == (0, 0)
     assert in_order["done"].ravel().tolist() == [0, 1, 1, 1]
     assert slots["done"][5 % 4] == 0, "5 leads to 8, the terminal state"
     assert in_order["discount"].ravel().tolist() == [0.125, 0, 0, 0]
@@ -640,8 +643,8 @@ def test_cpprb_differs_as_the_page_says() -> None:
     plain = cpprb.ReplayBuffer(10, copy.deepcopy(fields), unknown=0)
     plain.add(**{name: np.arange(10) for name in fields})
     moved = ReplayBuffer(10, fields)
-    moved.add(**plain.get_all_transitions())
-    np.testing.assert_array_equal(moved.get_all_transitions()["obs"].ravel(), np.arange(10))
+    moved.add(**plain[:])
+    np.testing.assert_array_equal(moved[:]["obs"].ravel(), np.arange(10))
 
 
 def test_sampling_schemes_do_what_the_page_says() -> None:
@@ -652,9 +655,9 @@ def test_sampling_schemes_do_what_the_page_says() -> None:
     ages = size - 1 - recipe.buffer.sample(20_000, scheme=recipe.Geometric(half_life=1_000))["step"]
     assert abs(ages.mean() - age) < 4 * ages.std() / np.sqrt(len(ages))
     assert recipe.combined["step"][:2].tolist() == [size - 2, size - 1]
-    corrected = recipe.correction * recipe.recent["rew"]
+    corrected = recipe.correction * recipe.recent["reward"]
     assert abs(corrected.mean() - 0.5) < 4 * corrected.std() / np.sqrt(256)
-    assert recipe.recent["rew"].mean() > 0.8
+    assert recipe.recent["reward"].mean() > 0.8
 
     copies = [
         np.count_nonzero(recipe.buffer.sample(256, scheme=scheme)["step"] == 0)
@@ -671,7 +674,7 @@ def test_sampling_schemes_do_what_the_page_says() -> None:
 
 def test_the_scheme_of_ones_own_draws_the_newest_rows_after_a_wrap_around() -> None:
     recipe = program("sampling_schemes")
-    buffer = ReplayBuffer(10, {"step": {"shape": (), "dtype": int}}, seed=0)
+    buffer = ReplayBuffer(10, {"step": {"dtype": int}}, seed=0)
     for rows, newest in ((3, 3), (25, 7)):
         buffer.add(step=np.arange(len(buffer), rows))
         drawn = buffer.sample(500, scheme=recipe.Newest(7))
@@ -686,35 +689,35 @@ def test_the_scheme_of_ones_own_draws_the_newest_rows_after_a_wrap_around() -> N
 
 def test_cpprbs_hindsight_differs_as_the_page_says() -> None:
     cpprb = pytest.importorskip("cpprb")
-    fields = {name: {} for name in ("obs", "act", "next_obs", "done")}
+    fields = {name: {} for name in ("obs", "action", "next_obs", "done")}
 
     def replay(**settings: Any) -> Any:
-        def reward(next_obs: Any, act: Any, goal: Any) -> Any:
+        def reward(next_obs: Any, action: Any, goal: Any) -> Any:
             return -(next_obs != goal).astype(float)
 
         buffer = cpprb.HindsightReplayBuffer(
             100, copy.deepcopy(fields), 4, reward, prioritized=False, **settings
         )
         for step in range(4):
-            buffer.add(obs=step, act=0, next_obs=step + 1, done=0)
-        assert buffer.get_stored_size() == 0, "no row before the end of the episode"
-        buffer.on_episode_end(99)
-        return {name: column.ravel() for name, column in buffer.get_all_transitions().items()}
+            buffer.add(obs=step, action=0, next_obs=step + 1, done=0)
+        assert len(buffer) == 0, "no row before the end of the episode"
+        buffer.end_episode(99)
+        return {name: column.ravel() for name, column in buffer[:].items()}
 
     rows = replay(strategy="future", additional_goals=4)
     assert len(rows["obs"]) == (4 + 1) * 4, "additional_goals=4 stores 4 copies: 4 / 5 are relabelled"
-    assert (rows["rew"] == 0).any()
-    assert not rows["done"][rows["rew"] == 0].any(), "the goal is reached, but the row bootstraps"
+    assert (rows["reward"] == 0).any()
+    assert not rows["done"][rows["reward"] == 0].any(), "the goal is reached, but the row bootstraps"
     assert len(replay(strategy="final")["obs"]) == 2 * 4, "one copy: half of the rows are relabelled"
 
-    rows = replay(strategy="final", Nstep={"size": 3, "rew": "rew", "gamma": 1.0, "next": "next_obs"})
+    rows = replay(strategy="final", n_step=3, gamma=1.0)
     crossed = (rows["goal"] == 99) & (rows["obs"] == 2)
     assert rows["next_obs"][crossed].tolist() == [1], "step 2, 3, and step 0 of the copy with another goal"
 
     with pytest.raises(ValueError, match="Exceed Max Episode Length"):
         long = cpprb.HindsightReplayBuffer(100, copy.deepcopy(fields), 1, None)
         for step in range(2):
-            long.add(obs=step, act=0, next_obs=step + 1, done=0)
+            long.add(obs=step, action=0, next_obs=step + 1, done=0)
 
 
 def test_hindsight_from_cpprb_relabels_with_goals_of_the_episode() -> None:
@@ -722,7 +725,7 @@ def test_hindsight_from_cpprb_relabels_with_goals_of_the_episode() -> None:
     sample = recipe.buffer.sample(2_000)
     reached = (sample["next_achieved"] == sample["goal"]).all(axis=1)
     np.testing.assert_array_equal(sample["done"], reached, "recomputed, unlike cpprb's")
-    np.testing.assert_array_equal(sample["rew"], np.where(reached, 0, -1))
+    np.testing.assert_array_equal(sample["reward"], np.where(reached, 0, -1))
     new = sample["relabelled"]
     assert new.mean() == pytest.approx(0.8, abs=0.05)
     assert (sample["goal"][new] >= sample["next_achieved"][new]).all(), "achieved now or later"
@@ -755,13 +758,13 @@ def test_cpprbs_files_and_loop_are_as_the_page_says(tmp_path) -> None:
     loaded.load_transitions(tmp_path / "rows.npz")
     assert set(loaded.sample(64, beta=1.0)["weights"].tolist()) == {1.0}, "the priorities are not in the file"
     loaded.load_transitions(tmp_path / "rows.npz")
-    assert loaded.get_stored_size() == 10, "8 + 8 rows, of which 10 fit"
+    assert len(loaded) == 10, "8 + 8 rows, of which 10 fit"
     with pytest.raises(IndexError):
         cpprb.ReplayBuffer(3, {"id": {}}).load_transitions(tmp_path / "rows.npz")
     with pytest.raises(ValueError, match="allow_pickle"):
         np.load(tmp_path / "rows.npz")["data"]
 
-    fields = {"obs": {"shape": 2}, "act": {}, "rew": {}, "next_obs": {"shape": 2}, "done": {}}
+    fields = {"obs": {"shape": 2}, "action": {}, "reward": {}, "next_obs": {"shape": 2}, "done": {}}
     loop: Any = functools.partial(cpprb.train, get_action=lambda *_: 0, update_policy=lambda *_: None)
     with pytest.warns(UserWarning, match="beta"), pytest.raises(ValueError, match="too many values"):
         loop(cpprb.ReplayBuffer(9, copy.deepcopy(fields)), Counting(), max_steps=20)

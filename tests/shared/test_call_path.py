@@ -66,8 +66,8 @@ def kernels_of(
 @pytest.fixture
 def buffer():
     """A buffer whose tree is made and whose kernels have run."""
-    buffer = MPPrioritizedReplayBuffer(64, {"obs": {"shape": 4}, "rew": {}}, seed=0)
-    buffer.add(obs=np.zeros((10, 4)), rew=np.zeros(10))
+    buffer = MPPrioritizedReplayBuffer(64, {"obs": {"shape": 4}, "reward": {}}, seed=0)
+    buffer.add(obs=np.zeros((10, 4)), reward=np.zeros(10))
     buffer.update_priorities(buffer.sample(8)["indexes"], np.ones(8))
     return buffer
 

@@ -18,7 +18,7 @@ from replay_tutorial import MPPrioritizedReplayBuffer, MPReplayBuffer, Prioritiz
 
 SHARED = (MPReplayBuffer, MPPrioritizedReplayBuffer)
 PRIORITIZED = (PrioritizedReplayBuffer, MPPrioritizedReplayBuffer)
-MODES = ["plain", "next_of", "stack_compress", "next_of+stack_compress"]
+MODES = ["plain", "dedupe_next", "dedupe_frames", "dedupe_next+dedupe_frames"]
 FIVE = 5
 
 
@@ -59,7 +59,7 @@ class Line:
         shown = [*buffer.statistics()[:5]] if self.kind in SHARED else []
         has_mass = len(buffer) > 0
         if self.kind in PRIORITIZED:
-            shown += [buffer.get_max_priority(), buffer.stale_updates, buffer.total_mass, buffer.min_mass]
+            shown += [buffer.max_priority, buffer.stale_updates, buffer.total_mass, buffer.min_mass]
             has_mass = buffer.total_mass > 0.0
         shown.append(as_bytes(buffer.sample(16)) if has_mass else None)
         return [*shown, str(buffer._rng.bit_generator.state)]
@@ -81,7 +81,7 @@ class Line:
     def open_again(self):
         """The next generation, from the file that holds the shared memory."""
         path, buffer = self.folder / "block", self.ours.buffer
-        rng, episode_len = buffer._rng, buffer.get_current_episode_len()
+        rng, episode_len = buffer._rng, buffer._episode_len()
         if not path.exists():
             buffer.save(self.folder / "saved")
             buffer = self.ours.build(seed=99, path=path)

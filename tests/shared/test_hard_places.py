@@ -17,21 +17,22 @@ from replay_tutorial import (
     MPPrioritizedReplayBuffer,
     MPReplayBuffer,
     NStep,
+    NStepWindow,
     PrioritizedReplayBuffer,
     ReplayBuffer,
 )
 from replay_tutorial.buffers.sum_tree import SumTree
 from replay_tutorial.shared import processes, registry
 
-FIELDS = {"obs": {"shape": 2}, "rew": {}}
-ROWS = {"obs": np.zeros((6, 2)), "rew": np.zeros(6)}
+FIELDS = {"obs": {"shape": 2}, "reward": {}}
+ROWS = {"obs": np.zeros((6, 2)), "reward": np.zeros(6)}
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="PID namespaces of Linux")
 
 OPEN = """
 import sys
 from replay_tutorial import MPReplayBuffer
-buffer = MPReplayBuffer(8, {"obs": {"shape": 2}, "rew": {}}, path=sys.argv[1])
-print(buffer.get_stored_size())
+buffer = MPReplayBuffer(8, {"obs": {"shape": 2}, "reward": {}}, path=sys.argv[1])
+print(len(buffer))
 """
 
 
@@ -52,7 +53,7 @@ def test_file_in_use_in_another_pid_namespace_is_refused_and_welcome_when_it_is_
     assert refused.returncode == 1
     assert "is open in another PID namespace" in refused.stderr
     again = MPReplayBuffer(8, FIELDS, path=tmp_path / "rows")  # of this namespace
-    assert again.get_stored_size() == 6
+    assert len(again) == 6
     again.close()
     buffer.close()
     assert opened_elsewhere(tmp_path / "rows").stdout == "6\n"
@@ -126,7 +127,7 @@ def test_rows_that_were_replaced_while_a_file_was_written_are_not_counted(tmp_pa
 
     def replaced_between(ring, asked):
         if calls:
-            buffer.add(obs=np.ones((5, 2)), rew=np.ones(5))
+            buffer.add(obs=np.ones((5, 2)), reward=np.ones(5))
         calls.append(1)
         return slots(ring, asked)
 
@@ -135,7 +136,7 @@ def test_rows_that_were_replaced_while_a_file_was_written_are_not_counted(tmp_pa
     monkeypatch.undo()
     loaded = MPReplayBuffer(8, FIELDS)
     loaded.load(tmp_path / "rows.npz")
-    assert len(loaded) == len(loaded.get_all_transitions()["rew"]) < 6
+    assert len(loaded) == len(loaded[:]["reward"]) < 6
 
 
 def save_often(buffer, path, times):
@@ -162,20 +163,20 @@ def frozen(array):
 
 
 def test_read_only_arrays_are_taken_everywhere():
-    row = {"obs": frozen(np.zeros((4, 2), np.float32)), "rew": frozen(np.zeros(4))}
+    row = {"obs": frozen(np.zeros((4, 2), np.float32)), "reward": frozen(np.zeros(4))}
     for kind in (PrioritizedReplayBuffer, MPPrioritizedReplayBuffer):
         buffer = kind(8, FIELDS)
         buffer.add(**row, priorities=frozen(np.ones(4)))
         buffer.update_priorities(frozen(np.arange(4)), frozen(np.full(4, 2.0)))
-        assert buffer.get_max_priority() == 2.0
-    step = {"obs": {}, "rew": {"shape": ()}, "next_obs": {}, "terminated": {"shape": (), "dtype": bool}}
-    window = NStep(step, {"size": 2, "rew": "rew", "next": "next_obs"})
+        assert buffer.max_priority == 2.0
+    step = {"obs": {}, "reward": {}, "next_obs": {}, "terminated": {"dtype": bool}}
+    window = NStepWindow(step, 2)
     values = {name: frozen(np.zeros(3)) for name in step}
-    assert len(window.add(**values)["rew"]) == 2
+    assert len(window.add(**values)["reward"]) == 2
     mailbox = Mailbox(3)
     assert mailbox.publish(frozen(np.ones(3, np.float32))) == 1
     for kind in (ReplayBuffer, MPReplayBuffer):
-        images = kind(8, {"obs": {"shape": (6, 6), "dtype": np.uint8}}, next_of="obs")
+        images = kind(8, {"obs": {"shape": (6, 6), "dtype": np.uint8}}, dedupe_next="obs")
         images.add(obs=frozen(np.zeros((6, 6), np.uint8)), next_obs=frozen(np.ones((6, 6), np.uint8)))
         assert images.sample(1)["next_obs"].sum() == 36
     tree = SumTree(4)
@@ -202,12 +203,12 @@ def test_annealed_beta_may_end_beside_one_by_rounding(kind):
 
 
 def test_state_that_is_none_is_refused_by_the_windows():
-    step = {"obs": {}, "rew": {"shape": ()}, "next_obs": {}, "done": {}}
-    window = NStep(step, {"size": 2, "rew": "rew", "next": "next_obs"})
+    step = {"obs": {}, "reward": {}, "next_obs": {}, "done": {}}
+    window = NStepWindow(step, 2)
     for state, fault in {"NoneType": [None], "int": [3], "float64": [np.zeros(1)]}.items():
-        with pytest.raises(ValueError, match=f"with the fields {state}; this NStep has "):
+        with pytest.raises(ValueError, match=f"with the fields {state}; this NStepWindow has "):
             window.restore(fault)
-    with pytest.raises(ValueError, match="with 0 environments; this NStep has 1"):
+    with pytest.raises(ValueError, match="with 0 environments; this NStepWindow has 1"):
         window.restore([])
 
 
@@ -215,21 +216,21 @@ def test_state_that_is_none_is_refused_by_the_windows():
 def test_name_given_twice_is_refused(kind):
     images = {"obs": {"shape": (6, 6)}, "next_obs": {"shape": (6, 6)}}
     with pytest.raises(ValueError, match="pass each name once"):
-        kind(8, images, next_of=["obs", "obs"])
+        kind(8, images, dedupe_next=["obs", "obs"])
     with pytest.raises(ValueError, match="the next observation of another"):
-        kind(8, images, next_of=["obs", "next_obs"])
-    assert not kind(8, images, Nstep=False).is_Nstep()
+        kind(8, images, dedupe_next=["obs", "next_obs"])
+    assert not kind(8, images, n_step=False).is_Nstep()
     with pytest.raises(ValueError, match="pass each name once"):
-        ReplayBuffer(8, FIELDS, Nstep={"size": 2, "rew": ["rew", "rew"]})
+        ReplayBuffer(8, FIELDS, n_step=NStep(2, reward=["reward", "reward"]))
 
 
 @pytest.mark.parametrize(
     "kind", [ReplayBuffer, PrioritizedReplayBuffer, MPReplayBuffer, MPPrioritizedReplayBuffer]
 )
 def test_a_buffer_shows_its_size_its_rows_and_its_fields(kind):
-    buffer = kind(1_000, {"obs": {"shape": (2, 3), "dtype": np.uint8}, "rew": {"shape": ()}})
-    buffer.add(obs=np.zeros((6, 2, 3)), rew=np.zeros(6))
-    shown = f"<{kind.__name__}: 6 of 1,000 transitions of obs uint8[2, 3], rew float32>"
+    buffer = kind(1_000, {"obs": {"shape": (2, 3), "dtype": np.uint8}, "reward": {}})
+    buffer.add(obs=np.zeros((6, 2, 3)), reward=np.zeros(6))
+    shown = f"<{kind.__name__}: 6 of 1,000 transitions of obs uint8[2, 3], reward float32>"
     assert repr(buffer) == shown
     if kind in (MPReplayBuffer, MPPrioritizedReplayBuffer):
         buffer.close()

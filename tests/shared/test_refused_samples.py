@@ -60,10 +60,10 @@ def test_a_sample_refused_for_its_weights_or_masses_leaves_the_random_state():
     refuse(buffer, ValueError, "Every mass is 0", 4)
 
 
-@pytest.mark.parametrize("options", [{}, {"next_of": "obs"}, {"count_samples": True}])
+@pytest.mark.parametrize("options", [{}, {"dedupe_next": "obs"}, {"count_samples": True}])
 def test_a_sample_refused_for_tiny_weights_leaves_the_random_state_and_the_counts(options):
     buffer = MPPrioritizedReplayBuffer(8, row_fields(), alpha=1.0, eps=0.0, seed=1, **options)
-    following = {"next_obs": np.ones((8, 8))} if "next_of" in options else {}
+    following = {"next_obs": np.ones((8, 8))} if "dedupe_next" in options else {}
     buffer.add(**rows_of(1, 0, 8), **following, priorities=[1e-60, *np.ones(7)])
     buffer._rng.integers(9, dtype=np.int32)  # leaves half a number for the next call
     for scheme in (None, Proportional(), Combined(1, Proportional())):
@@ -111,7 +111,7 @@ def test_a_counted_sample_refused_beside_the_updater_leaves_the_random_state(sta
 @every_buffer
 def test_a_buffer_whose_rows_lost_their_frames_says_so_each_time(buffer_class, monkeypatch):
     monkeypatch.setattr("replay_tutorial.shared.shared_frames.MAX_DRAWS", 5)
-    buffer = buffer_class(400, row_fields(), next_of="obs")
+    buffer = buffer_class(400, row_fields(), dedupe_next="obs")
     buffer.add(**rows_of(1, 0, 1), next_obs=np.ones((1, 8)))
     buffer._mapped.frames.rings[0].ring.stamps[:] = 0  # as if all of them had been replaced
     for _ in range(3):
@@ -132,7 +132,7 @@ def test_rows_that_find_no_slot_do_not_count_as_inserts():
     ring.stamps[1] = 0
     assert replay.insert(*row)
     assert limiter.inserts == 1
-    assert buffer.get_current_episode_len() == 2, "however often a row was offered a slot"
+    assert buffer._episode_len() == 2, "however often a row was offered a slot"
 
 
 @every_buffer

@@ -63,7 +63,7 @@ def test_handles_that_are_dropped_or_kept_use_up_one_number_of_a_process():
 
 
 def test_number_is_given_back_with_the_last_handle_closed_or_dropped():
-    keeper = MPReplayBuffer(8, row_fields(), next_of="obs")  # it adds nothing
+    keeper = MPReplayBuffer(8, row_fields(), dedupe_next="obs")  # it adds nothing
     for closed in range(3):
         handles = [copy.copy(keeper), pickle.loads(pickle.dumps(keeper))]
         for handle in handles:
@@ -94,7 +94,7 @@ def test_closing_a_handle_leaves_the_lease_to_one_that_has_updated_since():
     first = MPPrioritizedReplayBuffer(8, row_fields())
     first.add(**rows_of(1, 0, 8))
     second, third = copy.copy(first), copy.copy(first)
-    assert second.get_current_episode_len() == 8
+    assert second._episode_len() == 8
     third.add(**rows_of(1, 0, 8))  # so that the process stays registered
     for handle in (first, second):
         handle.update_priorities([1], 2.0)
@@ -257,7 +257,7 @@ def hold_slots(buffer, answers):
 
 def test_what_a_dead_process_held_is_freed_before_its_number_is_given_out():
     context = multiprocessing.get_context("spawn")
-    buffer = MPReplayBuffer(8, row_fields(), next_of="obs")
+    buffer = MPReplayBuffer(8, row_fields(), dedupe_next="obs")
     answers = context.Queue()
     with running(context, hold_slots, [(buffer, answers)]) as processes:
         number = answer(answers, processes)
@@ -272,4 +272,4 @@ def test_what_a_dead_process_held_is_freed_before_its_number_is_given_out():
     killed = OWNER_COUNT // 2  # 1, whose number was given out, and 3, 5, 7, ...
     assert buffer.statistics()[5:7] == (1, killed)
     buffer.add(**rows_of(1, 0, 8), next_obs=np.ones((8, 8)))
-    assert len(buffer.get_all_transitions()["obs"]) == 8
+    assert len(buffer[:]["obs"]) == 8

@@ -80,7 +80,7 @@ def sample_refused(buffer, answers):
     for _ in range(2):
         with pytest.raises(RuntimeError, match=f"Process {os.getppid()} is this buffer's updater"):
             buffer.sample(1)
-    answers.put(len(buffer.get_all_transitions()["obs"]))
+    answers.put(len(buffer[:]["obs"]))
 
 
 def test_samples_are_counted_by_one_process():
@@ -185,7 +185,7 @@ def test_a_sampler_that_the_log_has_lapped_checks_every_slot(count):
 
 
 def test_a_row_without_its_frames_loses_its_mass_in_one_tree():
-    buffer = MPPrioritizedReplayBuffer(8, row_fields(), next_of="obs", alpha=1.0, eps=0.0)
+    buffer = MPPrioritizedReplayBuffer(8, row_fields(), dedupe_next="obs", alpha=1.0, eps=0.0)
     buffer.add(**rows_of(1, 0, 8), next_obs=rows_of(2, 0, 8)["obs"])
     other = copy.copy(buffer)
     assert other.total_mass == buffer.total_mass == 8.0
@@ -288,16 +288,16 @@ def test_samplers_agree_with_the_updater_when_it_has_stopped():
 
 
 def test_clear_resets_the_maximum_even_if_a_writer_adds_a_small_priority_meanwhile() -> None:
-    buffer = MPPrioritizedReplayBuffer(8, {"obs": {"shape": ()}})
+    buffer = MPPrioritizedReplayBuffer(8, {"obs": {}})
     buffer.add(obs=0, priorities=1000.0)
     masses, max_priority = buffer._ring.rules.initial_masses(0.5, 1)  # the writer is here
     buffer.clear()
     buffer._ring.append(1, [0.0], masses, max_priority)
-    assert buffer.get_max_priority() == 0.5
+    assert buffer.max_priority == 0.5
 
 
 def test_first_samples_of_several_threads_use_one_tree(monkeypatch: pytest.MonkeyPatch) -> None:
-    buffer = MPPrioritizedReplayBuffer(8, {"obs": {"shape": ()}})
+    buffer = MPPrioritizedReplayBuffer(8, {"obs": {}})
     buffer.add(obs=np.arange(4), priorities=np.ones(4))
     start, starts = buffer._mapped.lease._start, []
 
@@ -314,7 +314,7 @@ def test_first_samples_of_several_threads_use_one_tree(monkeypatch: pytest.Monke
 
 
 def test_threads_that_add_first_are_one_writer() -> None:
-    buffer = MPReplayBuffer(64, {"obs": {"shape": ()}})
+    buffer = MPReplayBuffer(64, {"obs": {}})
     barrier = threading.Barrier(4)
 
     def add(i: int) -> None:

@@ -48,8 +48,8 @@ def test_rows_of_several_writers_arrive_whole_and_once(buffer_class, start_metho
     answers = context.Queue()
     with running(context, add_in_pieces, [(buffer, writer, answers) for writer in (1, 2, 3)]) as writers:
         told = [answer(answers, writers) for _ in writers]
-    rows = buffer.get_all_transitions()
-    assert buffer.get_stored_size() == len(buffer) == buffer.get_next_index() == 1800
+    rows = buffer[:]
+    assert len(buffer) == buffer.next_index == 1800
     assert_whole(rows)
     pairs = set(zip(rows["writer"].tolist(), rows["number"].tolist(), strict=True))
     assert pairs == {(writer, number) for writer in (1, 2, 3) for number in range(1, 601)}
@@ -75,7 +75,7 @@ def test_sampling_while_others_add_never_gives_a_torn_or_unwritten_row(buffer_cl
     buffer = buffer_class(capacity, row_fields(width), ctx=context)
     stop = context.Event()
     with running(context, add_until, [(buffer, writer, width, stop) for writer in (1, 2)]):
-        while buffer.get_stored_size() == 0:
+        while len(buffer) == 0:
             time.sleep(0.001)
         until = time.monotonic() + 1.5
         batches = 0
@@ -86,11 +86,11 @@ def test_sampling_while_others_add_never_gives_a_torn_or_unwritten_row(buffer_cl
                 buffer.update_priorities(batch["indexes"], np.ones(16))
             batches += 1
         stop.set()
-    assert_whole(buffer.get_all_transitions())
+    assert_whole(buffer[:])
 
 
 @every_buffer
-@pytest.mark.parametrize("modes", ["plain", "next_of", "stack_compress", "next_of+stack_compress"])
+@pytest.mark.parametrize("modes", ["plain", "dedupe_next", "dedupe_frames", "dedupe_next+dedupe_frames"])
 def test_buffer_equals_a_plain_list_in_any_history(buffer_class, modes, tmp_path):
     for seed in range(20):
         History(seed, modes, kind=buffer_class).run(40, tmp_path)
@@ -104,15 +104,15 @@ def test_every_dtype_comes_back_as_it_was_put_in(buffer_class):
     given = {np.dtype(dtype).name: np.array([[0, 1], [1, 0]], dtype) for dtype in DTYPES}
     buffer = buffer_class(4, {name: {"shape": 2, "dtype": name} for name in given})
     buffer.add(**given)
-    assert as_bytes(buffer.get_all_transitions()) == as_bytes(given)
+    assert as_bytes(buffer[:]) == as_bytes(given)
 
 
 @every_buffer
 @pytest.mark.parametrize(("options", "dtype"), [({}, np.float32), ({"default_dtype": np.int8}, np.int8)])
 def test_fields_default_to_float32_columns_and_default_dtype_is_taken(buffer_class, options, dtype):
-    buffer = buffer_class(4, {"rew": {}}, **options)
-    buffer.add(rew=1)
-    rewards = buffer.sample(3)["rew"]
+    buffer = buffer_class(4, {"reward": {}}, **options)
+    buffer.add(reward=1)
+    rewards = buffer.sample(3)["reward"]
     assert (rewards.dtype, rewards.shape) == (dtype, (3, 1))
 
 
@@ -128,11 +128,11 @@ def test_sampled_arrays_are_the_callers_own(buffer_class):
         assert np.array_equal(values, kept[name])
         assert values.flags.writeable
         values[...] = 0
-    assert_whole(buffer.get_all_transitions())
+    assert_whole(buffer[:])
 
 
 def test_uniform_draws_are_uniform():
-    buffer = MPReplayBuffer(50, {"number": {"shape": (), "dtype": np.int64}}, seed=1)
+    buffer = MPReplayBuffer(50, {"number": {"dtype": np.int64}}, seed=1)
     buffer.add(number=np.arange(70))
     drawn = np.concatenate([buffer.sample(1000)["number"] for _ in range(50)])
     assert stats.chisquare(np.bincount(drawn - 20, minlength=50)).pvalue > SIGNIFICANCE
@@ -162,10 +162,10 @@ def test_bad_add_in_a_child_is_refused_and_blocks_nobody(buffer_class):
     context = multiprocessing.get_context(START_METHODS[0])
     buffer = buffer_class(8, row_fields())
     assert in_child(context, add_badly_and_then_a_row, buffer) == 0
-    assert buffer.get_stored_size() == buffer.get_next_index() == 1
+    assert len(buffer) == buffer.next_index == 1
     assert_whole(buffer.sample(4))
     buffer.add(**rows_of(2, 0, 3))
-    assert_whole(buffer.get_all_transitions())
+    assert_whole(buffer[:])
 
 
 def test_a_shared_buffer_is_a_buffer_of_its_kind_but_not_private() -> None:

@@ -26,10 +26,10 @@ def filled(buffer_class, rows):
 
 def everything(buffer):
     """All that a buffer tells, its next draws among it."""
-    told = [*buffer.statistics()[:5], len(buffer), buffer.get_next_index(), buffer.get_current_episode_len()]
+    told = [*buffer.statistics()[:5], len(buffer), buffer.next_index, buffer._episode_len()]
     if isinstance(buffer, MPPrioritizedReplayBuffer):
-        told.append(buffer.get_max_priority())
-    return told, as_bytes(buffer.get_all_transitions()), as_bytes(buffer.sample(100))
+        told.append(buffer.max_priority)
+    return told, as_bytes(buffer[:]), as_bytes(buffer.sample(100))
 
 
 @every_buffer
@@ -55,4 +55,4 @@ def test_an_index_that_does_not_fit_its_slot_is_refused(buffer_class, tmp_path):
     fresh = buffer_class(50, row_fields())
     with pytest.raises(ValueError, match="does not fit its slot"):
         fresh.load(forged)
-    assert fresh.get_next_index() == 0
+    assert fresh.next_index == 0

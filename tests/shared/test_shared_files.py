@@ -13,7 +13,7 @@ import pytest
 import shared_rows
 from shared_rows import answer, assert_whole, row_fields, rows_of, running
 
-from replay_tutorial import MPPrioritizedReplayBuffer, MPReplayBuffer
+from replay_tutorial import MPPrioritizedReplayBuffer, MPReplayBuffer, NStep
 
 impatience = shared_rows.impatience
 
@@ -47,7 +47,7 @@ def test_processes_that_make_one_file_at_the_same_time_share_the_fastests(tmp_pa
     assert not faults, f"{len(faults)} of {rounds * processes}, such as {faults[0]}"
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(map(str, range(rounds)))
     for i in range(rounds):
-        rows = fresh(tmp_path / str(i)).get_all_transitions()
+        rows = fresh(tmp_path / str(i))[:]
         assert_whole(rows)
         assert np.bincount(rows["writer"]).tolist() == [4] * processes
 
@@ -81,7 +81,7 @@ def test_process_killed_at_any_line_while_it_makes_a_file_leaves_none_or_a_whole
         _, status = os.waitpid(child, 0)
         made.add(path.exists())
         buffer = fresh(path)
-        assert buffer.get_max_priority() == 1.0 and len(buffer) == 0
+        assert buffer.max_priority == 1.0 and len(buffer) == 0
         buffer.add(**rows_of(1, 0, 3))
         assert_whole(buffer.sample(8))
         buffer.close()
@@ -100,30 +100,30 @@ REFUSED = [
     (ValueError, "alpha must be in", {"alpha": 1.5}),
     (TypeError, "alpha must be a number", {"alpha": "high"}),
     (ValueError, "eps must be between", {"eps": -1.0}),
-    (ValueError, "weights.*reserved", {"env_dict": {"weights": {}}}),
-    (ValueError, "Nstep.*actor", {"Nstep": {"size": 3, "rew": "checksum", "next": "obs"}}),
+    (ValueError, "weights.*reserved", {"fields": {"weights": {}}}),
+    (ValueError, "Nstep.*actor", {"n_step": NStep(3, reward="checksum", next_fields="obs")}),
     (TypeError, "keyword argument 'capacity'", {"capacity": 8}),
     (ValueError, "non-negative", {"seed": -1}),
     (TypeError, "int.*seven", {"seed": "seven"}),
-    (ValueError, "size must be", {"size": 0}),
-    (ValueError, "next_of: there is no field 'picture'", {"next_of": "picture"}),
-    (ValueError, "next_of: 'next_obs' must have", {"env_dict": UNEQUAL, "next_of": "obs"}),
-    (ValueError, "stack_compress: 'number'", {"stack_compress": "number"}),
-    (ValueError, "stack_compress: 'obs'.*no axis 3", {"stack_compress": {"obs": 3}}),
+    (ValueError, "size must be", NStep(0)),
+    (ValueError, "dedupe_next: there is no field 'picture'", {"dedupe_next": "picture"}),
+    (ValueError, "dedupe_next: 'next_obs' must have", {"fields": UNEQUAL, "dedupe_next": "obs"}),
+    (ValueError, "dedupe_frames: 'number'", {"dedupe_frames": "number"}),
+    (ValueError, "dedupe_frames: 'obs'.*no axis 3", {"dedupe_frames": {"obs": 3}}),
     *(
-        (ValueError, "must be finite and at least 1", {"next_of": "obs", "frames_per_transition": frames})
+        (ValueError, "must be finite and at least 1", {"dedupe_next": "obs", "frames_per_transition": frames})
         for frames in (0.9, 0, -1, np.inf, np.nan)
     ),
-    (MemoryError, "do not fit", {"next_of": "obs", "frames_per_transition": 1e300}),
-    (MemoryError, "do not fit", {"size": 10**15}),
-    (MemoryError, "do not fit", {"size": 10**30}),
-    (ValueError, "Use fewer fields, or shorter names", {"env_dict": LONG_NAMES}),
+    (MemoryError, "do not fit", {"dedupe_next": "obs", "frames_per_transition": 1e300}),
+    (MemoryError, "do not fit", NStep(10**15)),
+    (MemoryError, "do not fit", NStep(10**30)),
+    (ValueError, "Use fewer fields, or shorter names", {"fields": LONG_NAMES}),
 ]
 
 
 @pytest.mark.parametrize(("error", "message", "arguments"), REFUSED)
 def test_refused_arguments_are_named_and_leave_no_file_behind(error, message, arguments, tmp_path):
-    arguments = {"size": 64, "env_dict": row_fields(), "path": tmp_path / "rows", **arguments}
+    arguments = {"size": 64, "fields": row_fields(), "path": tmp_path / "rows", **arguments}
     with pytest.raises(error, match=message):
         MPPrioritizedReplayBuffer(**arguments)
     assert list(tmp_path.iterdir()) == []

@@ -22,9 +22,9 @@ impatience = shared_rows.impatience
 
 ATARI = {
     "obs": {"shape": (4, 84, 84), "dtype": np.uint8},
-    "act": {"shape": (), "dtype": np.int64},
-    "rew": {"shape": ()},
-    "terminated": {"shape": (), "dtype": bool},
+    "action": {"dtype": np.int64},
+    "reward": {},
+    "terminated": {"dtype": bool},
 }
 SOON = multiprocessing.get_context("fork" if hasattr(os, "fork") else "spawn")  # processes that start fast
 
@@ -33,7 +33,7 @@ SOON = multiprocessing.get_context("fork" if hasattr(os, "fork") else "spawn")  
 def test_a_memory_that_lies_harms_nobody(buffer_class):
     """What a writer remembers of its frames may be out of date, or spoilt by a thread: the bytes decide."""
     for seed in range(5):
-        history = History(seed, "next_of+stack_compress", size=20, kind=buffer_class)
+        history = History(seed, "dedupe_next+dedupe_frames", size=20, kind=buffer_class)
         (frames,) = history.buffer._mapped.frames.rings
         for _ in range(40):
             history.add(5, single=False)
@@ -47,21 +47,21 @@ def test_any_axis_may_be_the_stacks_and_arrays_need_not_be_contiguous_aligned_or
     rng = np.random.default_rng(0)
     fields = {"obs": {"shape": shape, "dtype": np.uint8}, "next_obs": {"shape": shape, "dtype": np.uint8}}
     stack = {"obs": axis} if axis == 1 else "obs"  # of the others the shorter is taken
-    buffer = MPReplayBuffer(100, fields, next_of="obs", stack_compress=stack)
+    buffer = MPReplayBuffer(100, fields, dedupe_next="obs", dedupe_frames=stack)
     plain = ReplayBuffer(100, fields)
     whole = rng.integers(0, 256, (20, *shape)).astype(np.uint8)
     shifted = np.frombuffer(b"x" + whole.tobytes(), np.uint8, offset=1).reshape(whole.shape)  # and read-only
     for obs in (whole[::2], shifted, np.asfortranarray(whole), np.broadcast_to(whole[:1], whole.shape)):
         for each in (buffer, plain):
             each.add(obs=obs, next_obs=obs[::-1])
-    assert_same_columns(buffer.get_all_transitions(), plain.get_all_transitions())
+    assert_same_columns(buffer[:], plain[:])
 
 
 # Actors: pictures that follow from who shows them.
 
 
 def fields_of(side):
-    integer = {"shape": (), "dtype": np.int64}
+    integer = {"dtype": np.int64}
     return {
         "obs": {"shape": (4, side, side), "dtype": np.uint8},
         "next_obs": {"shape": (4, side, side), "dtype": np.uint8},
@@ -112,7 +112,7 @@ def add_apart(buffer, count):
 
 
 def compressed(buffer_class, size, **options):
-    return buffer_class(size, fields_of(6), next_of="obs", stack_compress="obs", seed=1, **options)
+    return buffer_class(size, fields_of(6), dedupe_next="obs", dedupe_frames="obs", seed=1, **options)
 
 
 def assert_pictures(batch):
@@ -147,7 +147,7 @@ def act(buffer, writer, rows, side=6, environments=4, episode=40, chunk=25, n=3)
 
 
 def rows_there(buffer):
-    batch = buffer.get_all_transitions()
+    batch = buffer[:]
     assert_pictures(batch)
     return len(batch["first"])
 
@@ -185,7 +185,7 @@ def test_a_picture_that_is_shown_for_ever_is_written_anew_before_it_is_too_old(b
         rows["obs"][:, 0] = 200  # a score board, say
         for each in (buffer, plain):
             each.add(**rows)
-    assert_same_columns(buffer.get_all_transitions(), plain.get_all_transitions())
+    assert_same_columns(buffer[:], plain[:])
     assert buffer.statistics().frames_added < 1.03 * 6000
 
 
@@ -202,7 +202,7 @@ def test_rows_that_share_nothing_outlive_their_frames_and_count_as_replaced(buff
     assert len(caught) == 2 and caught[0].filename == caught[1].filename == __file__
     told = buffer.statistics()
     assert told.frames_added == 8 * told.rows_added, "this tells which frames_per_transition is needed"
-    there = buffer.get_all_transitions()
+    there = buffer[:]
     assert_pictures(there)
     newest = buffer._mapped.frames.rings[0].ring.capacity // 8
     assert newest - 50 < len(there["first"]) <= newest
@@ -260,9 +260,9 @@ def test_a_priority_for_a_row_without_frames_brings_nothing_back():
 
 @every_buffer
 def test_rows_without_their_next_observation_are_refused_before_a_frame_is_written(buffer_class):
-    buffer = buffer_class(10, ATARI, next_of="obs")
+    buffer = buffer_class(10, ATARI, dedupe_next="obs")
     with pytest.raises(KeyError, match="next_obs"):
-        buffer.add(obs=np.zeros((4, 84, 84), np.uint8), act=0, rew=0.0, terminated=False)
+        buffer.add(obs=np.zeros((4, 84, 84), np.uint8), action=0, reward=0.0, terminated=False)
     assert buffer.statistics().frames_added == 0
 
 
@@ -278,11 +278,11 @@ def test_rows_without_their_next_observation_are_refused_before_a_frame_is_writt
     ],
 )
 def test_rows_of_several_actors_arrive_with_their_pictures(buffer_class, context):
-    buffer = buffer_class(1500, fields_of(12), next_of="obs", stack_compress="obs", seed=1)
+    buffer = buffer_class(1500, fields_of(12), dedupe_next="obs", dedupe_frames="obs", seed=1)
     act(buffer, 0, 50, 12)  # what this process remembers of it, a forked child remembers, too
     with running(context, act, [(buffer, writer, 6000, 12) for writer in (1, 2, 3)]):
         assert buffer.wait_for(500, timeout=POLL_SECONDS)
-        while buffer.get_next_index() < 18_000:
+        while buffer.next_index < 18_000:
             assert_pictures(buffer.sample(32))
     act(buffer, 0, 50, 12)
     # A writer that waits long for the processor, between its frames and its rows, adds rows that lack some.
@@ -302,7 +302,7 @@ def test_a_frame_whose_slot_is_held_by_a_living_writer_gets_another():
     act(buffer, 2, 5 * ring.capacity)
     assert is_held(ring.stamps[slot])
     assert rows_there(buffer) == 20
-    assert (buffer.get_all_transitions()["writer"] == 2).all()
+    assert (buffer[:]["writer"] == 2).all()
 
 
 # Files, copies, addresses.
@@ -315,8 +315,8 @@ def test_a_file_of_another_layout_is_refused(buffer_class, tmp_path):
     saved.save(tmp_path / "buffer")
     for other in (
         buffer_class(300, fields_of(6)),
-        buffer_class(300, fields_of(6), next_of="obs"),
-        buffer_class(300, fields_of(6), next_of="obs", stack_compress={"obs": 2}),
+        buffer_class(300, fields_of(6), dedupe_next="obs"),
+        buffer_class(300, fields_of(6), dedupe_next="obs", dedupe_frames={"obs": 2}),
         compressed(buffer_class, 300, frames_per_transition=2.0),
     ):
         with pytest.raises(ValueError, match="layout"):
@@ -325,7 +325,7 @@ def test_a_file_of_another_layout_is_refused(buffer_class, tmp_path):
     overwrite_frames(orphaned)
     with pytest.raises(ValueError, match="load requires a new buffer"):
         orphaned.load(tmp_path / "buffer")
-    assert orphaned.get_next_index() == len(orphaned) == 0, "nothing has changed"
+    assert orphaned.next_index == len(orphaned) == 0, "nothing has changed"
 
 
 @every_buffer
@@ -333,7 +333,7 @@ def test_a_buffer_that_others_write_to_is_saved_with_its_pictures(buffer_class, 
     buffer, kept = compressed(buffer_class, 300), []
     act(buffer, 1, 700)
     with running(SOON, act, [(buffer, 2, 20_000)]):
-        while buffer.get_next_index() < 20_000:
+        while buffer.next_index < 20_000:
             buffer.save(tmp_path / "buffer")
             loaded = compressed(buffer_class, 300)
             loaded.load(tmp_path / "buffer")
@@ -344,14 +344,14 @@ def test_a_buffer_that_others_write_to_is_saved_with_its_pictures(buffer_class, 
 
 
 def test_a_million_atari_transitions_take_1_3_times_their_frames():
-    small = MPReplayBuffer(1000, ATARI, next_of="obs", stack_compress="obs")
+    small = MPReplayBuffer(1000, ATARI, dedupe_next="obs", dedupe_frames="obs")
     assert small.bytes_per_transition == small.nbytes / 1000
     (frames,) = small._mapped.frames.rings
     fixed = (ROOM + 8 * 32) * (84 * 84 + 16) / 1000  # of a thousand it is much, of a million nothing
     assert frames.ring.capacity == 1250 + ROOM + 8 * 32
     assert small.bytes_per_transition - fixed < 1.3 * 84 * 84
     try:
-        million = MPPrioritizedReplayBuffer(1_000_000, ATARI, next_of="obs", stack_compress="obs")
+        million = MPPrioritizedReplayBuffer(1_000_000, ATARI, dedupe_next="obs", dedupe_frames="obs")
     except MemoryError:
         pytest.skip("this system has no 9 GB of memory")
     assert million.bytes_per_transition < 1.3 * 84 * 84

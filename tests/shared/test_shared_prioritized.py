@@ -43,7 +43,7 @@ def test_samples_are_those_of_the_single_process_buffer(capacity):
             each.add(**rows_of(1, first, count), priorities=priorities)
             each.update_priorities(chosen, np.arange(5) / 3)
         first += count
-        assert buffer.get_max_priority() == oracle.get_max_priority()
+        assert buffer.max_priority == oracle.max_priority
         assert buffer.stale_updates == oracle.stale_updates
         assert (buffer.total_mass, buffer.min_mass) == pytest.approx((oracle.total_mass, oracle.min_mass))
         for size, normalize in ((5 * capacity, "buffer"), (2, "batch")) if oracle.total_mass else ():
@@ -54,10 +54,10 @@ def test_samples_are_those_of_the_single_process_buffer(capacity):
 def test_rows_without_priority_get_the_highest_seen_from_any_process():
     context = multiprocessing.get_context(START_METHODS[0])
     buffer = MPPrioritizedReplayBuffer(8, row_fields(), ctx=context, eps=0.0, alpha=1.0)
-    assert buffer.get_max_priority() == 1.0
+    assert buffer.max_priority == 1.0
     buffer.add(**rows_of(1, 0, 1))
     in_child(context, add_with_priorities, buffer, 1, np.array([3.0]))
-    assert buffer.get_max_priority() == 3.0
+    assert buffer.max_priority == 3.0
     in_child(context, add_rows, buffer, 1, 2, 1)
     batch = buffer.sample(400, beta=1.0)
     weights = dict(zip(batch["indexes"].tolist(), batch["weights"].tolist(), strict=True))
@@ -138,8 +138,8 @@ def test_bad_priorities_on_add_are_refused_before_anything_changes():
     for priorities in ([1.0, np.nan], [1.0, -1.0], [np.inf, 1.0], [-1.0], [1.0, 1.0, 1.0]):
         with pytest.raises(ValueError, match="priorit"):
             buffer.add(**rows_of(1, 0, 2), priorities=np.array(priorities))
-    assert buffer.get_stored_size() == buffer.get_next_index() == 0
-    assert buffer.get_max_priority() == 1.0
+    assert len(buffer) == buffer.next_index == 0
+    assert buffer.max_priority == 1.0
     buffer.add(**rows_of(1, 0, 2))
     assert_whole(buffer.sample(4))
 

@@ -18,12 +18,12 @@ from replay_tutorial.buffers.schemes import Combined, Geometric, Proportional, R
 from replay_tutorial.shared.protocol import NEXT_INDEX, add_to_counter, held_stamp
 
 LEAST = 1e-6
-ACT: dict[str, dict[str, Any]] = {"act": {"shape": (), "dtype": np.int64}}
+ACT: dict[str, dict[str, Any]] = {"action": {"dtype": np.int64}}
 SCHEMES = [
     Uniform,
     Proportional,
     lambda: Geometric(5),
-    lambda: Geometric(5, environments=3),
+    lambda: Geometric(5, num_envs=3),
     lambda: Combined(2),
     lambda: Combined(1, Geometric(4)),
     lambda: Reverse(4),
@@ -34,9 +34,9 @@ PAIRS = [(MPReplayBuffer, ReplayBuffer), (MPPrioritizedReplayBuffer, Prioritized
 
 
 def fill(buffer: Any, rows: int) -> Any:
-    """Add rows, a few at a time; `act` is the index."""
-    for first in range(buffer.get_next_index(), rows, 7):
-        buffer.add(act=np.arange(first, min(first + 7, rows)))
+    """Add rows, a few at a time; `action` is the index."""
+    for first in range(buffer.next_index, rows, 7):
+        buffer.add(action=np.arange(first, min(first + 7, rows)))
     return buffer
 
 
@@ -78,7 +78,7 @@ def with_gaps(shared: Any) -> tuple[Any, list[int]]:
 @pytest.mark.parametrize("make", [Uniform, lambda: Geometric(6)])
 def test_rows_that_never_came_are_left_out_and_all_others_keep_their_shares(shared, make):
     buffer, there = with_gaps(shared)
-    indexes = np.concatenate([buffer.sample(50, scheme=make())["act"] for _ in range(200)])
+    indexes = np.concatenate([buffer.sample(50, scheme=make())["action"] for _ in range(200)])
     assert set(indexes.tolist()) == set(there)
     statistics = buffer.statistics()
     assert statistics.rows_sampled == 10_000 and statistics.rows_rejected > 500
@@ -91,14 +91,14 @@ def test_rows_that_never_came_are_left_out_and_all_others_keep_their_shares(shar
 def test_newest_rows_are_those_that_are_complete(shared):
     buffer, there = with_gaps(shared)
     for _ in range(20):
-        assert buffer.sample(4, scheme=Combined(3))["act"][:3].tolist() == [57, 58, 59]
+        assert buffer.sample(4, scheme=Combined(3))["action"][:3].tolist() == [57, 58, 59]
         sample = buffer.sample(7, scheme=Combined(6))  # 55 is one of them, and replaced
-        assert (sample["act"] == sample["indexes"]).all() and set(sample["act"].tolist()) <= set(there)
-        assert sample["act"][[0, 2, 3, 4, 5]].tolist() == [54, 56, 57, 58, 59]
+        assert (sample["action"] == sample["indexes"]).all() and set(sample["action"].tolist()) <= set(there)
+        assert sample["action"][[0, 2, 3, 4, 5]].tolist() == [54, 56, 57, 58, 59]
     walk = Reverse(2)
-    first = buffer.sample(5, scheme=walk)["act"].tolist()  # 55 is replaced
+    first = buffer.sample(5, scheme=walk)["action"].tolist()  # 55 is replaced
     assert first[:2] + first[3:] == [59, 57, 53, 51] and first[2] in there
-    assert set(np.concatenate([buffer.sample(12, scheme=walk)["act"] for _ in range(5)])) <= set(there)
+    assert set(np.concatenate([buffer.sample(12, scheme=walk)["action"] for _ in range(5)])) <= set(there)
 
 
 @pytest.mark.parametrize("make", SCHEMES)
@@ -106,27 +106,27 @@ def test_writer_that_reserved_a_whole_lap_and_died_leaves_the_rows_before_it(mak
     buffer = fill(MPPrioritizedReplayBuffer(9, ACT, seed=0), 25)
     add_to_counter(buffer._ring.counters, NEXT_INDEX, 31)
     scheme = make()
-    drawn = {int(row) for _ in range(300) for row in buffer.sample(6, scheme=scheme)["act"]}
+    drawn = {int(row) for _ in range(300) for row in buffer.sample(6, scheme=scheme)["action"]}
     assert drawn <= set(range(16, 25)) and {23, 24} <= drawn
     fill(buffer, 100)
-    assert set(buffer.sample(6, scheme=scheme)["act"].tolist()) <= set(range(91, 100))
+    assert set(buffer.sample(6, scheme=scheme)["action"].tolist()) <= set(range(91, 100))
 
 
 def test_rows_without_their_frames_are_replaced():
-    fields = {"obs": {"shape": (), "dtype": np.int64}, **ACT}
-    buffer = MPReplayBuffer(2000, fields, next_of="obs", frames_per_transition=1.0, seed=0)
+    fields = {"obs": {"dtype": np.int64}, **ACT}
+    buffer = MPReplayBuffer(2000, fields, dedupe_next="obs", frames_per_transition=1.0, seed=0)
     rows = np.arange(4000)  # of two frames each, so that the older ones lack theirs
     with pytest.warns(UserWarning) as caught:
-        buffer.add(obs=2 * rows, next_obs=2 * rows + 1, act=rows)
+        buffer.add(obs=2 * rows, next_obs=2 * rows + 1, action=rows)
     assert "2,000 transitions added 4,000 frames, so they take 16 bytes" in str(caught[0].message)
-    there = buffer.get_all_transitions()["act"]
+    there = buffer[:]["action"]
     assert f"about {2000 - len(there)} of the transitions have lost frames" in str(caught[1].message)
     for scheme in (Uniform(), Combined(2), Geometric(1000), Reverse(90)):
         for _ in range(10):
             sample = buffer.sample(64, scheme=scheme)
-            assert (sample["indexes"] == sample["act"]).all() and (sample["act"] >= there[0]).all()
-            assert (sample["obs"] == 2 * sample["act"]).all()
-            assert (sample["next_obs"] == 2 * sample["act"] + 1).all()
+            assert (sample["indexes"] == sample["action"]).all() and (sample["action"] >= there[0]).all()
+            assert (sample["obs"] == 2 * sample["action"]).all()
+            assert (sample["next_obs"] == 2 * sample["action"] + 1).all()
     assert buffer.statistics().rows_rejected > 0
 
 
@@ -139,13 +139,13 @@ def test_rows_are_whole_and_the_newest_are_there_while_a_thread_overwrites_the_r
 
     def write() -> None:
         while not stop.is_set():
-            written[0] = buffer.add(**rows_of(0, buffer.get_next_index(), 3)) + 3
+            written[0] = buffer.add(**rows_of(0, buffer.next_index, 3)) + 3
 
     writer = threading.Thread(target=write)
     writer.start()
     try:
         for i in range(150):
-            finished, before = written[0], buffer.get_next_index()
+            finished, before = written[0], buffer.next_index
             batch = buffer.sample(16, scheme=schemes[i % len(schemes)])
             assert_whole(batch)
             assert (batch["indexes"] == batch["number"] - 1).all()

@@ -12,7 +12,7 @@ SIZE = 5
 
 
 def assert_exact(buffer):
-    assert len(buffer) == len(buffer.get_all_transitions()["obs"])
+    assert len(buffer) == len(buffer[:]["obs"])
 
 
 @every_buffer

@@ -95,7 +95,7 @@ def leave_a_child_while_sampling(buffer, answers):
 @needs_fork
 def test_forked_child_of_a_dead_sampler_does_not_wait_for_its_lock():
     rows = CheckedRows(row_bytes=40)
-    buffer = WatchedBuffer(8, rows.env_dict)
+    buffer = WatchedBuffer(8, rows.fields)
     buffer.add(**rows.make(1, 0, 8), priorities=np.ones(8))
     assert in_child(multiprocessing.get_context("fork"), leave_a_child_while_sampling, buffer) == 4
 
@@ -114,14 +114,14 @@ def write_groups(buffer, rows, writer):
 
 def test_draws_follow_the_masses_while_writers_replace_the_rows():
     rows = CheckedRows(row_bytes=40)
-    buffer = WatchedBuffer(2000, rows.env_dict, alpha=1.0, eps=0.0, seed=4)
+    buffer = WatchedBuffer(2000, rows.fields, alpha=1.0, eps=0.0, seed=4)
     number = np.arange(2000) + 1
     buffer.add(**rows.make(1, 0, 2000), priorities=GROUP_PRIORITIES[number % 5])
     with killed_at_the_end(write_groups, buffer, rows, 2), killed_at_the_end(write_groups, buffer, rows, 3):
-        assert wait_until(lambda: buffer.get_next_index() > 4000, POLL_SECONDS)
+        assert wait_until(lambda: buffer.next_index > 4000, POLL_SECONDS)
         # A batch of one is drawn from the whole total: independent draws, as the test supposes.
         batches = [buffer.sample(1) for _ in range(10_000)]
-        while buffer.get_next_index() < 21 * 2000:  # the system may not have let the writers work meanwhile
+        while buffer.next_index < 21 * 2000:  # the system may not have let the writers work meanwhile
             batches.append(buffer.sample(1))
     drawn = {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
     assert rows.check(drawn) == Faults(0, 0)

@@ -198,26 +198,26 @@ def test_every_public_method_stands_on_an_api_page(places: dict[str, str]) -> No
 
 
 STACK = {"shape": (4, 84, 84), "dtype": np.uint8}
-FLAG, NUMBER, ACTION = ({"shape": (), "dtype": dtype} for dtype in (bool, np.float32, np.int64))
-ONE = {"obs": STACK, "act": ACTION, "rew": NUMBER, "terminated": FLAG}
+FLAG, NUMBER, ACTION = ({"dtype": dtype} for dtype in (bool, np.float32, np.int64))
+ONE = {"obs": STACK, "action": ACTION, "reward": NUMBER, "terminated": FLAG}
 BOTH = ONE | {"next_obs": STACK}
 
 
 @pytest.mark.parametrize(
-    ("how", "env_dict", "options"),
+    ("how", "fields", "options"),
     [
         ("none", BOTH, {}),
-        ('`next_of="obs"`', ONE, {"next_of": "obs"}),
-        ('`stack_compress=["obs", "next_obs"]`', BOTH, {"stack_compress": ["obs", "next_obs"]}),
-        ('`next_of="obs", stack_compress="obs"`', ONE, {"next_of": "obs", "stack_compress": "obs"}),
+        ('`dedupe_next="obs"`', ONE, {"dedupe_next": "obs"}),
+        ('`dedupe_frames=["obs", "next_obs"]`', BOTH, {"dedupe_frames": ["obs", "next_obs"]}),
+        ('`dedupe_next="obs", dedupe_frames="obs"`', ONE, {"dedupe_next": "obs", "dedupe_frames": "obs"}),
     ],
 )
 def test_the_api_page_has_the_true_memory_for_a_transition(
-    how: str, env_dict: dict[str, Any], options: dict[str, Any]
+    how: str, fields: dict[str, Any], options: dict[str, Any]
 ) -> None:
     table = (ROOT / "docs" / "api" / "buffers.md").read_text(encoding="utf-8")
     try:
-        buffer = replay_tutorial.ReplayBuffer(100_000, env_dict, **options)
+        buffer = replay_tutorial.ReplayBuffer(100_000, fields, **options)
     except MemoryError:
         pytest.skip("this system does not promise 5.6 GB of memory that nobody has touched")
     assert f"| {how} | {buffer.bytes_per_transition:,.0f} |" in table

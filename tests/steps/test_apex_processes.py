@@ -41,7 +41,7 @@ def test_the_program_ends_and_leaves_no_process_and_no_shared_memory() -> None:
         learner.learn(30)
     assert [actor.exitcode for actor in actors] == [0, 0]
     assert not multiprocessing.active_children()
-    rows = shared.replay.get_all_transitions()
+    rows = shared.replay[:]
     counts = np.bincount(rows["actor"], minlength=2)
     assert counts.sum() == shared.replay.statistics().rows_added >= apex_processes.WARM_UP
     assert not (counts % apex_processes.CHUNK).any(), "rows are added one local buffer at a time"
@@ -67,7 +67,7 @@ def test_initial_priorities_are_the_actors_own_errors() -> None:
     learner = apex_processes.Learner(shared)  # publishes parameters, and then makes no update
     with apex_processes.running_actors(shared, 1):
         pass
-    rows = shared.replay.get_all_transitions()
+    rows = shared.replay[:]
     network = learner.agent.online
     errors, _ = td_errors(network, network, Transitions.from_batch(rows))
     priorities = DQNPolicy(network).priorities(rows)

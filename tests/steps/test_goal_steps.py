@@ -25,9 +25,9 @@ def test_an_episode_ends_at_its_goal_or_after_as_many_flips_as_there_are_bits() 
         [0, 1, 0, 0],
         [0, 1, 1, 0],
     ]
-    assert [(step.rew, step.terminated) for step in steps] == [(-1.0, False)] * 3 + [(0.0, True)]
+    assert [(step.reward, step.terminated) for step in steps] == [(-1.0, False)] * 3 + [(0.0, True)]
     failed = play(start, goal, lambda obs, goal: 3)
-    assert [(step.rew, step.terminated) for step in failed] == [(-1.0, False)] * 4
+    assert [(step.reward, step.terminated) for step in failed] == [(-1.0, False)] * 4
     assert start.tolist() == [0, 0, 0, 0]
 
 
@@ -72,7 +72,7 @@ def test_reward_and_terminated_belong_to_the_goal_of_the_row(kind: type[OneGoal]
     goals, following = rows["goal"].tolist(), rows["next_obs"].tolist()
     at_goal = [goal == achieved for goal, achieved in zip(goals, following, strict=True)]
     assert rows["terminated"].tolist() == at_goal
-    assert rows["rew"].tolist() == [0.0 if wanted else -1.0 for wanted in at_goal]
+    assert rows["reward"].tolist() == [0.0 if wanted else -1.0 for wanted in at_goal]
     assert any(at_goal) == (kind is not OneGoal)
 
 

@@ -33,7 +33,7 @@ def by_hand(steps: list[Step], start: int, n: int) -> tuple[Any, ...] | None:
     """The row of one step by the definition: walk on until n rewards are there or the episode ends."""
     rewards: list[float] = []
     for step in steps[start:]:
-        rewards.append(step.rew)
+        rewards.append(step.reward)
         if step.terminated or step.truncated or len(rewards) == n:
             total = sum(GAMMA**i * reward for i, reward in enumerate(rewards))
             return steps[start].obs, total, step.next_obs, (not step.terminated) * GAMMA ** len(rewards)
@@ -46,7 +46,7 @@ def by_hand(steps: list[Step], start: int, n: int) -> tuple[Any, ...] | None:
 def test_rows_are_what_their_definition_gives(n: int, count: int, seed: int) -> None:
     steps = random_steps(seed, count)
     wanted = [row for start in range(count) if (row := by_hand(steps, start, n))]
-    rows = [(row.obs, row.rew, row.next_obs, row.discount) for row in n_step(steps, n, GAMMA)]
+    rows = [(row.obs, row.reward, row.next_obs, row.discount) for row in n_step(steps, n, GAMMA)]
     assert [row[::2] for row in rows] == [row[::2] for row in wanted]
     np.testing.assert_allclose([row[1::2] for row in rows], [row[1::2] for row in wanted], rtol=1e-12)
 
@@ -84,12 +84,12 @@ def faulty(fault: str) -> type[online_q_learning.OnlineQLearning]:
     """An agent whose update has one fault."""
 
     class Faulty(online_q_learning.OnlineQLearning):
-        def learn(self, obs: Any, act: int, rew: float, next_obs: Any, terminated: bool) -> float:
+        def learn(self, obs: Any, action: int, reward: float, next_obs: Any, terminated: bool) -> float:
             bootstrap = self.network if fault == "own network" else self.target
             last = terminated and fault != "bootstraps after the end"
             future = 0.0 if last else float(bootstrap(torch.from_numpy(next_obs)).max().detach())
-            goal = torch.tensor(rew + 0.99 * future)
-            value = self.network(torch.from_numpy(obs))[1 - act if fault == "other action" else act]
+            goal = torch.tensor(reward + 0.99 * future)
+            value = self.network(torch.from_numpy(obs))[1 - action if fault == "other action" else action]
             loss = torch.nn.functional.huber_loss(value, goal, delta=10.0)
             if fault == "ascends":
                 loss = -loss
@@ -225,7 +225,7 @@ def test_the_one_file_agent_copies_its_target_anneals_beta_and_returns_the_error
         assert beta == pytest.approx(0.4 + 0.6 * step / 1_950)
         assert np.array_equal(indexes, sample["indexes"]) and priorities is error
         # 3-step rows of rewards of 1: shorter rows end their episode, and none of those here is truncated
-        rewards = np.stack([sample["rew"], sample["discount"]], 1).astype(float).round(4)
+        rewards = np.stack([sample["reward"], sample["discount"]], 1).astype(float).round(4)
         assert set(map(tuple, rewards.tolist())) <= {(1, 0), (1.99, 0), (2.9701, 0), (2.9701, 0.9703)}
     assert buffer.sampled[-1][1]["weights"].std() > 0
 
@@ -236,7 +236,7 @@ def test_the_one_file_agent_explores_less_and_less(monkeypatch: pytest.MonkeyPat
 
     class Actions(PrioritizedReplayBuffer):
         def add(self, /, **fields: Any) -> Any:
-            actions.append(fields["act"])
+            actions.append(fields["action"])
             return super().add(**fields)
 
     changes: dict[str, Any] = {"EXPLORE_STEPS": 2_000, "WARM_UP": 10_000, "EVALUATE_EVERY": 10_000}
@@ -265,18 +265,18 @@ def test_an_update_of_the_one_file_agent_is_the_weighted_gradient_of_double_q_le
     exact, exact_target = copy.deepcopy(online).double(), copy.deepcopy(target).double()
     rng, size = np.random.default_rng(0), 64
     sample: dict[str, Any] = {name: scale * rng.normal(size=(size, 4)) for name in ("obs", "next_obs")}
-    sample |= {"rew": scale * rng.normal(size=size), "discount": rng.choice([0, 0.9, 0.99], size)}
+    sample |= {"reward": scale * rng.normal(size=size), "discount": rng.choice([0, 0.9, 0.99], size)}
     sample |= {"weights": rng.random(size)}
     sample = {name: array.astype(np.float32) for name, array in sample.items()}
-    sample["act"] = rng.integers(2, size=size)
+    sample["action"] = rng.integers(2, size=size)
 
     loss, errors = 0.0, []
-    for obs, next_obs, rew, discount, weight, act in zip(*sample.values(), strict=True):
+    for obs, next_obs, reward, discount, weight, action in zip(*sample.values(), strict=True):
         obs, next_obs = (torch.from_numpy(each).double() for each in (obs, next_obs))
         with torch.no_grad():
             best = int(forward(exact, next_obs).argmax())
-            goal = float(rew) + float(discount) * forward(exact_target, next_obs)[best]
-        value = forward(exact, obs)[act]
+            goal = float(reward) + float(discount) * forward(exact_target, next_obs)[best]
+        value = forward(exact, obs)[action]
         error = float(goal - value.detach())
         loss = (
             loss - float(weight) * np.clip(error, -10, 10) * value / size

@@ -67,26 +67,26 @@ def test_windows_with_state_have_the_steps_the_masks_and_the_state_of_their_epis
 class CrossesEpisodes(WindowsOfRows):
     def sample(self, batch_size: int) -> dict[str, Any]:
         batch = super().sample(batch_size)
-        return batch | {"valid": np.ones(batch["rew"].shape, bool)}
+        return batch | {"valid": np.ones(batch["reward"].shape, bool)}
 
 
 class KeepsWhatIsInThePadding(WindowsOfEpisodes):
     def sample(self, batch_size: int) -> dict[str, Any]:
         batch = super().sample(batch_size)
-        return batch | {"rew": np.where(batch["valid"], batch["rew"], 1)}
+        return batch | {"reward": np.where(batch["valid"], batch["reward"], 1)}
 
 
 class MixesSlots(WindowsOfEpisodes):
     def sample(self, batch_size: int) -> dict[str, Any]:
         batch = super().sample(batch_size)
-        return batch | {"rew": np.roll(batch["rew"], 1, axis=1)}
+        return batch | {"reward": np.roll(batch["reward"], 1, axis=1)}
 
 
 class ContinuesWithTheOldestRows(WindowsOfEpisodes):
     def sample(self, batch_size: int) -> dict[str, Any]:
         starts = self.rng.integers(max(self.added - self.capacity, 0), self.added, batch_size)
         slots = (starts[:, np.newaxis] + np.arange(self.length)) % self.capacity
-        valid = (self.firsts[slots] == self.firsts[slots[:, :1]]) & (self.rows["rew"][slots] > 0)
+        valid = (self.firsts[slots] == self.firsts[slots[:, :1]]) & (self.rows["reward"][slots] > 0)
         batch = self.rows.take(slots)
         batch[~valid] = 0
         return {name: batch[name] for name in self.names} | {"valid": valid}

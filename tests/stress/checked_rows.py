@@ -40,7 +40,7 @@ class CheckedRows:
         self._stretches = np.lib.stride_tricks.sliding_window_view(table, self.width)
 
     @property
-    def env_dict(self) -> dict[str, Any]:
+    def fields(self) -> dict[str, Any]:
         """The fields of a row, new on every call, because cpprb writes into its argument."""
         return {
             "obs": {"shape": self.width},

@@ -195,10 +195,10 @@ class StepStorm:
         self.rng = rng
         self.is_prioritized = buffer_class is MPPrioritizedReplayBuffer
         self.in_frames = step in FRAME_STEPS
-        env_dict, options = self.rows.env_dict, {}
+        fields, options = self.rows.fields, {}
         if self.in_frames:
-            env_dict["next_obs"], options = env_dict["obs"], {"next_of": "obs"}
-        self.buffer = buffer_class(self.capacity, env_dict, seed=int(rng.integers(1 << 30)), **options)
+            fields["next_obs"], options = fields["obs"], {"dedupe_next": "obs"}
+        self.buffer = buffer_class(self.capacity, fields, seed=int(rng.integers(1 << 30)), **options)
         self.other = copy.copy(self.buffer)  # a handle with a tree of its own
         self.writers = 1
         self.add(int(rng.integers(self.step in UPDATER_STEPS, 2 * self.capacity + 1)))
@@ -224,7 +224,7 @@ class StepStorm:
 
     def update(self, factor: float) -> None:
         """Give every row `factor` times the priority that its writer gave it."""
-        slots, rows = self.buffer._ring.published_slots(), self.buffer.get_all_transitions()
+        slots, rows = self.buffer._ring.published_slots(), self.buffer[:]
         self.buffer.update_priorities(self.buffer._ring.indexes(slots), factor * self.priorities_of(rows))
 
     def kill(self, step: str) -> bool:
@@ -284,9 +284,9 @@ class StepStorm:
 
         The priority of each must be one of those that it was given, by its writer and by an updater.
         """
-        slots, rows = self.buffer._ring.published_slots(), self.buffer.get_all_transitions()
+        slots, rows = self.buffer._ring.published_slots(), self.buffer[:]
         assert len(rows["writer"]) == len(slots), "a published row can't be read"
-        assert self.buffer.get_stored_size() == len(slots), "rows counted"
+        assert len(self.buffer) == len(slots), "rows counted"
         if len(slots) == 0:
             return
         self.check_batch(rows)
@@ -321,7 +321,7 @@ class StepStorm:
             while self.ring.next_index < end:
                 self.add(self.capacity if self.in_frames else 1)
             assert not is_held(self.ring.stamps).any(), "a slot is held after two laps"
-            assert len(self.buffer._ring.published_slots()) == self.buffer.get_stored_size() == self.capacity
+            assert len(self.buffer._ring.published_slots()) == len(self.buffer) == self.capacity
         self.check_rows()
 
 

@@ -182,7 +182,7 @@ class Storm:
     def next_index(self) -> int:
         """Return the index of the next row; cpprb knows only its slot, which says nothing about laps."""
         known = isinstance(self.buffer, WatchedBuffer)
-        return self.buffer.get_next_index() if known else time.monotonic_ns()
+        return self.buffer.next_index if known else time.monotonic_ns()
 
     def speed(self) -> float:
         start, before = time.perf_counter(), self.outcome.samples
@@ -209,7 +209,7 @@ def run_storm(make: MakeBuffer, outcome: Outcome, kills: int, seed: int, reports
     """Run a storm over a new buffer, in a process group of its own; send the outcome every few samples."""
     start_process_group()
     rows = CheckedRows(outcome.row_bytes)
-    buffer = make(outcome.capacity, rows.env_dict)
+    buffer = make(outcome.capacity, rows.fields)
     buffer.add(**rows.make(0, 0, outcome.capacity), priorities=np.ones(outcome.capacity))
     storm = Storm(buffer, rows, outcome, seed)
     for _ in range(WRITERS):
@@ -233,7 +233,7 @@ def run_storm(make: MakeBuffer, outcome: Outcome, kills: int, seed: int, reports
         outcome.speed_after = [storm.speed() for _ in range(SPEED_ROUNDS)]
         storm.end_writers()
         if isinstance(buffer, WatchedBuffer):
-            outcome.miscounted = abs(len(buffer) - len(buffer.get_all_transitions()["number"]))
+            outcome.miscounted = abs(len(buffer) - len(buffer[:]["number"]))
         outcome.held_after_lap = storm.lap()
         if isinstance(buffer, WatchedBuffer):
             outcome.rejected = buffer.statistics().rows_rejected

@@ -1,4 +1,4 @@
-"""Calls of buffers, `NStep`, mailbox and limiter are interrupted by real signals, at random moments.
+"""Calls of buffers, `NStepWindow`, mailbox and limiter are interrupted by real signals, at random moments.
 
 Each call is made on an object whose states before and after it are known. After the interrupt the object must
 be in one of them, no lock may be held, and now and then the next calls are tried. An object that is still in

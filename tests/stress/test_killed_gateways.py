@@ -26,13 +26,13 @@ def pictures(first, count):
     numbers = np.arange(first, first + count)
     spread = (numbers[:, None] * 8 + np.arange(8)).astype(np.uint32)
     images = spread[:, :, None].repeat(600, axis=2).view(np.uint8).reshape(count, 8, 40, 60)
-    rows = {"obs": images[:, :4], "next_obs": images[:, 4:], "rew": numbers, "act": numbers % 2}
+    rows = {"obs": images[:, :4], "next_obs": images[:, 4:], "reward": numbers, "action": numbers % 2}
     rows |= {name: numbers % 2 for name in ("terminated", "truncated", "discount")}
     return rows, np.ones(count, np.float32)
 
 
 def assert_pictures(rows):
-    for i, number in enumerate(np.asarray(rows["rew"]).ravel().astype(int)):
+    for i, number in enumerate(np.asarray(rows["reward"]).ravel().astype(int)):
         expected, _ = pictures(number, 1)
         for name, values in expected.items():
             np.testing.assert_array_equal(np.asarray(rows[name][i]).squeeze(), values[0].squeeze(), name)
@@ -47,8 +47,8 @@ def assert_replay_is_whole(context, lives):
     chunks = ChunkFormat(context.config, context.spaces)
     for first in range(0, 400, CHUNK):  # two laps
         gateway.send(chunks.pack(*pictures(first, CHUNK)), 0, report())
-    stored = context.replay.buffer.get_all_transitions()
-    assert stored["rew"].ravel().tolist() == list(range(200, 400))
+    stored = context.replay.buffer[:]
+    assert stored["reward"].ravel().tolist() == list(range(200, 400))
     assert_pictures(stored)
     assert_pictures(context.replay.sample(64, beta=0.4, timeout=0.0).rows)
 

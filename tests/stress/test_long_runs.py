@@ -51,4 +51,4 @@ def test_run_on_pictures_with_actors_is_resumed_four_times(tmp_path, actors):
         config = RunFolder.open(run.folder).config()
         with make_replay(config, spaces_of(config.environment), RunSeeds(config).replay) as replay:
             replay.load(newest_checkpoint(run.folder).path / "replay.npz")
-            assert len(replay) == len(replay.get_all_transitions()["rew"]) > 0
+            assert len(replay) == len(replay[:]["reward"]) > 0

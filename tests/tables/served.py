@@ -36,7 +36,7 @@ from replay_tutorial.tables.remote.local_socket import Connection, listen, parse
 from replay_tutorial.tables.remote.session import Session
 
 KEY = "a key for the tests, of some length"
-COLUMNS = {"obs": {"shape": 3}, "act": {"shape": (), "dtype": "int64"}}
+COLUMNS = {"obs": {"shape": 3}, "action": {"dtype": "int64"}}
 
 
 def table(name: str = "t", **options: Any) -> Table:
@@ -68,7 +68,7 @@ def write(
     return writer.create_item(table, trajectory=parts, **{"priority": 1.0, **options})
 
 
-PAIR = (Part("pair", "obs", 2), Part("act", "act", 1, True))
+PAIR = (Part("pair", "obs", 2), Part("action", "action", 1, True))
 
 
 class Sent(NamedTuple):
@@ -115,7 +115,7 @@ def message(writer: int, sequence: int, table: str = "replay", items: int = 1) -
     values = np.arange(first, first + 3)
     runs = [
         ColumnSlice("obs", first, np.repeat(values[:, None], 3, 1).astype(np.float32)),
-        ColumnSlice("act", first, values),
+        ColumnSlice("action", first, values),
     ]
     steps = np.tile([[max(first - 1, 0), first + 1, first]], (items, 1))
     return Sent(writer, sequence, runs, [NewItems(table, np.full(items, 2.0), PAIR, steps)], first + 2)

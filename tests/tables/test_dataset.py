@@ -26,7 +26,7 @@ from replay_tutorial.tables import (
 )
 from replay_tutorial.tables.core.results import Sample, SampleInfo, concatenate_samples
 
-COLUMNS = {"obs": {"shape": 2}, "act": {"shape": (), "dtype": np.int64}}
+COLUMNS = {"obs": {"shape": 2}, "action": {"dtype": np.int64}}
 PATIENCE = 300.0  # seconds after which a test has hung
 
 
@@ -40,15 +40,15 @@ def write(server, lengths, table="queue", squeeze_obs=False):
     with TrajectoryWriter(server, num_keep_alive_refs=20) as writer:
         for length in lengths:
             for _ in range(length):
-                writer.append({"obs": [number, -number], "act": number})
+                writer.append({"obs": [number, -number], "action": number})
                 number += 1
             obs = writer.history["obs"][-1 if squeeze_obs else slice(-length, None)]
-            writer.create_item(table, 1.0, {"act": writer.history["act"][-length:], "obs": obs})
+            writer.create_item(table, 1.0, {"action": writer.history["action"][-length:], "obs": obs})
             writer.end_episode()
 
 
 def acts(samples):
-    return [sample.data["act"].tolist() for sample in samples]
+    return [sample.data["action"].tolist() for sample in samples]
 
 
 @pytest.fixture(params=[0, 1, 3], ids=["at once", "1 ahead", "3 ahead"])
@@ -125,7 +125,7 @@ def test_what_was_drawn_before_an_error_is_handed_over_first(in_flight, dataset,
     server = server_of()
     write(server, lengths)
     batches = iter(dataset(server, "queue", 2, in_flight=in_flight))
-    assert next(batches).data["act"].ravel().tolist() == [0, 1]
+    assert next(batches).data["action"].ravel().tolist() == [0, 1]
 
     def close_when_all_is_drawn():
         until(lambda: server.info()["queue"].waiting_samples == 1)
@@ -133,7 +133,7 @@ def test_what_was_drawn_before_an_error_is_handed_over_first(in_flight, dataset,
 
     with ThreadPoolExecutor() as pool:
         pool.submit(close_when_all_is_drawn)
-        assert next(batches).data["act"].ravel().tolist() == [2]
+        assert next(batches).data["action"].ravel().tolist() == [2]
         with pytest.raises(Closed):
             next(batches)
 
@@ -190,8 +190,8 @@ def test_a_thread_that_waits_keeps_its_place_in_the_line_and_says_what_for(caplo
         until(lambda: len(caplog.records) == 2)
         assert "sample('queue') waits for more inserts" in caplog.records[0].getMessage()
         write(server, [1, 1])
-        assert first.result(PATIENCE).data["act"].tolist() == [[0]]
-        assert later.result(PATIENCE).data["act"].tolist() == [[1]]
+        assert first.result(PATIENCE).data["action"].tolist() == [[0]]
+        assert later.result(PATIENCE).data["action"].tolist() == [[1]]
 
 
 def test_a_thread_leaves_the_line_of_a_server_in_another_process(there):
@@ -200,7 +200,7 @@ def test_a_thread_leaves_the_line_of_a_server_in_another_process(there):
     assert list(dataset) == []
     assert not drawing_threads()
     until(lambda: there.served.info()["queue"].waiting_samples == 0)
-    Client(there.served).insert({"act": 7}, {"queue": 1.0})
+    Client(there.served).insert({"action": 7}, {"queue": 1.0})
     assert there.served.info()["queue"].size == 1
     assert acts(dataset) == [[7]]
 
@@ -211,9 +211,9 @@ def test_trajectories_of_different_lengths_are_padded_on_request(batch_size, in_
     write(server, [2, 1, 3])
     samples = list(TrajectoryDataset(server, "queue", batch_size, timeout=0.0, in_flight=in_flight, pad=True))
     whole = concatenate_samples(samples)
-    assert whole.data["act"].tolist() == [[0, 1, 0], [2, 0, 0], [3, 4, 5]]
+    assert whole.data["action"].tolist() == [[0, 1, 0], [2, 0, 0], [3, 4, 5]]
     assert whole.data["obs"][0].tolist() == [[0, 0], [1, -1], [0, 0]]
-    assert whole.lengths["act"].tolist() == whole.lengths["obs"].tolist() == [2, 1, 3]
+    assert whole.lengths["action"].tolist() == whole.lengths["obs"].tolist() == [2, 1, 3]
     assert sum(len(sample.info.keys) for sample in samples) == 3
 
 
@@ -226,7 +226,7 @@ def test_a_squeezed_part_has_the_length_1_when_samples_are_joined():
     assert whole.squeezed == {"obs"}
     assert whole.data["obs"].tolist() == [[1, -1], [3, -3], [6, -6]]
     assert whole.lengths["obs"].tolist() == [1, 1, 1]
-    assert whole.lengths["act"].tolist() == [2, 2, 3]
+    assert whole.lengths["action"].tolist() == [2, 2, 3]
 
 
 def test_trajectories_of_different_lengths_are_refused_without_pad(in_flight):
@@ -258,7 +258,7 @@ def test_steps_come_in_order_and_say_where_a_trajectory_begins(batch_size, in_fl
     write(server, [3, 1, 5, 2])
     batches = list(TimestepDataset(server, "queue", batch_size, timeout=0.0, in_flight=in_flight))
     assert [len(batch.positions) for batch in batches[:-1]] == [batch_size] * (len(batches) - 1)
-    assert np.concatenate([batch.data["act"] for batch in batches]).tolist() == list(range(11))
+    assert np.concatenate([batch.data["action"] for batch in batches]).tolist() == list(range(11))
     assert np.concatenate([batch.data["obs"] for batch in batches])[:, 1].tolist() == [-i for i in range(11)]
     positions = np.concatenate([batch.positions for batch in batches]).tolist()
     assert positions == [*range(3), *range(1), *range(5), *range(2)]
@@ -270,22 +270,22 @@ def test_datasets_of_steps_count_trajectories():
     server = server_of()
     write(server, [3, 2, 2])
     batches = TimestepDataset(server, "queue", 4, max_samples=2)
-    assert [batch.data["act"].tolist() for batch in batches] == [[0, 1, 2, 3], [4]]
+    assert [batch.data["action"].tolist() for batch in batches] == [[0, 1, 2, 3], [4]]
     assert server.info()["queue"].size == 1
 
 
 def test_steps_are_not_told_apart_without_an_axis_of_time_or_where_lengths_differ():
     """Also if a part without the axis has as many numbers as the others have steps."""
-    for obs, act, match in [
+    for obs, action, match in [
         (-1, slice(-2, None), r"'obs'.* have no time axis"),
-        (-1, -1, r"'act', 'obs'.* have no time axis"),
-        (slice(-2, None), slice(-1, None), "'obs': 2, 'act': 1"),
+        (-1, -1, r"'action', 'obs'.* have no time axis"),
+        (slice(-2, None), slice(-1, None), "'obs': 2, 'action': 1"),
     ]:
         server = server_of()
         with TrajectoryWriter(server, 2) as writer:
             for i in range(2):
-                writer.append({"obs": [i, i], "act": i})
-            parts = {"obs": writer.history["obs"][obs], "act": writer.history["act"][act]}
+                writer.append({"obs": [i, i], "action": i})
+            parts = {"obs": writer.history["obs"][obs], "action": writer.history["action"][action]}
             writer.create_item("queue", 1.0, parts)
         with pytest.raises(ValueError, match=match):
             list(TimestepDataset(server, "queue", 1, timeout=0.0))
@@ -299,7 +299,7 @@ def test_a_loop_over_a_sample_yields_items_as_reverb_does():
     assert len(sample) == len(items) == 2
     assert [item.info.key for item in items] == sample.info.keys.tolist()
     assert [type(number) for number in items[0].info] == [int, float, float, int, float, int]
-    assert [item.data["act"].tolist() for item in items] == [[0, 1], [2]], "without the zeros behind"
+    assert [item.data["action"].tolist() for item in items] == [[0, 1], [2]], "without the zeros behind"
 
 
 def test_a_sample_of_pinned_memory_is_one_of_its_tensors():
@@ -326,5 +326,5 @@ def test_a_loader_of_pytorch_makes_tensors(num_workers, key, tmp_path):
         samples = list(loader)
     assert {sample.data["obs"].dtype for sample in samples} == {torch.float32}
     assert {sample.info.keys.dtype for sample in samples} == {torch.int64}
-    drawn = [act for sample in samples for act in sample.data["act"].tolist()]
+    drawn = [action for sample in samples for action in sample.data["action"].tolist()]
     assert sorted(drawn) == [[i, i + 1] for i in range(0, 24, 2)]

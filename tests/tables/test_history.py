@@ -20,11 +20,9 @@ indexes = (
 
 
 def writer_of(steps, keep=KEEP):
-    writer = TrajectoryWriter(
-        RecordingServer({"obs": {"shape": 2}, "act": {"shape": (), "dtype": np.int8}}), keep
-    )
+    writer = TrajectoryWriter(RecordingServer({"obs": {"shape": 2}, "action": {"dtype": np.int8}}), keep)
     for step in range(steps):
-        writer.append({"obs": [step, -step], "act": step})
+        writer.append({"obs": [step, -step], "action": step})
     return writer
 
 
@@ -51,9 +49,9 @@ def named_in_a_list(values, index):
 def test_an_index_names_what_a_list_shows_or_nothing(steps, index):
     held = [None] * max(0, steps - KEEP) + list(range(max(0, steps - KEEP), steps))
     expected = named_in_a_list(held, index)
-    column = writer_of(steps).history["act"]
+    column = writer_of(steps).history["action"]
     if not expected or None in expected:
-        with pytest.raises(IndexError, match="'act'"):
+        with pytest.raises(IndexError, match="'action'"):
             column[index]
     else:
         cells = column[index]
@@ -72,24 +70,24 @@ def test_an_index_names_what_a_list_shows_or_nothing(steps, index):
     ],
 )
 def test_steps_that_reverb_gets_wrong_are_right(index, expected):
-    assert np.atleast_1d(writer_of(3).history["act"][index].numpy()).tolist() == expected
+    assert np.atleast_1d(writer_of(3).history["action"][index].numpy()).tolist() == expected
 
 
 def test_a_step_that_is_not_held_any_more_says_how_to_hold_it():
     history = writer_of(8).history
-    assert history["act"][3].numpy() == 3
-    assert list(history["act"].values) == list(history["act"].unsent) == [3, 4, 5, 6, 7]
+    assert history["action"][3].numpy() == 3
+    assert list(history["action"].values) == list(history["action"].unsent) == [3, 4, 5, 6, 7]
     with pytest.raises(IndexError, match=r"no longer holds step 2 of 8.* newest 5.* num_keep_alive_refs"):
-        history["act"][2]
+        history["action"][2]
 
 
 def test_a_step_without_a_value_can_not_be_named_in_that_column():
     writer = writer_of(1)
     writer.append({"obs": [5, 5]})
-    writer.append({"obs": [6, 6], "act": 6})
-    with pytest.raises(IndexError, match="'act' has no value in step 1"):
-        writer.history["act"][-2:]
-    assert writer.history["act"][[0, 2]].numpy().tolist() == [0, 6]
+    writer.append({"obs": [6, 6], "action": 6})
+    with pytest.raises(IndexError, match="'action' has no value in step 1"):
+        writer.history["action"][-2:]
+    assert writer.history["action"][[0, 2]].numpy().tolist() == [0, 6]
     assert writer.history["obs"][:].numpy().tolist() == [[0, 0], [5, 5], [6, 6]]
 
 
@@ -97,20 +95,20 @@ def test_a_rare_column_expires_with_its_step_and_not_before():
     writer = writer_of(1, keep=3)
     for _ in range(2):
         writer.append({"obs": [1, 1]})
-    assert writer.history["act"][0].numpy() == 0
+    assert writer.history["action"][0].numpy() == 0
     writer.append({"obs": [1, 1]})
     with pytest.raises(IndexError, match="no longer holds"):
-        writer.history["act"][0]
+        writer.history["action"][0]
 
 
 @pytest.mark.parametrize("index", ["0", None, 1.0, slice(0.0, 1), np.array([0, 1]), ...])
 def test_other_kinds_of_indexes_are_refused(index):
     with pytest.raises(TypeError):
-        writer_of(3).history["act"][index]
+        writer_of(3).history["action"][index]
 
 
 def test_an_unknown_column_is_told_with_those_there_are():
-    with pytest.raises(KeyError, match=r"'reward'.*'obs', 'act'"):
+    with pytest.raises(KeyError, match=r"'reward'.*'obs', 'action'"):
         writer_of(3).history["reward"]
 
 

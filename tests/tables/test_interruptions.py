@@ -31,7 +31,7 @@ from replay_tutorial.tables import (
     UnknownWriter,
 )
 
-COLUMNS = {"obs": {"shape": (), "dtype": np.int64}}
+COLUMNS = {"obs": {"dtype": np.int64}}
 
 
 class Life:
@@ -340,11 +340,11 @@ def test_a_forked_child_can_not_use_its_parents_server() -> None:
 def test_a_forked_child_does_not_close_or_use_its_parents_writer(there: SimpleNamespace) -> None:
     with TrajectoryWriter(there.server, 5, items_per_message=3) as writer:
         for value in (1, 2):
-            write(writer, {"act": value}, "queue")
+            write(writer, {"action": value}, "queue")
         writer.flush()
-        write(writer, {"act": 3}, "queue")
-        calls = (writer.flush, writer.end_episode, partial(writer.append, {"act": 4}))
+        write(writer, {"action": 3}, "queue")
+        calls = (writer.flush, writer.end_episode, partial(writer.append, {"action": 4}))
         leave = partial(writer.__exit__, None, None, None)
         assert refused_in_a_child("Create a writer in each process", *calls, last=leave)
-        writer.create_item("queue", 1.0, {"act": writer.history["act"][-2]})
-    assert there.served.items("queue").data["act"].tolist() == [1, 2, 3, 2]
+        writer.create_item("queue", 1.0, {"action": writer.history["action"][-2]})
+    assert there.served.items("queue").data["action"].tolist() == [1, 2, 3, 2]

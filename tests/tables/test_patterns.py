@@ -12,7 +12,7 @@ from recording_server import RecordingServer
 from replay_tutorial.tables.core import waiting
 from replay_tutorial.tables.writing.patterns import Pattern, StructuredWriter, reference, td_error
 
-COLUMNS = {"a": {"shape": (), "dtype": np.int64}, "b": {"shape": (), "dtype": np.int64}, "td": {"shape": ()}}
+COLUMNS = {"a": {"dtype": np.int64}, "b": {"dtype": np.int64}, "td": {}}
 STEP = reference(COLUMNS)
 NEWEST = {"a": STEP["a"][-1]}
 PAIR = {"a": STEP["a"][-2:]}

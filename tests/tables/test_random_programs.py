@@ -32,7 +32,7 @@ from replay_tutorial.tables import (
 )
 from replay_tutorial.tables.core.message import ColumnSlice, NewItems, Part
 
-COLUMNS = {"a": {"shape": 2}, "b": {"shape": (), "dtype": np.int64}, "c": {"dtype": np.uint8}}
+COLUMNS = {"a": {"shape": 2}, "b": {"dtype": np.int64}, "c": {"dtype": np.uint8}}
 DTYPES = {"a": np.float32, "b": np.int64, "c": np.uint8}
 SHAPES: dict[str, tuple[int, ...]] = {"a": (2,), "b": (), "c": (1,)}
 CAPACITY = 12

@@ -112,9 +112,9 @@ def random_program(server: Any, seed: int, steps: int, file: Path) -> list[Any]:
         table = ["replay", "queue", "replay", "nowhere"][rng.integers(3 + (rng.random() < 0.1))]
         kind = rng.integers(10)
         if kind == 0:
-            data = {"obs": rng.random((2, 3)), "act": rng.integers(9, size=2)}
+            data = {"obs": rng.random((2, 3)), "action": rng.integers(9, size=2)}
             if rng.random() < 0.3:
-                del data["act"]
+                del data["action"]
             answer = outcome(client.insert_batch, data, {table: None}, 0)
         elif kind <= 3:
             writer = int(rng.integers(2))
@@ -256,53 +256,53 @@ def test_an_item_whose_call_was_interrupted_goes_in_once_with_flush(there: Simpl
     send(server, message(1, 0, "queue", 4))
     writer = Client(server).writer(num_keep_alive_refs=2)
     for step in (4, 5):
-        writer.append({"obs": np.full(3, step), "act": step})
+        writer.append({"obs": np.full(3, step), "action": step})
     history = writer.history
     with interrupted(lambda: served.info()["queue"].waiting_inserts == 1):
-        writer.create_item("queue", 1.0, {"pair": history["obs"][-2:], "act": history["act"][-1]})
+        writer.create_item("queue", 1.0, {"pair": history["obs"][-2:], "action": history["action"][-1]})
     until(lambda: served.info()["queue"].waiting_inserts == 0)
     with calling(writer.flush):
         until(lambda: served.info()["queue"].waiting_inserts == 1)
         server.sample("queue", 2)
     assert served.info()["queue"].inserts == 5
-    assert served.items("queue").data["act"].tolist().count(5) == 1
+    assert served.items("queue").data["action"].tolist().count(5) == 1
 
 
 def test_a_first_item_that_is_refused_leaves_its_writer_usable(there: SimpleNamespace) -> None:
     for server in (there.served, there.server):
         with Client(server).writer(1) as writer:
-            writer.append({"obs": np.zeros(3), "act": 1})
-            act = writer.history["act"][-1]
+            writer.append({"obs": np.zeros(3), "action": 1})
+            action = writer.history["action"][-1]
             match = r"There is no table 3|must be a string, not 3"
-            for table, parts in [(3, {"act": act}), ("queue", {3: act})]:
+            for table, parts in [(3, {"action": action}), ("queue", {3: action})]:
                 with pytest.raises((KeyError, TypeError), match=match):
                     writer.create_item(table, 1.0, parts)
-            writer.create_item("queue", 1.0, {"act": act})
+            writer.create_item("queue", 1.0, {"action": action})
 
 
 @pytest.mark.parametrize("timeout", [True, np.float32(60), np.int64(60)])
 def test_a_first_item_may_have_a_timeout_of_any_number_type(there: SimpleNamespace, timeout: Any) -> None:
     for server in (there.server, there.served):
         with Client(server).writer(1) as writer:
-            write(writer, {"act": 1}, "queue", timeout=timeout)
-            write(writer, {"act": 1}, "queue")
+            write(writer, {"action": 1}, "queue", timeout=timeout)
+            write(writer, {"action": 1}, "queue")
 
 
 def test_a_batch_s_priority_of_the_wrong_shape_is_the_same_error_as_here(there: SimpleNamespace) -> None:
     for server in (there.server, there.served):
         with pytest.raises(ValueError, match=r"must have the shape \(1,\), one per item, not \(\)"):
-            Client(server).insert_batch({"act": [1]}, {"queue": 1.0})
+            Client(server).insert_batch({"action": [1]}, {"queue": 1.0})
 
 
 def test_a_writer_that_is_dropped_is_closed_by_a_later_message(there: SimpleNamespace) -> None:
     dropped, other = (TrajectoryWriter(there.server, 1) for _ in range(2))
     for writer in (dropped, other):
-        write(writer, {"act": 1}, "replay")
+        write(writer, {"action": 1}, "replay")
     (session,) = there.endpoint._sessions.values()
     assert len(session._writers) == 2
     del dropped, writer
     gc.collect()
-    write(other, {"act": 2}, "replay")
+    write(other, {"action": 2}, "replay")
     until(lambda: len(session._writers) == 1)
 
 
@@ -319,11 +319,11 @@ def test_a_writer_is_closed_although_its_only_call_was_interrupted(there: Simple
 
 def test_no_item_is_lost_after_ctrl_c_while_an_episode_is_ended(there: SimpleNamespace) -> None:
     server, writer = there.server, TrajectoryWriter(there.server, 5)
-    write(writer, {"act": 1}, "replay")
+    write(writer, {"action": 1}, "replay")
     with pytest.raises(KeyboardInterrupt), patch.object(server, "_acquire", side_effect=KeyboardInterrupt):
         writer.end_episode()
-    write(writer, {"act": 2}, "replay")
-    write(writer, {"act": 3}, "replay")
+    write(writer, {"action": 2}, "replay")
+    write(writer, {"action": 3}, "replay")
     assert there.served.info()["replay"].inserts == 3
 
 
@@ -513,7 +513,7 @@ def test_a_killed_server_is_reported_within_a_second(key: bytes, tmp_path: Path)
         to_those_who_wait = time.monotonic() - begin
         process.join()
         begin = time.monotonic()
-        late = outcome(Client(server).insert, {"obs": np.zeros(3), "act": 1}, {"queue": 1.0})
+        late = outcome(Client(server).insert, {"obs": np.zeros(3), "action": 1}, {"queue": 1.0})
         seconds.append(max(to_those_who_wait, time.monotonic() - begin))
         assert [kind for kind, _ in [*waiting, late]] == ["ServerLost"] * 4
         assert "There is no server at" in late[1] or "has exited" in late[1]

@@ -9,7 +9,7 @@ from served import serving, small_server
 
 import replay_tutorial.tables as reverb
 
-COLUMNS = {"obs": {"shape": 4}, "act": {"shape": 1}, "rew": {"shape": 1}}
+COLUMNS = {"obs": {"shape": 4}, "action": {"shape": 1}, "reward": {"shape": 1}}
 STEP = [np.zeros(4), np.ones(1), np.ones(1)]
 TrajectoryDataset: Any = reverb.TrajectoryDataset
 TimestepDataset: Any = reverb.TimestepDataset
@@ -40,7 +40,7 @@ def written(client: Any) -> Any:
 ARGUMENTS: list[tuple[Any, str]] = [  # that TypeErrors explain
     (
         lambda client: client.insert(STEP, priorities={"replay": 1.0}),
-        r"passed by column, as \{'obs': ..., 'act': ..., 'rew': ...\}, not as list",
+        r"passed by column, as \{'obs': ..., 'action': ..., 'reward': ...\}, not as list",
     ),
     (lambda client: client.insert_batch(STEP, {"replay": [1.0]}), "by column"),
     (lambda client: client.writer(3).append(STEP), "by column"),

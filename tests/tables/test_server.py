@@ -28,8 +28,8 @@ from replay_tutorial.tables import (
 from replay_tutorial.tables.core.message import ColumnSlice, NewItems, Part
 from replay_tutorial.tables.core.table_state import TableState
 
-COLUMNS = {"obs": {"shape": 2}, "rew": {"shape": ()}}
-STEP = {"obs": [1.0, 2.0], "rew": 0.5}
+COLUMNS = {"obs": {"shape": 2}, "reward": {}}
+STEP = {"obs": [1.0, 2.0], "reward": 0.5}
 EVENTS = ["on_insert", "on_sample", "on_update", "on_delete", "on_reset"]
 
 
@@ -95,10 +95,10 @@ def test_a_table_can_not_be_changed_under_its_server() -> None:
 
 def test_a_tuple_is_a_value_of_its_column() -> None:
     client = client_of(table())
-    client.insert({"obs": (1.0, 2.0), "rew": 3.0}, {"t": 1.0})
-    client.insert_batch({"obs": ([4.0, 5.0],), "rew": (6.0,)}, {"t": None})
+    client.insert({"obs": (1.0, 2.0), "reward": 3.0}, {"t": 1.0})
+    client.insert_batch({"obs": ([4.0, 5.0],), "reward": (6.0,)}, {"t": None})
     assert client.items("t").data["obs"].tolist() == [[1.0, 2.0], [4.0, 5.0]]
-    assert client.items("t").data["rew"].tolist() == [3.0, 6.0]
+    assert client.items("t").data["reward"].tolist() == [3.0, 6.0]
 
 
 @pytest.mark.parametrize(
@@ -128,15 +128,15 @@ def test_a_priority_that_a_selector_can_not_take_changes_nothing(priority: Any, 
         (lambda c: c.insert(STEP, {}), ValueError),
         (lambda c: c.insert(STEP, {"?": 1.0}), KeyError),
         (lambda c: c.insert({"?": 1.0}, {"t": 1.0}), KeyError),
-        (lambda c: c.insert({"obs": [1.0, 2.0], "rew": "x"}, {"t": 1.0}), TypeError),
+        (lambda c: c.insert({"obs": [1.0, 2.0], "reward": "x"}, {"t": 1.0}), TypeError),
         (lambda c: c.insert({"obs": [1.0, 2.0, 3.0]}, {"t": 1.0}), ValueError),
-        (lambda c: c.insert({"obs": [[1.0, 2.0]] * 2, "rew": [1.0, 2.0]}, {"t": 1.0}), ValueError),
-        (lambda c: c.insert_batch({"obs": [[1.0, 2.0]], "rew": [1.0, 2.0]}, {"t": None}), ValueError),
-        (lambda c: c.insert_batch({"rew": []}, {"t": None}), ValueError),
-        (lambda c: c.insert_batch({"rew": [1.0, 2.0]}, {"t": [1.0]}), ValueError),
-        (lambda c: c.insert_batch({"rew": [1.0]}, {"t": 1.0}), ValueError),
+        (lambda c: c.insert({"obs": [[1.0, 2.0]] * 2, "reward": [1.0, 2.0]}, {"t": 1.0}), ValueError),
+        (lambda c: c.insert_batch({"obs": [[1.0, 2.0]], "reward": [1.0, 2.0]}, {"t": None}), ValueError),
+        (lambda c: c.insert_batch({"reward": []}, {"t": None}), ValueError),
+        (lambda c: c.insert_batch({"reward": [1.0, 2.0]}, {"t": [1.0]}), ValueError),
+        (lambda c: c.insert_batch({"reward": [1.0]}, {"t": 1.0}), ValueError),
         (lambda c: c.insert(STEP, {3: 1.0}), KeyError),
-        (lambda c: c.insert({"rew": 1.0}, {"t": 1.0}), ValueError),  # other parts than the items there
+        (lambda c: c.insert({"reward": 1.0}, {"t": 1.0}), ValueError),  # other parts than the items there
         (lambda c: c.sample("t", 0), ValueError),
         (lambda c: c.sample("t", 1.5), TypeError),
         (lambda c: c.sample("?", 1), KeyError),
@@ -177,7 +177,7 @@ def test_no_priority_stands_for_the_highest_seen() -> None:
 
 def test_weights_are_those_of_the_prioritized_buffer() -> None:
     priorities = np.random.default_rng(0).random(200) + 0.01
-    columns = {"x": {"shape": (), "dtype": int}}
+    columns = {"x": {"dtype": int}}
     client = Client(Server([table(sampler=Prioritized(0.6), max_size=200)], columns, 200))
     client.insert_batch({"x": np.arange(200)}, {"t": priorities})
     buffer = PrioritizedReplayBuffer(200, columns, alpha=0.6, eps=0.0, seed=0)
@@ -246,12 +246,12 @@ def test_a_hook_that_raises_is_logged_and_leaves_whole_tables(
 @pytest.mark.parametrize("options", [{}, {"max_times_sampled": 2 * 10**14}, {"hooks": [Hook()]}])
 def test_a_batch_that_is_too_big_for_the_memory_is_not_counted(options: dict[str, Any]) -> None:
     client = client_of(table(**options))
-    client.insert({"rew": 1.0}, {"t": None})
+    client.insert({"reward": 1.0}, {"t": None})
     with pytest.raises(MemoryError):
         client.sample("t", 10**14)
     info = client.info()["t"]
     assert (info.samples, info.unique_samples) == (0, 0)
-    assert client.sample("t", 2).data["rew"].tolist() == [1.0, 1.0]
+    assert client.sample("t", 2).data["reward"].tolist() == [1.0, 1.0]
 
 
 @pytest.mark.parametrize("ends", [[1, 1, 1], [3, 1, 2]])
@@ -261,9 +261,9 @@ def test_a_queue_keeps_the_items_of_a_batch_that_does_not_fit_into_memory(
     client = client_of(Table.queue("q", 9))
     with client.writer(5) as writer:
         for reward in range(4):
-            writer.append({"rew": reward})
+            writer.append({"reward": reward})
         for end in ends:
-            writer.create_item("q", 1.0, {"rew": writer.history["rew"][:end]})
+            writer.create_item("q", 1.0, {"reward": writer.history["reward"][:end]})
     before = state(client.server)
 
     def out_of_memory(shape: Any, dtype: Any = float) -> Any:
@@ -275,15 +275,17 @@ def test_a_queue_keeps_the_items_of_a_batch_that_does_not_fit_into_memory(
         patch.setattr(np, "empty", out_of_memory)
         client.sample("q", 3)
     assert repr(state(client.server)) == repr(before)
-    assert [item.data["rew"].tolist() for item in client.sample("q", 3)] == [list(range(end)) for end in ends]
+    assert [item.data["reward"].tolist() for item in client.sample("q", 3)] == [
+        list(range(end)) for end in ends
+    ]
 
 
 def test_a_long_item_that_is_gone_needs_no_memory() -> None:
     client = client_of(table(max_size=2, max_times_sampled=2 * 10**14))
     with client.writer(1) as writer:
-        writer.append({"rew": 5.0})
+        writer.append({"reward": 5.0})
         for length in (40_000, 1, 1):
-            writer.create_item("t", 1.0, {"rew": writer.history["rew"][[0] * length]})
+            writer.create_item("t", 1.0, {"reward": writer.history["reward"][[0] * length]})
     with pytest.raises(MemoryError):  # for 1.6e19 bytes, NumPy would raise a ValueError
         client.sample("t", 10**14)
     rooms = []
@@ -296,20 +298,20 @@ def test_a_long_item_that_is_gone_needs_no_memory() -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(np, "empty", limited)
-        assert client.sample("t", 1000).data["rew"].shape == (1000, 1)
+        assert client.sample("t", 1000).data["reward"].shape == (1000, 1)
     assert rooms[:2] == [(40_000_000, 4), (1000, 4)]
 
 
 def test_a_copy_that_fails_leaves_no_item_half_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     client = client_of(table(max_times_sampled=1))
-    client.insert_batch({"rew": [1.0, 2.0, 3.0]}, {"t": None})
+    client.insert_batch({"reward": [1.0, 2.0, 3.0]}, {"t": None})
 
     with monkeypatch.context() as patch, pytest.raises(MemoryError):
         patch.setattr("replay_tutorial.tables.core.table_state.gather_cells", Mock(side_effect=MemoryError))
         client.sample("t", 2)
     assert client.info()["t"].size == len(client.items("t").info.keys) == 1
     assert client.server._cells.free_count(1) == 49
-    client.insert_batch({"rew": [4.0] * 9}, {"t": None})
+    client.insert_batch({"reward": [4.0] * 9}, {"t": None})
     assert client.info()["t"].size == 9
 
 
@@ -327,12 +329,12 @@ def test_an_item_is_copied_when_it_is_sampled_for_the_first_time() -> None:
     hook = InsertOnSample("seen")
     client = client_of(table(hooks=[hook]), table("seen", sampler=Fifo(), max_size=2, rate_limiter=Queue(2)))
     for reward in range(3):
-        client.insert({"rew": reward}, {"t": 1.0 + reward})
+        client.insert({"reward": reward}, {"t": 1.0 + reward})
     drawn = client.sample("t", 20, partial=True)
     assert hook.copied == 2 and hook.dropped == 1
     copies = client.items("seen")
-    order = list(dict.fromkeys(drawn.data["rew"].tolist()))
-    assert copies.data["rew"].tolist() == order[:2]
+    order = list(dict.fromkeys(drawn.data["reward"].tolist()))
+    assert copies.data["reward"].tolist() == order[:2]
     assert copies.info.priorities.tolist() == [1.0 + reward for reward in order[:2]]
     assert client.server._cells.free_count(1) == 47, "a copy shares the steps"
 
@@ -341,8 +343,8 @@ def test_an_item_is_copied_when_it_is_sampled_for_the_first_time() -> None:
 def test_a_copy_whose_parts_or_priority_do_not_fit_is_dropped(target: dict[str, Any]) -> None:
     hook = InsertOnSample("seen")
     client = client_of(table(sampler=MinHeap(), hooks=[hook]), table("seen", **target))
-    client.insert({"rew": 1.0}, {"t": -1.0})
-    assert client.sample("t", 1).data["rew"].tolist() == [1.0]
+    client.insert({"reward": 1.0}, {"t": -1.0})
+    assert client.sample("t", 1).data["reward"].tolist() == [1.0]
     assert (hook.copied, hook.dropped, client.info()["seen"].size) == (0, 1, 0)
 
 
@@ -352,7 +354,7 @@ def test_a_hook_may_insert_a_copy_with_a_priority_of_any_number_type(priority: A
         tables["seen"].try_insert(tables[table].item(key)._replace(priority=priority))
 
     client = client_of(table(hooks=[hook_of(on_sample=copy)]), table("seen"))
-    client.insert({"rew": 1.0}, {"t": 1.0})
+    client.insert({"reward": 1.0}, {"t": 1.0})
     client.sample("t", 1)
     assert client.items("seen").info.priorities.tolist() == [2.0]
 
@@ -361,7 +363,7 @@ def test_batches_equal_single_samples() -> None:
     for sampler in (Uniform(), Prioritized(0.5), MinHeap(), Fifo()):
         one, many = (client_of(table(sampler=sampler)) for _ in range(2))
         for client in (one, many):
-            client.insert_batch({"rew": range(5)}, {"t": [1.0, 2.0, 3.0, 4.0, 0.0]})
+            client.insert_batch({"reward": range(5)}, {"t": [1.0, 2.0, 3.0, 4.0, 0.0]})
         singles = [one.sample("t", 1).info for _ in range(20)]
         np.testing.assert_array_equal(many.sample("t", 20).info, np.concatenate(singles, axis=1))
 
@@ -382,9 +384,9 @@ def nbytes(thing: Any) -> int:
 def test_an_item_takes_at_most_100_bytes_beside_its_steps(sampler: Any) -> None:
     count = 8**4 - 1  # with the newcomer's slot, a sum tree without padding
     server = Server([table(sampler=sampler, max_size=count)], COLUMNS, 2)
-    layout = (Part("obs", "obs", 2), Part("rew", "rew", 2))
+    layout = (Part("obs", "obs", 2), Part("reward", "reward", 2))
     values = np.zeros((2, 2), np.float32)
-    runs = [ColumnSlice("obs", 0, values), ColumnSlice("rew", 0, values[0])]
+    runs = [ColumnSlice("obs", 0, values), ColumnSlice("reward", 0, values[0])]
     steps = np.array([[0, 1, 0, 1]] * count)
     send(server, Sent(1, 0, runs, [NewItems("t", None, layout, steps)], 2))
     contents = server._tables["t"]
@@ -395,18 +397,18 @@ class TestSignatures:
     """Which parts items must have: those declared, or else those of the first item, until `reset`."""
 
     def test_a_signature_settles_parts_and_lengths_before_the_first_item(self) -> None:
-        client = client_of(table(signature={"pair": ("obs", 2), "rew": "one", "tail": ("rew", "any")}))
+        client = client_of(table(signature={"pair": ("obs", 2), "reward": "one", "tail": ("reward", "any")}))
         before = state(client.server)
         with client.writer(5) as writer:
             for _ in range(5):
                 writer.append(STEP)
-            obs, rew = writer.history["obs"], writer.history["rew"]
-            good = {"pair": obs[-2:], "rew": rew[-1], "tail": rew[-3:]}
+            obs, reward = writer.history["obs"], writer.history["reward"]
+            good = {"pair": obs[-2:], "reward": reward[-1], "tail": reward[-3:]}
             bad: list[dict[str, Any]] = [
                 {**good, "pair": obs[-3:]},
-                {**good, "rew": rew[-1:]},
+                {**good, "reward": reward[-1:]},
                 {"pairs" if name == "pair" else name: part for name, part in good.items()},
-                {**good, "pair": rew[-2:]},
+                {**good, "pair": reward[-2:]},
                 {"pair": good["pair"]},
             ]
             match = r"signature of the table 't' is \{'pair': \('obs', 2\), "
@@ -414,14 +416,14 @@ class TestSignatures:
                 with pytest.raises(ValueError, match=match):
                     writer.create_item("t", 1.0, trajectory)
             assert state(client.server) == before
-            for tail in (rew[-3:], rew[-1:]):
+            for tail in (reward[-3:], reward[-1:]):
                 writer.create_item("t", 1.0, {**good, "tail": tail})
             client.reset("t")
             with pytest.raises(ValueError, match="signature"):
                 writer.create_item("t", 1.0, bad[0])
 
     def test_a_column_of_a_signature_must_be_there(self) -> None:
-        with pytest.raises(KeyError, match=r"column 'reward'; the columns are \['obs', 'rew'\]"):
+        with pytest.raises(KeyError, match=r"column 'reward'; the columns are \['obs', 'reward'\]"):
             client_of(table(signature={"reward": "one"}))
 
     @pytest.mark.parametrize(
@@ -471,8 +473,8 @@ class TestSignatures:
             write(writer, STEP, timeout=0)
         writer.close()
         client.reset("t")
-        client.insert({"rew": 1.0}, {"t": 1.0})
-        assert [*client.items("t").data] == ["rew"]
+        client.insert({"reward": 1.0}, {"t": 1.0})
+        assert [*client.items("t").data] == ["reward"]
 
     def test_a_message_without_items_settles_nothing(self) -> None:
         client = client_of(table())
@@ -507,7 +509,7 @@ class TestSignatures:
 
 
 def test_a_capacity_follows_from_the_sizes_of_the_tables(monkeypatch: pytest.MonkeyPatch) -> None:
-    queue = Table.queue("q", 10, signature={"a": ("obs", 3), "b": ("obs", 2), "rew": "any"})
+    queue = Table.queue("q", 10, signature={"a": ("obs", 3), "b": ("obs", 2), "reward": "any"})
     tables = [table(max_size=50), queue]
     server = Server(tables, COLUMNS)
     assert server._cells.capacity == 2 * (50 + 10 * 5) + 1000

@@ -69,7 +69,7 @@ def test_a_file_describes_what_a_program_would(tmp_path: Path) -> None:
     assert (address, save) == ("127.0.0.1:0", tmp_path / "tables.npz")
     assert {name: (field.shape, str(field.dtype)) for name, field in server.fields.fields.items()} == {
         "obs": ((2, 3), "float64"),
-        "act": ((), "int64"),
+        "action": ((), "int64"),
     }
     assert {name: (info.max_size, info.rate_limiter) for name, info in server.info().items()} == {
         "replay": (100, SampleToInsertRatio(2.0, 3, (0, 12))),
@@ -82,14 +82,14 @@ def test_a_file_describes_what_a_program_would(tmp_path: Path) -> None:
     assert [table.remover for table in described][:2] == [Fifo(), MaxHeap()]
     assert [table.max_times_sampled for table in described] == [7, 0, 1, 1]
     assert described[0].hooks[0].target == "best"
-    assert described[3].parts == {"last": ("obs", "one"), "act": ("act", "any")}
+    assert described[3].parts == {"last": ("obs", "one"), "action": ("action", "any")}
     assert create_server(written(tmp_path, GOOD), "127.0.0.1:5")[1] == "127.0.0.1:5"
 
 
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('"any"', "0", "tables.last: The signature .* 'act' with the length 0"),
+        ('"any"', "0", "tables.last: The signature .* 'action' with the length 0"),
         ('"any"', '"any", more = "one"', "refers to the column 'more'"),
         ('["best"]', '"best"', "tables.replay: insert_on_sample must be a list of tables, not 'best'"),
         ("capacity = 1000", 'capacity = "1000"', "capacity must be an integer"),
@@ -105,8 +105,8 @@ def test_a_file_describes_what_a_program_would(tmp_path: Path) -> None:
         ('address = "127.0.0.1:0"', "", "address: is missing.* --address"),
         ('"float64"', '"float65"', "default_dtype: "),
         ('"float64"', '"O"', "columns: .*'obs'.*must be numeric"),
-        ("shape = []", "shape = [-1]", "columns: .*'act'"),
-        ("shape = []", "shapes = []", "columns: .*'act'.*shapes"),
+        ("shape = []", "shape = [-1]", "columns: .*'action'"),
+        ("shape = []", "shapes = []", "columns: .*'action'.*shapes"),
         ("obs = { shape = [2, 3] }", "obs = 3", "columns: .*'obs'"),
         ('"Fifo"', '"FIFO"', "tables.replay.remover: kind must be one of Uniform, Fifo"),
         ('"Fifo"', "3", "tables.replay.remover: kind must be one of Uniform, Fifo"),
@@ -178,7 +178,7 @@ def test_a_server_that_is_ended_is_saved_and_goes_on_when_it_is_started_again(
     key: bytes, tmp_path: Path
 ) -> None:
     with started(tmp_path, GOOD) as (process, client, said):
-        batch = {"obs": np.random.default_rng(1).random((4, 2, 3)), "act": np.arange(4)}
+        batch = {"obs": np.random.default_rng(1).random((4, 2, 3)), "action": np.arange(4)}
         client.insert_batch(batch, {"best": np.arange(4.0), "rollouts": None})
         before = client.items("best")
         process.terminate()
@@ -196,7 +196,7 @@ def test_a_server_that_is_ended_is_saved_and_goes_on_when_it_is_started_again(
 @needs_signals
 def test_a_server_is_saved_while_it_runs(key: bytes, tmp_path: Path) -> None:
     with started(tmp_path, GOOD.replace("seed = 3", "save_every = 0.05")) as (process, client, _):
-        client.insert({"obs": np.zeros((2, 3)), "act": 7}, {"best": 1.0})
+        client.insert({"obs": np.zeros((2, 3)), "action": 7}, {"best": 1.0})
         server, _, save, seconds = create_server(tmp_path / "config.toml")
         assert seconds == 0.05
 
@@ -213,7 +213,7 @@ def test_a_server_is_saved_while_it_runs(key: bytes, tmp_path: Path) -> None:
 def test_signals_that_come_while_a_server_ends_do_not_keep_it_from_saving(key: bytes, tmp_path: Path) -> None:
     big = GOOD.replace("capacity = 1000", "capacity = 30_000").replace("max_size = 5", "max_size = 20_000")
     count, most = 20_000, 0
-    data = {"obs": np.zeros((count, 2, 3)), "act": np.arange(count)}
+    data = {"obs": np.zeros((count, 2, 3)), "action": np.arange(count)}
     for attempt in range(100):
         folder, sent = tmp_path / str(attempt), 0
         folder.mkdir()
@@ -226,7 +226,7 @@ def test_signals_that_come_while_a_server_ends_do_not_keep_it_from_saving(key: b
             assert process.exitcode == 0
         server, *_ = create_server(folder / "config.toml")
         server.load(folder / "tables.npz")
-        assert server.items("best").data["act"].tolist() == list(range(count))
+        assert server.items("best").data["action"].tolist() == list(range(count))
         most = max(most, sent)
         if most > 2:
             break  # otherwise, the machine stopped the test while the server ended

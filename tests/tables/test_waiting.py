@@ -33,7 +33,7 @@ SERVERS: list[Server] = []
 
 def server_of(*tables: Table, patience: float = float("inf")) -> Server:
     """A server whose waiting calls look again only when they are woken."""
-    columns = {"x": {"shape": (), "dtype": np.int64}}
+    columns = {"x": {"dtype": np.int64}}
     SERVERS.append(Server(tables, columns, 10_000, seed=0, patience=patience))
     return SERVERS[-1]
 

@@ -11,7 +11,7 @@ from replay_tutorial.tables.writing.writer import TrajectoryWriter
 
 COLUMNS = {
     "obs": {"shape": (2,), "dtype": np.float32},
-    "act": {"shape": (), "dtype": np.int64},
+    "action": {"dtype": np.int64},
     "done": {"shape": 1, "dtype": bool},
 }
 
@@ -27,7 +27,7 @@ def writer(server):
 
 
 def step(number):
-    return {"obs": np.array([number, number / 2], np.float32), "act": number, "done": number % 3 == 0}
+    return {"obs": np.array([number, number / 2], np.float32), "action": number, "done": number % 3 == 0}
 
 
 def append_steps(writer, *numbers):
@@ -53,14 +53,14 @@ def test_a_value_is_copied_when_it_is_appended(writer, server):
 @pytest.mark.parametrize(
     ("data", "error", "match"),
     [
-        ({"obs": [1, 2], "act": 1.5}, ValueError, "'act' has the dtype int64, which can't hold 1.5"),
-        ({"act": 3, "obs": [1, 2, 3]}, ValueError, "'obs' has shape"),
-        ({"act": 3, "obs": [[1, 2], [3, 4]]}, ValueError, "not a batch of 2|same number"),
+        ({"obs": [1, 2], "action": 1.5}, ValueError, "'action' has the dtype int64, which can't hold 1.5"),
+        ({"action": 3, "obs": [1, 2, 3]}, ValueError, "'obs' has shape"),
+        ({"action": 3, "obs": [[1, 2], [3, 4]]}, ValueError, "not a batch of 2|same number"),
         ({"obs": [[1, 2], [3, 4]]}, ValueError, "not a batch of 2"),
-        ({"obs": [1, 2], "act": "three"}, TypeError, "'act' must be numeric"),
-        ({"obs": [1, 2], "act": None}, TypeError, "'act' must be numeric"),
-        ({"obs": [1, 2], "rew": 1}, KeyError, "no column 'rew'"),
-        ({"obs": [1, 2], "act": {"x": 1}}, TypeError, "'act' must be numeric"),
+        ({"obs": [1, 2], "action": "three"}, TypeError, "'action' must be numeric"),
+        ({"obs": [1, 2], "action": None}, TypeError, "'action' must be numeric"),
+        ({"obs": [1, 2], "reward": 1}, KeyError, "no column 'reward'"),
+        ({"obs": [1, 2], "action": {"x": 1}}, TypeError, "'action' must be numeric"),
         ({}, ValueError, "at least one column"),
     ],
 )
@@ -75,20 +75,20 @@ def test_an_append_that_fails_changes_nothing(writer, server, data, error, match
     with pytest.raises(error, match=match):
         writer.append(data)
     assert (writer.history.end, writer.episode_steps, writer.step_is_open) == before
-    writer.append({"obs": [1, 1], "act": 1})
-    writer.create_item("table", 1, {"obs": writer.history["obs"][:], "act": writer.history["act"][:]})
-    assert server.items[0][2]["act"].tolist() == [0, 1]
+    writer.append({"obs": [1, 1], "action": 1})
+    writer.create_item("table", 1, {"obs": writer.history["obs"][:], "action": writer.history["action"][:]})
+    assert server.items[0][2]["action"].tolist() == [0, 1]
     assert server.items[0][2]["obs"][1].tolist() == [1, 1]
 
 
 def test_nested_values_go_to_columns_with_joined_names():
-    server = RecordingServer({"obs/image": {"shape": 2}, "obs/goal/0": {"shape": ()}, "act": {"shape": 2}})
+    server = RecordingServer({"obs/image": {"shape": 2}, "obs/goal/0": {}, "action": {"shape": 2}})
     writer = TrajectoryWriter(server, 1)
     for number in range(2):
-        writer.append({"obs": {"image": [1, 2], "goal": (number,)}, "act": [3, 4]})
-    writer.create_item("table", 1, newest(writer, "obs/goal/0", "act"))
+        writer.append({"obs": {"image": [1, 2], "goal": (number,)}, "action": [3, 4]})
+    writer.create_item("table", 1, newest(writer, "obs/goal/0", "action"))
     assert server.items[0][2]["obs/goal/0"] == 1
-    assert server.items[0][2]["act"].tolist() == [3, 4]
+    assert server.items[0][2]["action"].tolist() == [3, 4]
     with pytest.raises(KeyError, match="passed twice"):
         writer.append({"obs": {"image": [1, 2]}, "obs/image": [1, 2]})
 
@@ -96,10 +96,10 @@ def test_nested_values_go_to_columns_with_joined_names():
 def test_a_column_given_twice_in_a_step_is_named_and_changes_nothing(writer):
     writer.append({"obs": [1, 1]}, partial_step=True)
     with pytest.raises(ValueError, match="open step already has a value in 'obs'"):
-        writer.append({"act": 5, "obs": [2, 2]})
-    writer.append({"act": 1})
+        writer.append({"action": 5, "obs": [2, 2]})
+    writer.append({"action": 1})
     assert writer.history["obs"][-1].numpy().tolist() == [1, 1]
-    assert writer.history["act"][-1].numpy() == 1
+    assert writer.history["action"][-1].numpy() == 1
 
 
 # --- items ---
@@ -167,11 +167,11 @@ def test_items_in_flight_travel_in_one_message_with_each_value_in_one_run(server
     for number in range(4):
         append_steps(writer, number)
         if number:
-            keys.append(writer.create_item("t", number, {"act": writer.history["act"][-2:]}))
+            keys.append(writer.create_item("t", number, {"action": writer.history["action"][-2:]}))
     assert keys == [None, None, 3]
     (message,) = server.messages
     ((column, first_step, values),) = message.slices
-    assert (column, first_step, values.tolist()) == ("act", 0, [0, 1, 2, 3])
+    assert (column, first_step, values.tolist()) == ("action", 0, [0, 1, 2, 3])
     ((table, priorities, layout, steps),) = message.items
     assert (table, priorities.tolist(), len(layout)) == ("t", [1, 2, 3], 1)
     assert steps.tolist() == [[0, 1], [1, 2], [2, 3]]
@@ -180,11 +180,17 @@ def test_items_in_flight_travel_in_one_message_with_each_value_in_one_run(server
 def test_items_of_several_kinds_keep_their_order(server):
     writer = TrajectoryWriter(server, 1, items_per_message=6)
     append_steps(writer, 5)
-    kinds = [("one", 1, "act"), ("one", None, "act"), ("two", 2, "act"), ("two", 3, "obs"), ("one", 4, "act")]
+    kinds = [
+        ("one", 1, "action"),
+        ("one", None, "action"),
+        ("two", 2, "action"),
+        ("two", 3, "obs"),
+        ("one", 4, "action"),
+    ]
     for table, priority, name in kinds:
         assert writer.create_item(table, priority, newest(writer, name)) is None
-    kinds.append(("one", 5, "act"))
-    assert writer.create_item("one", 5, newest(writer, "act")) is not None
+    kinds.append(("one", 5, "action"))
+    assert writer.create_item("one", 5, newest(writer, "action")) is not None
     assert len(server.messages) == 1 and len(server.messages[0].items) == 5
     assert [(table, priority, *parts) for table, priority, parts in server.items] == kinds
 
@@ -204,21 +210,21 @@ def test_a_message_in_flight_that_times_out_goes_on_once(server):
     writer = TrajectoryWriter(server, 1, items_per_message=3)
     for number in range(2):
         append_steps(writer, number)
-        writer.create_item("t", 1, newest(writer, "act"))
+        writer.create_item("t", 1, newest(writer, "action"))
     append_steps(writer, 2)
     with pytest.raises(ValueError, match="timeout must be"):
-        writer.create_item("t", 1, newest(writer, "act"), timeout=-1)
+        writer.create_item("t", 1, newest(writer, "action"), timeout=-1)
     server.room = 2
     with pytest.raises(TimeoutError):
-        writer.create_item("t", 1, newest(writer, "act"), timeout=0)
+        writer.create_item("t", 1, newest(writer, "action"), timeout=0)
     append_steps(writer, 3)
     with pytest.raises(RuntimeError, match="Call flush"):
-        writer.create_item("t", 1, newest(writer, "act"))
+        writer.create_item("t", 1, newest(writer, "action"))
     server.room = None
     writer.flush()
-    writer.create_item("t", 1, newest(writer, "act"))
+    writer.create_item("t", 1, newest(writer, "action"))
     writer.end_episode()
-    assert [parts["act"] for _, _, parts in server.items] == [0, 1, 2, 3]
+    assert [parts["action"] for _, _, parts in server.items] == [0, 1, 2, 3]
 
 
 def test_a_priority_that_is_no_number_is_refused_before_it_is_in_flight(server):
@@ -226,7 +232,7 @@ def test_a_priority_that_is_no_number_is_refused_before_it_is_in_flight(server):
     append_steps(writer, 0)
     for priority in ("1.5", [1.0], 1j):
         with pytest.raises(TypeError):
-            writer.create_item("t", priority, newest(writer, "act"))
+            writer.create_item("t", priority, newest(writer, "action"))
     writer.flush()
     assert not server.messages
 
@@ -249,7 +255,7 @@ def test_an_item_that_timed_out_is_kept_and_inserted_once(writer, server):
     server.room = None
     assert (writer.flush(), writer.flush()) == ([1], [])
     writer.create_item("table", 1, newest(writer))
-    assert [parts["act"].item() for _, _, parts in server.items] == [0, 8]
+    assert [parts["action"].item() for _, _, parts in server.items] == [0, 8]
 
 
 def test_a_message_that_is_refused_when_it_is_sent_again_is_dropped(writer, server, monkeypatch):
@@ -275,7 +281,7 @@ def test_with_waits_for_what_timed_out_and_closes(server):
         server.room = None
     assert len(server.items) == 1
     assert not server.writers
-    item = partial(writer.create_item, "table", 1, {"x": writer.history["act"][-1]})
+    item = partial(writer.create_item, "table", 1, {"x": writer.history["action"][-1]})
     for call in (partial(writer.append, step(1)), item, writer.end_episode):
         with pytest.raises(ValueError, match="closed"):
             call()

@@ -25,10 +25,10 @@ from replay_tutorial.tables import (
 
 COLUMNS = {
     "obs": {"shape": (2,), "dtype": np.float32},
-    "act": {"shape": (), "dtype": np.int64},
+    "action": {"dtype": np.int64},
     "done": {"shape": 1, "dtype": bool},
 }
-SHAPES = {"obs": (2,), "act": (), "done": (1,)}
+SHAPES = {"obs": (2,), "action": (), "done": (1,)}
 
 
 class Program:
@@ -54,7 +54,7 @@ class Program:
         values = {}
         for name in names:
             self.count += 1
-            values[name] = {"obs": [self.count, -self.count], "act": self.count}.get(
+            values[name] = {"obs": [self.count, -self.count], "action": self.count}.get(
                 name, self.count % 2 == 0
             )
         self.writers[who].append(values, partial_step=partial_step)
@@ -160,10 +160,10 @@ def test_sampled_items_hold_exactly_the_values_that_were_named(seed, operations,
 def test_a_stopped_server_acknowledges_nothing_that_did_not_happen():
     server = Server([Table.queue("q", 1)], COLUMNS, capacity=10)
     with TrajectoryWriter(server, 1) as writer:
-        write(writer, {"act": 1}, "q")
+        write(writer, {"action": 1}, "q")
         server.close()
         with pytest.raises(Closed):
-            write(writer, {"act": 2}, "q")
+            write(writer, {"action": 2}, "q")
         with pytest.raises(Closed):
             writer.flush()
         writer.close()
@@ -173,11 +173,11 @@ def test_a_stopped_server_acknowledges_nothing_that_did_not_happen():
 def test_a_client_makes_writers():
     client = Client(Server([table()], COLUMNS, capacity=10))
     with client.writer(num_keep_alive_refs=1) as writer:
-        key = write(writer, {"act": 7})
-    with client.structured_writer([Pattern("t", {"act": reference(COLUMNS)["act"][-1]})]) as writer:
+        key = write(writer, {"action": 7})
+    with client.structured_writer([Pattern("t", {"action": reference(COLUMNS)["action"][-1]})]) as writer:
         assert isinstance(writer, StructuredWriter)
-        writer.append({"act": 8})
-    assert client.items("t").data["act"].tolist() == [7, 8]
+        writer.append({"action": 8})
+    assert client.items("t").data["action"].tolist() == [7, 8]
     assert client.items("t").info.keys[0] == key
 
 
@@ -186,7 +186,7 @@ def test_a_writer_begins_a_new_episode_after_a_load_or_when_it_was_closed_elsewh
     server = Server([table()], COLUMNS, capacity=10)
     writers = [TrajectoryWriter(server, 2) for _ in range(2)]
     for writer in writers:
-        write(writer, {"act": 1})
+        write(writer, {"action": 1})
     if loads:
         server.save(tmp_path / "server.zip")
         server.load(tmp_path / "server.zip")
@@ -194,12 +194,12 @@ def test_a_writer_begins_a_new_episode_after_a_load_or_when_it_was_closed_elsewh
         for writer in writers:
             server._close_writer(writer._writer)
     with pytest.raises(UnknownWriter):
-        writers[0].create_item("t", 1.0, {"act": writers[0].history["act"][-1]})
+        writers[0].create_item("t", 1.0, {"action": writers[0].history["action"][-1]})
     writers[1].end_episode()  # it is at an end anyway, and hears nothing of it
     for writer in writers:
         assert writer.episode_steps == 0
-        write(writer, {"act": 2})
-    assert sorted(server.items("t").data["act"].tolist()) == [1, 1, 2, 2]
+        write(writer, {"action": 2})
+    assert sorted(server.items("t").data["action"].tolist()) == [1, 1, 2, 2]
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_a_writer_begins_a_new_episode_after_a_load_or_when_it_was_closed_elsewh
         ("t", np.nan, -1, "not nan"),
         ("t", 1.0, slice(-1, None), "parts"),
         ("other", 1.0, -1, "no table 'other'"),
-        ("t", 1.0, 0, "'act' is full: of its 2 cells, 2 are"),
+        ("t", 1.0, 0, "'action' is full: of its 2 cells, 2 are"),
     ],
 )
 def test_a_refused_message_of_several_items_changes_nothing_and_stops_nobody(
@@ -216,19 +216,19 @@ def test_a_refused_message_of_several_items_changes_nothing_and_stops_nobody(
 ):
     server = Server([table()], COLUMNS, capacity=2)
     writer = TrajectoryWriter(server, 9, items_per_message=3)
-    for act in range(2):
-        writer.append({"act": act})
-    write(writer, {"act": 2})
-    act = writer.history["act"]
-    writer.create_item(table_name, priority, {"act": act[index]})
+    for action in range(2):
+        writer.append({"action": action})
+    write(writer, {"action": 2})
+    action = writer.history["action"]
+    writer.create_item(table_name, priority, {"action": action[index]})
     with pytest.raises((ValueError, KeyError, CapacityError), match=match) as refused:
-        writer.create_item("t", 1.0, {"act": act[1]})
+        writer.create_item("t", 1.0, {"action": action[1]})
     assert "3 items of the message" in refused.value.__notes__[0]
     assert server.info()["t"].inserts == 0
     writer.flush()
     for _ in range(3):
-        writer.create_item("t", 1.0, {"act": act[-1]})
-    assert server.items("t").data["act"].tolist() == [2] * 3
+        writer.create_item("t", 1.0, {"action": action[-1]})
+    assert server.items("t").data["action"].tolist() == [2] * 3
 
 
 def test_an_item_that_was_accepted_is_not_lost_for_want_of_memory(monkeypatch):
@@ -236,26 +236,26 @@ def test_an_item_that_was_accepted_is_not_lost_for_want_of_memory(monkeypatch):
     writer = TrajectoryWriter(server, 9)
     with monkeypatch.context() as patch, pytest.raises(MemoryError):
         patch.setattr(server._tables["t"], "insert", Mock(side_effect=MemoryError))
-        write(writer, {"act": 0})
+        write(writer, {"action": 0})
     with pytest.raises(RuntimeError, match="flush"):
-        write(writer, {"act": 1})
+        write(writer, {"action": 1})
     writer.flush()
-    write(writer, {"act": 2})
-    assert server.items("t").data["act"].tolist() == [0, 2]
+    write(writer, {"action": 2})
+    assert server.items("t").data["action"].tolist() == [0, 2]
 
 
 def test_a_writer_that_vanishes_while_the_lock_is_held_stops_nobody():
     """The next insert frees its cell, before it needs one."""
     server = Server([table()], COLUMNS, capacity=1)
     lost = TrajectoryWriter(server, 9)
-    write(lost, {"act": 1})
+    write(lost, {"action": 1})
     server.reset("t")
     with server._lock:
         del lost
         gc.collect()
         assert server._cells.allocator.references.sum() == 1, "nothing happens in a finalizer"
     writer = TrajectoryWriter(server, 9)
-    write(writer, {"act": 2})
+    write(writer, {"action": 2})
     server.reset("t")
     writer.close()
     assert not server._cells.allocator.references.any()
@@ -266,10 +266,10 @@ def test_lists_take_as_much_room_as_the_items_that_are_there():
     server = Server([table(max_size=10)], COLUMNS, capacity=400)
     items = server._tables["t"].items
     with TrajectoryWriter(server, 300) as writer:
-        for act in range(300):
-            length = 4 if act < 100 else 1 + act % 40
-            write(writer, {"act": act}, length=min(length, act + 1))
-            assert len(items.cells) <= (3 * 11 * 4 if act < 100 else 4 * 11 * 40)
-    assert sorted(server.items("t").lengths["act"].tolist()) == list(range(11, 21))
+        for action in range(300):
+            length = 4 if action < 100 else 1 + action % 40
+            write(writer, {"action": action}, length=min(length, action + 1))
+            assert len(items.cells) <= (3 * 11 * 4 if action < 100 else 4 * 11 * 40)
+    assert sorted(server.items("t").lengths["action"].tolist()) == list(range(11, 21))
     server.reset("t")
     assert not len(items.cells)

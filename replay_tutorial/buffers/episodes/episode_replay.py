@@ -42,7 +42,7 @@ from replay_tutorial.buffers.episodes.episode_ring import (
     slot_of,
 )
 from replay_tutorial.buffers.episodes.episode_steps import StagedSteps, StepFields
-from replay_tutorial.buffers.fields import EnvDict, Fields, FiniteFields, flatten
+from replay_tutorial.buffers.fields import Fields, FieldSpecs, FiniteFields, flatten
 from replay_tutorial.buffers.gather import Gather, pair_dtype
 from replay_tutorial.buffers.n_step.autoreset import (
     TRANSITION,
@@ -148,10 +148,9 @@ def draw_steps(
 class EpisodeOptions(TypedDict, total=False):
     """The keyword arguments of `EpisodeReplayBuffer`, which its subclasses accept as well."""
 
-    environments: int
+    num_envs: int
     autoreset: str | Enum | None
-    rew: str
-    default_dtype: npt.DTypeLike
+    reward: str
     seed: int | np.random.SeedSequence | None
     check_finite: bool
     alpha: float
@@ -169,12 +168,12 @@ class EpisodeReplayBuffer(PrivateBuffer):
     Built in chapter 09, *Sequences*.
 
     Example:
-        >>> number, flag = {"shape": ()}, {"shape": (), "dtype": bool}
+        >>> number, flag = {}, {"dtype": bool}
         >>> buffer = EpisodeReplayBuffer(
-        ...     1000, {"obs": number, "rew": number, "next_obs": number, "terminated": flag}, seed=0
+        ...     1000, {"obs": number, "reward": number, "next_obs": number, "terminated": flag}, seed=0
         ... )
         >>> for step in range(3):
-        ...     index = buffer.add(obs=step, rew=1, next_obs=step + 1, terminated=step == 2)
+        ...     index = buffer.add(obs=step, reward=1, next_obs=step + 1, terminated=step == 2)
         >>> sample = buffer.sample(32)
         >>> np.array_equal(sample["next_obs"], sample["obs"] + 1), len(buffer)
         (True, 3)
@@ -185,13 +184,12 @@ class EpisodeReplayBuffer(PrivateBuffer):
 
     def __init__(
         self,
-        size: int,
-        env_dict: EnvDict,
+        capacity: int,
+        fields: FieldSpecs,
         *,
-        environments: int = 1,
+        num_envs: int = 1,
         autoreset: str | Enum | None = None,
-        rew: str = "rew",
-        default_dtype: npt.DTypeLike = np.float32,
+        reward: str = "reward",
         seed: int | np.random.SeedSequence | None = None,
         check_finite: bool = False,
         alpha: float = 0.0,
@@ -200,19 +198,19 @@ class EpisodeReplayBuffer(PrivateBuffer):
         """Create an empty buffer.
 
         Args:
-            size: Number of slots, divided equally among the environments. An episode of T steps occupies
+            capacity: Number of slots, divided equally among the environments. An episode of T steps occupies
                 T + 1 slots, and one slot of each environment stays free. To store n such episodes of one
                 environment, pass n · (T + 1) + 1.
-            env_dict: The fields of a step: maps each name to a dict with `shape` (an int or a tuple, default
-                1) and `dtype`. If a field `next_x` has the same dtype and shape as a field `x`, it takes no
-                memory. At least one such pair and `terminated` or `done` must be declared.
-            environments: Number of environments. Each has its own ring.
+            fields: The fields of a step: maps each name to a dict with `shape` (an int or a tuple, default
+                `()`, a scalar) and `dtype` (default float32). If a field `next_x` has the same dtype and
+                shape as a field `x`, it takes no memory. At least one such pair and `terminated` or `done`
+                must be declared.
+            num_envs: Number of environments. Each has its own ring.
             autoreset: The mode in which the environments start the next episode: gymnasium's
                 `AutoresetMode`, "next_step", "same_step" or "disabled". With "next_step", the step after the
                 end of an episode only resets its environment, and is ignored by `add` and `add_step`. None
                 means "disabled", and warns once if environments seem to reset in the next step.
-            rew: Name of the reward field, whose sum is the return of an episode. The field may be omitted.
-            default_dtype: dtype of the fields that don't declare one.
+            reward: Name of the reward field, whose sum is the return of an episode. The field may be omitted.
             seed: Seed for sampling; None uses entropy from the operating system. A copy of the buffer in
                 another process draws other rows, which the seed determines as well.
             check_finite: Whether `add` raises ValueError for NaN and infinity in float fields.
@@ -227,31 +225,31 @@ class EpisodeReplayBuffer(PrivateBuffer):
         Warns:
             UserWarning: If the full buffer would be larger than the free memory (on Linux only).
         """
-        capacity = checked_size(size)
-        environments = checked_at_least("environments", environments, 1)
-        if capacity // environments < 3:
+        num_envs = checked_at_least("num_envs", num_envs, 1)
+        room = checked_size(capacity) // num_envs
+        if room < 3:
             raise ValueError(
-                f"size must be at least {3 * environments}, 3 for each environment, not {size}: a step, its "
-                "final observation and a free slot."
+                f"capacity must be at least {3 * num_envs}, 3 for each environment, not {capacity}: a step, "
+                "its final observation and a free slot."
             )
-        self._fields = (FiniteFields if check_finite else Fields)(env_dict, default_dtype)
-        self._roles = roles = StepFields(self._fields, rew)
+        self._fields = (FiniteFields if check_finite else Fields)(fields)
+        self._roles = roles = StepFields(self._fields, reward)
         self._reserve_names("indexes", "weights", "priorities")
         self._next_step = resets_at_next_step(autoreset)
-        self._ring = EpisodeRing(capacity // environments, environments, roles.stored)
+        self._ring = EpisodeRing(room, num_envs, roles.stored)
         self._gather, self._gather_nexts = Gather(roles.stored), Gather(selected(roles.stored, roles.nexts))
         self._pair = pair_dtype(roles.stored, roles.nexts)
         self._staged = StagedSteps(1, roles)
         self._prioritization = Prioritization(self._ring.capacity, np.full(1, NO_PRIORITY), alpha, eps)
         self._stale_updates = np.zeros(1, np.int64)
         self._rng = Stream(seed)
-        self._watch = ResetWatch(environments) if autoreset is None and roles.reward else None
+        self._watch = ResetWatch(num_envs) if autoreset is None and roles.reward else None
         self._layout = {
             "kind": type(self).__name__,
             "size": self._ring.capacity,
-            "environments": environments,
+            "environments": num_envs,
             "fields": self._fields.described,
-            "rew": rew,
+            "reward": reward,
             "check_finite": bool(check_finite),
             "alpha": self._prioritization.alpha,
             "eps": self._prioritization.eps,
@@ -276,7 +274,7 @@ class EpisodeReplayBuffer(PrivateBuffer):
 
         Args:
             environment: Number of the environment, from 0.
-            priorities: |TD error|, one per step or one for all steps; None means `get_max_priority()`.
+            priorities: |TD error|, one per step or one for all steps; None means `max_priority`.
             **fields: One value per field, including the `next_` fields.
 
         Returns:
@@ -300,7 +298,7 @@ class EpisodeReplayBuffer(PrivateBuffer):
         """Add one step of every environment, as returned by a vector environment.
 
         Args:
-            priorities: |TD error|, one per environment or one for all; None means `get_max_priority()`.
+            priorities: |TD error|, one per environment or one for all; None means `max_priority`.
             **fields: One array per field, of shape (environments, …), including the `next_` fields.
 
         Returns:
@@ -396,10 +394,10 @@ class EpisodeReplayBuffer(PrivateBuffer):
                 raise NotConsecutive(
                     f"The {name!r} of step {broken[0]} differs from the {self._roles.nexts[name]!r} of the "
                     f"step before it, in environment {environments[broken[0]]}, but no episode ended in "
-                    "between. If an episode was cut off, call on_episode_end(environment)."
+                    "between. If an episode was cut off, call end_episode(environment)."
                 )
 
-    def on_episode_end(self, environment: int = 0, /) -> None:
+    def end_episode(self, environment: int = 0, /) -> None:
         """End the running episode of an environment, as if its newest step had been truncated.
 
         This call is necessary only if `terminated`, `truncated` and `done` are all false in the last step, or
@@ -424,7 +422,7 @@ class EpisodeReplayBuffer(PrivateBuffer):
     def sample(self, batch_size: int, beta: float = 0.4, *, normalize: str = "buffer") -> Batch:
         """Sample steps in proportion to their masses, with replacement; uniformly if alpha is 0.
 
-        O(batch_size · log size); allocates the batch.
+        O(batch_size · log capacity); allocates the batch.
 
         Args:
             batch_size: Number of steps.
@@ -545,7 +543,7 @@ class EpisodeReplayBuffer(PrivateBuffer):
         checked = as_integers("indexes", indexes)
         slots, values = self._ring.find(checked), dict(flatten(fields))
         ends, stored = self._roles.ends, slots != GONE
-        allowed = {name: spec for name, spec in self._ring.fields.env_dict.items() if name not in ends}
+        allowed = {name: spec for name, spec in self._ring.fields.specs.items() if name not in ends}
         if unknown := values.keys() - allowed.keys():
             raise KeyError(f"can't update {sorted(unknown)}; update_fields accepts {list(allowed)}")
         if not len(checked) or not values:
@@ -567,12 +565,14 @@ class EpisodeReplayBuffer(PrivateBuffer):
         stored = slots != GONE
         return self._transitions(slots[stored], slots[stored]), stored
 
-    def _indexes_in_order(self) -> Integers:
+    @property
+    def indexes(self) -> Integers:
+        """The indexes of all stored steps, oldest first: int64[len(buffer)], a new array."""
         arrays = self._ring.arrays
         return np.sort(arrays.slots["index"][arrays.kinds != NO_STEP])
 
     def episodes(self) -> Batch:
-        """List the stored episodes, in the order of their numbers. O(size).
+        """List the stored episodes, in the order of their numbers. O(capacity).
 
         Overwritten and evicted episodes are not listed. A partly overwritten episode is listed with its
         remaining steps.
@@ -664,7 +664,7 @@ class EpisodeReplayBuffer(PrivateBuffer):
         if (found.stored & found.running).any():
             raise ValueError(
                 f"Episode {numbers[found.stored & found.running][0]} is running and can't be evicted. Wait "
-                "until it ends, or call on_episode_end(environment)."
+                "until it ends, or call end_episode(environment)."
             )
         evict_episodes(self._ring.arrays_tuple, found.entries[found.stored])
 
@@ -732,14 +732,15 @@ class EpisodeReplayBuffer(PrivateBuffer):
         """Number of priority updates that were ignored because their step was no longer stored."""
         return int(self._stale_updates[0])
 
-    def get_max_priority(self) -> float:
-        """Return the priority of steps that are added without one: the largest that any step has had.
+    @property
+    def max_priority(self) -> float:
+        """The priority of steps that are added without one: the largest that any step has had.
 
         It is 1.0 until a priority has been set, and this 1.0 counts if steps have been added with it.
         """
         return self._prioritization.max_priority
 
-    def get_next_index(self, environment: int = 0, /) -> int:
+    def next_index_of(self, environment: int = 0, /) -> int:
         """Return the index of the next step of an environment.
 
         Args:

@@ -7,22 +7,26 @@ k is below n at the end of an episode, and at the newest steps of a running epis
 Source: Sutton and Barto 2018, section 7.1.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
 from replay_tutorial.buffers.fields import Fields
-from replay_tutorial.buffers.n_step.returns import NStepSettings, parse_settings, with_constant_gamma
+from replay_tutorial.buffers.n_step.settings import NStep, ParsedNStep, as_settings, parse_settings
 from replay_tutorial.buffers.runtime.jit import Flags, Floats, Integers, kernel
 
 
-def parse_returns(settings: Mapping[str, Any], rew: str, fields: Fields) -> NStepSettings:
-    """Parse and check the argument `Nstep`, whose "rew" defaults to the argument `rew`."""
-    if isinstance(settings, Mapping):
-        settings = {"rew": rew, **settings, "next": ()}
-    parsed = with_constant_gamma(parse_settings(settings, fields))
+def parse_returns(n_step: int | NStep, gamma: float | None, reward: str, fields: Fields) -> ParsedNStep:
+    """Parse and check the arguments `n_step` and `gamma` of a buffer whose reward has this name."""
+    settings = as_settings(n_step, gamma)
+    if settings.next_fields is not None:
+        raise ValueError("n_step: next_fields must be None in a buffer of episodes.")
+    if isinstance(settings.gamma, str):
+        raise TypeError(
+            f"gamma must be a number in a buffer of episodes, not the field {settings.gamma!r}. "
+            "NStepWindow, ReplayBuffer and PrioritizedReplayBuffer support discounts of each step."
+        )
+    summed = reward if settings.reward is None else settings.reward
+    parsed = parse_settings(settings._replace(reward=summed, next_fields=()), fields)
     if len(parsed.rewards) != 1 or fields.fields[parsed.rewards[0]].shape not in ((), (1,)):
         raise ValueError(
-            f"Nstep['rew'] must be one field of the shape () or (1,), not {list(parsed.rewards)}."
+            f"n_step: the reward must be one field of the shape () or (1,), not {list(parsed.rewards)}."
         )
     return parsed
 

@@ -1,6 +1,6 @@
 """Steps on their way into the rings: the roles of their fields, and the arrays that a kernel appends.
 
-obs, act, rew, terminated  ──▶ row i        the step: obs is stored once, as the observation of its slot
+obs, action, reward, terminated  ──▶ row i        the step: obs is stored once, as the observation of its slot
 next_obs                   ──▶ row n + i    only an observation, for the slot after the step
 """
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from replay_tutorial.buffers.episodes.episode_ring import Steps, StepsTuple
 from replay_tutorial.buffers.fields import Fields, as_bytes
-from replay_tutorial.buffers.n_step.returns import END_FIELDS
+from replay_tutorial.buffers.n_step.settings import END_FIELDS
 from replay_tutorial.buffers.n_step.windows import byte_spans
 from replay_tutorial.buffers.runtime.jit import Bytes, Flags, Floats, Integers
 
@@ -42,14 +42,14 @@ class StepFields:
         }
         if not self.nexts:
             raise ValueError(
-                "env_dict declares no pair such as obs and next_obs, with the same dtype and shape; the "
+                "fields declares no pair such as obs and next_obs, with the same dtype and shape; the "
                 f"fields are {list(declared)}."
             )
         self.ends = [name for name in END_FIELDS if name in declared]
         if not {"terminated", "done"} & declared.keys():
             raise ValueError(
-                f"env_dict must declare 'terminated' or 'done'; the fields are {list(declared)}. If episodes "
-                'never terminate, declare "terminated": {"shape": (), "dtype": bool} and store False.'
+                f"fields must declare 'terminated' or 'done'; the fields are {list(declared)}. If episodes "
+                'never terminate, declare "terminated": {"dtype": bool} and store False.'
             )
         self.terminated = "terminated" if "terminated" in declared else "done"
         self.reward = reward if reward in declared else None
@@ -57,7 +57,7 @@ class StepFields:
             if (shape := declared[name].shape) not in ((), (1,)):
                 raise ValueError(f"The field {name!r} must have the shape () or (1,), not {shape}.")
         nexts = self.nexts.values()
-        self.stored = Fields({name: spec for name, spec in fields.env_dict.items() if name not in nexts})
+        self.stored = Fields({name: spec for name, spec in fields.specs.items() if name not in nexts})
         self.spans = byte_spans(self.stored, self.nexts)
 
 

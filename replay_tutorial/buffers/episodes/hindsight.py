@@ -25,9 +25,9 @@ from replay_tutorial.buffers.cast import as_array, cast
 from replay_tutorial.buffers.episodes.episode_replay import EpisodeOptions, EpisodeReplayBuffer
 from replay_tutorial.buffers.episodes.episode_returns import parse_returns, sum_rewards
 from replay_tutorial.buffers.episodes.episode_ring import NO_STEP, ArraysTuple, EpisodeArrays, locate, slot_of
-from replay_tutorial.buffers.fields import EnvDict
+from replay_tutorial.buffers.fields import FieldSpecs
 from replay_tutorial.buffers.inherited_options import accepts_options_of
-from replay_tutorial.buffers.n_step.returns import NStepSettings
+from replay_tutorial.buffers.n_step.settings import NStep, ParsedNStep
 from replay_tutorial.buffers.rows import checked_number, next_slots, random_below, take_parts
 from replay_tutorial.buffers.runtime.jit import Flags, Floats, Integers, int64, kernel
 from replay_tutorial.buffers.streams import restore_rng_on_error
@@ -78,7 +78,7 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
     `terminated` for this goal; `truncated` and all other fields are as stored. Goals are drawn only from
     stored steps, including the remaining steps of a partly overwritten episode.
 
-    A saved file can only be loaded into a buffer with the same `strategy`, `relabel` and `Nstep`, so that a
+    A saved file can only be loaded into a buffer with the same `strategy`, `relabel` and `n_step`, so that a
     run can't resume with other goals by mistake. The two functions are not compared: pass the same ones.
 
     Built in chapter 10, *Goals*.
@@ -86,25 +86,25 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
     Example:
         >>> def reached(achieved, goals, rows):
         ...     return achieved == goals
-        >>> number, flag = {"shape": (), "dtype": int}, {"shape": (), "dtype": bool}
-        >>> fields = {name: number for name in ("at", "goal", "next_at")} | {"rew": {"shape": ()}}
+        >>> number, flag = {"dtype": int}, {"dtype": bool}
+        >>> fields = {name: number for name in ("at", "goal", "next_at")} | {"reward": {}}
         >>> buffer = HindsightReplayBuffer(
         ...     *(100, fields | {"terminated": flag}, reached, reached),
         ...     **{"strategy": "final", "relabel": 1.0, "goal": "goal", "achieved_goal": "at"},
         ... )
         >>> for at in range(3):
-        ...     index = buffer.add(at=at, goal=50, next_at=at + 1, rew=0, terminated=False)
-        >>> buffer.on_episode_end()
+        ...     index = buffer.add(at=at, goal=50, next_at=at + 1, reward=0, terminated=False)
+        >>> buffer.end_episode()
         >>> sample = buffer.sample(32)
-        >>> set(sample["goal"].tolist()), np.array_equal(sample["rew"], sample["next_at"] == 3)
+        >>> set(sample["goal"].tolist()), np.array_equal(sample["reward"], sample["next_at"] == 3)
         ({3}, True)
     """
 
     @accepts_options_of(EpisodeReplayBuffer.__init__)
     def __init__(
         self,
-        size: int,
-        env_dict: EnvDict,
+        capacity: int,
+        fields: FieldSpecs,
         compute_reward: Compute,
         compute_terminated: Compute,
         *,
@@ -112,18 +112,20 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
         relabel: float = 0.8,
         goal: str = "obs/desired_goal",
         achieved_goal: str = "obs/achieved_goal",
-        Nstep: Mapping[str, Any] | None = None,
+        n_step: int | NStep | None = None,
+        gamma: float | None = None,
         **options: Unpack[EpisodeOptions],
     ) -> None:
         """Create an empty buffer.
 
         Args:
-            size: Number of slots, divided equally among the environments. An episode of T steps occupies
+            capacity: Number of slots, divided equally among the environments. An episode of T steps occupies
                 T + 1 slots, and one slot of each environment stays free.
-            env_dict: The fields of a step: maps each name to a dict with `shape` (an int or a tuple, default
-                1) and `dtype`. If a field `next_x` has the same dtype and shape as a field `x`, it takes no
-                memory. The reward, `terminated` or `done`, and the fields `achieved_goal` and `next_` +
-                `achieved_goal` must be declared, with the dtype and shape of the field `goal`.
+            fields: The fields of a step: maps each name to a dict with `shape` (an int or a tuple, default
+                `()`, a scalar) and `dtype` (default float32). If a field `next_x` has the same dtype and
+                shape as a field `x`, it takes no memory. The reward, `terminated` or `done`, and the fields
+                `achieved_goal` and `next_` + `achieved_goal` must be declared, with the dtype and shape of
+                the field `goal`.
             compute_reward: A function that returns the rewards of n steps, n finite numbers. Its arguments
                 are the goals achieved after the actions, shape (n, *shape); the goals, shape (n, *shape); and
                 a dict of the steps' stored fields, including the `next_` fields, of shape (n, *shape).
@@ -140,16 +142,17 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
             goal: Name of the field that contains the goal. If a field `next_` + `goal` is declared, it is
                 relabelled, too. The default names are those of gymnasium's GoalEnv; see `fields_from_spaces`.
             achieved_goal: Name of the field that contains the achieved goal.
-            Nstep: None, or a dict with `size`, the number n of rewards in a return, and `gamma`, by default
-                0.99. In a sample, `rew` is then the n-step return, and the `next_` fields and the flags are
-                those of the last step. `discount` is γ^k for k rewards, or 0 if the last step terminated.
+            n_step: n, the number of rewards in a return, or None. In a sample, the reward is then the n-step
+                return, and the `next_` fields and the flags are those of the last step. `discount` is γ^k for
+                k rewards, or 0 if the last step terminated.
+            gamma: The discount factor of `n_step`, in [0, 1]; None means 0.99.
             **options: The keyword arguments of `EpisodeReplayBuffer`, with the same meanings and defaults.
 
         Raises:
             TypeError: If an argument has the wrong type.
             ValueError: If a value is out of range, or a field that is required is not declared.
         """
-        super().__init__(size, env_dict, **options)
+        super().__init__(capacity, fields, **options)
         self._reserve_names("relabelled")
         for compute in (compute_reward, compute_terminated):
             if not callable(compute):
@@ -172,12 +175,12 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
             stored.fields[achieved_goal],
             stored.dtype.fields[achieved_goal][1],
         )  # and its offset
-        self._n_step = None if Nstep is None else self._parse(Nstep)
+        self._n_step = None if n_step is None else self._parse(n_step, gamma)
         self._layout |= {
             "goals": [goal, achieved_goal],
             "strategy": strategy,
             "relabel": self._relabel,
-            "Nstep": self._n_step and [self._n_step.size, self._n_step.gamma],
+            "Nstep": self._n_step and [self._n_step.n, self._n_step.gamma],
         }
 
     def _check_fields(self) -> None:
@@ -188,11 +191,11 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
             "achieved_goal": achieved_goal,
             "next_ + achieved_goal": f"next_{achieved_goal}",
         }
-        for argument, name in {**needed, "rew": self._layout["rew"]}.items():
+        for argument, name in {**needed, "reward": self._layout["reward"]}.items():
             if name not in declared:
                 raise ValueError(
                     f"{argument} is {name!r}, which is not declared; the fields are {list(declared)}. "
-                    "Declare it, or pass the names of your fields as goal=, achieved_goal= and rew=."
+                    "Declare it, or pass the names of your fields as goal=, achieved_goal= and reward=."
                 )
         goals = [*needed.values(), *({f"next_{self._goal}"} & declared.keys())]
         specs = {name: (str(declared[name].dtype), declared[name].shape) for name in goals}
@@ -208,29 +211,29 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
         if {"terminated", "done"} <= declared.keys():
             raise ValueError("Declare 'terminated' or 'done', not both: only one of them is recomputed.")
 
-    def _parse(self, settings: Mapping[str, Any]) -> NStepSettings:
-        """Parse `Nstep`; all `next_` fields are those of a row's last step."""
-        if isinstance(settings, Mapping) and "next" in settings:
-            raise ValueError("Nstep must not contain 'next': all next_ fields are those of the last step.")
-        reward = self._layout["rew"]
-        parsed = parse_returns(settings, reward, self._fields)
+    def _parse(self, n_step: int | NStep, gamma: float | None) -> ParsedNStep:
+        """Check `n_step` and `gamma`; the reward is the one that is recomputed."""
+        reward = self._layout["reward"]
+        parsed = parse_returns(n_step, gamma, reward, self._fields)
         if parsed.rewards != (reward,):
-            raise ValueError(f"Nstep['rew'] must be {reward!r}, the argument rew, not {settings['rew']!r}.")
+            raise ValueError(
+                f"n_step: the reward must be {reward!r}, the argument reward, not {parsed.rewards[0]!r}."
+            )
         return parsed
 
     def set_gamma(self, gamma: float) -> None:
-        """Change the discount factor of `Nstep`, from the next sample on; the stored steps don't change.
+        """Change the discount factor of `n_step`, from the next sample on; the stored steps don't change.
 
         Args:
             gamma: The discount factor per step, in [0, 1].
 
         Raises:
-            ValueError: If the buffer was created without `Nstep`, or gamma is out of range.
+            ValueError: If the buffer was created without `n_step`, or gamma is out of range.
         """
         if self._n_step is None:
-            raise ValueError("The buffer has no gamma, because it was created without Nstep.")
-        self._n_step = self._parse({"size": self._n_step.size, "gamma": gamma})
-        self._layout["Nstep"] = [self._n_step.size, self._n_step.gamma]
+            raise ValueError("The buffer has no gamma, because it was created without n_step.")
+        self._n_step = self._parse(self._n_step.n, gamma)
+        self._layout["Nstep"] = [self._n_step.n, self._n_step.gamma]
 
     def sample(self, batch_size: int, beta: float = 0.4, *, normalize: str = "buffer") -> Batch:
         """Sample steps as `EpisodeReplayBuffer.sample` does, and relabel some of them.
@@ -248,7 +251,7 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
 
         Returns:
             The batch that `EpisodeReplayBuffer.sample` returns, and `relabelled`, bool[batch_size]. With
-            `Nstep`, there is also `discount`, with the dtype and shape of the reward.
+            `n_step`, there is also `discount`, with the dtype and shape of the reward.
 
         Raises:
             TypeError: If batch_size is not an integer, or a function returns the wrong dtype.
@@ -286,12 +289,12 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
         batch["indexes"], batch["weights"], batch["relabelled"] = indexes, weights, relabelled
         return batch
 
-    def _sum_windows(self, n_step: NStepSettings, slots: Integers, relabelled: Flags, goals: Any) -> Batch:
+    def _sum_windows(self, n_step: ParsedNStep, slots: Integers, relabelled: Flags, goals: Any) -> Batch:
         """Return the n-step rows of steps; `goals` are those of the relabelled rows."""
-        ring, reward, flag = self._ring, self._layout["rew"], self._roles.terminated
+        ring, reward, flag = self._ring, self._layout["reward"], self._roles.terminated
         rows = ring.rows
         positions, _, ends = locate(ring.arrays_tuple, slots)
-        counts = np.minimum(ends - positions, n_step.size)
+        counts = np.minimum(ends - positions, n_step.n)
         steps = np.arange(int(counts.max()))
         environments = slots[:, None] // ring.room
         window = slot_of(ring.arrays, environments, positions[:, None] + steps)  # [batch, steps]
@@ -341,7 +344,7 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
         """Return the rewards of the steps in slots for new goals, and whether the steps terminate."""
         outcomes = Batch()
         for field, name, compute, kinds in (
-            (self._layout["rew"], "compute_reward", self._compute_reward, "biuf"),
+            (self._layout["reward"], "compute_reward", self._compute_reward, "biuf"),
             (self._roles.terminated, "compute_terminated", self._compute_terminated, "b"),
         ):
             if not len(slots):

@@ -3,7 +3,7 @@
     obs of step t       ⇄  observations[t]        T + 1 observations for T steps, so the
     next_obs of step t  ⇄  observations[t + 1]    final observation of every episode is kept
 
-`rew`, `terminated` and `truncated` are Minari's rewards, terminations and truncations; fields that Minari
+`reward`, `terminated` and `truncated` are Minari's rewards, terminations and truncations; fields that Minari
 doesn't define are arrays in its infos. Only `export_minari` imports Minari (extra `minari`).
 """
 
@@ -25,7 +25,7 @@ from replay_tutorial.buffers.n_step.autoreset import TRANSITION
 from replay_tutorial.buffers.rows import as_integers
 
 # Minari's names, and the fields of `fields_from_spaces`; nested fields are named `obs/image` and so on.
-OBSERVATIONS, ACTIONS = "obs", "act"
+OBSERVATIONS, ACTIONS = "obs", "action"
 
 
 def export_minari(
@@ -34,8 +34,8 @@ def export_minari(
     """Write episodes to a new Minari dataset.
 
     The fields must have the names that `fields_from_spaces` uses: observations are the field `obs` or the
-    fields `obs/…`, actions are `act` or `act/…`. If the last step of an episode is neither terminated nor
-    truncated, because `on_episode_end` ended the episode, the step is exported as truncated.
+    fields `obs/…`, actions are `action` or `action/…`. If the last step of an episode is neither terminated
+    nor truncated, because `end_episode` ended the episode, the step is exported as truncated.
 
     Args:
         buffer: The buffer; it is not changed.
@@ -96,12 +96,12 @@ def import_minari(buffer: BaseBuffer, dataset: Iterable[Any]) -> int:
             "or import the episodes before the first step or into another buffer."
         )
     for arguments in [[number] for number in environments] or [[]]:
-        target.on_episode_end(*arguments)
+        target.end_episode(*arguments)
     count = 0
     for episode in dataset:
         arguments = [count % len(environments)] if environments else []
         target.add(*arguments, **from_minari(buffer, episode))
-        target.on_episode_end(*arguments)
+        target.end_episode(*arguments)
         if environments:
             target._ring.arrays.rings["reset"] = TRANSITION  # whatever the observation of the next step is
         count += 1
@@ -130,7 +130,7 @@ def to_minari(buffer: EpisodeReplayBuffer, episodes: npt.ArrayLike | None) -> li
             {
                 "observations": nested(stored, OBSERVATIONS),
                 "actions": nested(stored, ACTIONS),
-                "rewards": nested(stored, buffer._layout["rew"]).reshape(-1),
+                "rewards": nested(stored, buffer._layout["reward"]).reshape(-1),
                 "terminations": terminations,
                 "truncations": truncations,
                 "infos": stored,
@@ -158,7 +158,7 @@ def from_minari(buffer: BaseBuffer, episode: Any) -> Batch:
     values: dict[str, Any] = {
         **dict(flatten(episode.infos or {})),
         **dict(flatten({OBSERVATIONS: episode.observations, ACTIONS: episode.actions})),
-        buffer._layout.get("rew", "rew"): episode.rewards,
+        buffer._layout.get("reward", "reward"): episode.rewards,
         "truncated": episode.truncations,
         "terminated" if "terminated" in fields else "done": episode.terminations,
     }

@@ -42,10 +42,10 @@ from replay_tutorial.buffers.episodes.episode_ring import (
     oldest_position,
     slot_of,
 )
-from replay_tutorial.buffers.fields import EnvDict, field_names
+from replay_tutorial.buffers.fields import FieldSpecs, field_names
 from replay_tutorial.buffers.gather import Gather
 from replay_tutorial.buffers.inherited_options import accepts_options_of
-from replay_tutorial.buffers.n_step.returns import NStepSettings
+from replay_tutorial.buffers.n_step.settings import NStep, ParsedNStep
 from replay_tutorial.buffers.priorities import check_weight_options
 from replay_tutorial.buffers.rows import check_batch_size, checked_at_least, random_below
 from replay_tutorial.buffers.runtime.jit import Flags, Floats, Integers, jitable, kernel, types
@@ -152,11 +152,11 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
     Built in chapter 09, *Sequences*.
 
     Example:
-        >>> number, flag = {"shape": ()}, {"shape": (), "dtype": bool}
-        >>> fields = {"obs": number, "rew": number, "next_obs": number, "terminated": flag}
+        >>> number, flag = {}, {"dtype": bool}
+        >>> fields = {"obs": number, "reward": number, "next_obs": number, "terminated": flag}
         >>> buffer = SequenceReplayBuffer(1000, fields, 4, burn_in=2, period=2, seed=0)
         >>> for step in range(5):
-        ...     index = buffer.add(obs=step, rew=1, next_obs=step + 1, terminated=step == 4)
+        ...     index = buffer.add(obs=step, reward=1, next_obs=step + 1, terminated=step == 4)
         >>> sample = buffer.sample(3)  # the windows that start at steps 0, 2 and 4
         >>> sample["obs"].astype(int).tolist()  # 5 is the final observation
         [[0, 0, 0, 1, 2, 3, 4], [0, 1, 2, 3, 4, 5, 0], [2, 3, 4, 5, 0, 0, 0]]
@@ -167,26 +167,28 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
     @accepts_options_of(EpisodeReplayBuffer.__init__)
     def __init__(
         self,
-        size: int,
-        env_dict: EnvDict,
+        capacity: int,
+        fields: FieldSpecs,
         length: int,
         *,
         burn_in: int = 0,
         period: int = 1,
         boundary: Literal["pad", "shift", "drop"] = "pad",
         first_of: str | Sequence[str] = (),
-        Nstep: Mapping[str, Any] | None = None,
+        n_step: int | NStep | None = None,
+        gamma: float | None = None,
         online: bool = False,
         **options: Unpack[EpisodeOptions],
     ) -> None:
         """Create an empty buffer.
 
         Args:
-            size: Number of slots, divided equally among the environments, at least length + 2 for each. An
-                episode of T steps occupies T + 1 slots, and one slot of each environment stays free.
-            env_dict: The fields of a step: maps each name to a dict with `shape` (an int or a tuple, default
-                1) and `dtype`. If a field `next_x` has the same dtype and shape as a field `x`, it takes no
-                memory. At least one such pair and `terminated` or `done` must be declared.
+            capacity: Number of slots, divided equally among the environments, at least length + 2 for each.
+                An episode of T steps occupies T + 1 slots, and one slot of each environment stays free.
+            fields: The fields of a step: maps each name to a dict with `shape` (an int or a tuple, default
+                `()`, a scalar) and `dtype` (default float32). If a field `next_x` has the same dtype and
+                shape as a field `x`, it takes no memory. At least one such pair and `terminated` or `done`
+                must be declared.
             length: Number of steps to learn from, at least 1.
             burn_in: Number of steps to unroll before them, at least 0. There are fewer at the start of an
                 episode.
@@ -194,8 +196,9 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
             boundary: What happens to windows that would extend beyond the end of the episode; see above.
             first_of: Fields that a sample contains only for the first step to unroll, such as the recurrent
                 state before this step.
-            Nstep: None, or a dict such as `{"size": 5, "gamma": 0.997}`, which adds n-step returns to a
-                sample. `"rew"` defaults to the argument `rew`.
+            n_step: n, the number of rewards in a return, or None. A sample then contains n-step returns. Pass
+                an `NStep` to sum another field than the reward.
+            gamma: The discount factor of `n_step`, in [0, 1]; None means 0.99.
             online: Whether `sample` returns each new window once before it draws random windows. With
                 period = length and boundary = "pad", every step is then learned at least once, in order,
                 unless its window is overwritten before it is sampled. Requires alpha = 0.
@@ -214,24 +217,22 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
         if online and (alpha := options.get("alpha", 0.0)) != 0.0:
             raise ValueError(f"online=True requires alpha=0, not {alpha}: it ignores priorities.")
         firsts = field_names(first_of)
-        if isinstance(env_dict, Mapping):  # at the end of a row, because they aren't copied with the others
-            env_dict = dict(sorted(env_dict.items(), key=lambda item: item[0] in firsts))
-        super().__init__(size, env_dict, **options)
-        fields, environments = self._ring.fields, self._ring.environments
+        if isinstance(fields, Mapping):  # at the end of a row, because they aren't copied with the others
+            fields = dict(sorted(fields.items(), key=lambda item: item[0] in firsts))
+        super().__init__(capacity, fields, **options)
+        steps, environments = self._ring.fields, self._ring.environments
         if self._ring.room < length + 2:
             raise ValueError(
-                f"size must be at least {(length + 2) * environments} for windows of {length} steps, "
-                f"length + 2 for each environment, not {size}."
+                f"capacity must be at least {(length + 2) * environments} for windows of {length} steps, "
+                f"length + 2 for each environment, not {capacity}."
             )
-        self._n_step = None if Nstep is None else parse_returns(Nstep, self._layout["rew"], fields)
+        self._n_step = None if n_step is None else parse_returns(n_step, gamma, self._layout["reward"], steps)
         returns = ("n_step_return", "discount", "bootstrap") if self._n_step else ()
         self._reserve_names("valid", "learn", *returns)
         self._check_firsts(firsts)
-        self._gather_windows = Gather(
-            selected(fields, [name for name in fields.fields if name not in firsts])
-        )
-        self._gather_firsts = Gather(selected(fields, firsts)) if firsts else None
-        self._lengths: Lengths = (burn_in, length, self._n_step.size if self._n_step else 1)
+        self._gather_windows = Gather(selected(steps, [name for name in steps.fields if name not in firsts]))
+        self._gather_firsts = Gather(selected(steps, firsts)) if firsts else None
+        self._lengths: Lengths = (burn_in, length, self._n_step.n if self._n_step else 1)
         self._window_rule = (length, period, BOUNDARIES[boundary])
         self._served = np.zeros(environments, np.int64)
         self._online = bool(online)
@@ -263,7 +264,7 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
     ) -> Batch:
         """Sample windows, with replacement.
 
-        Allocates the batch; O(batch_size · (log size + burn_in + length)).
+        Allocates the batch; O(batch_size · (log capacity + burn_in + length)).
 
         Args:
             batch_size: Number of windows, n.
@@ -276,8 +277,8 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
             time_major: Whether time is the first axis, before the window. By default, it is the second axis.
 
         Returns:
-            A `Batch` of arrays, where T is burn_in + length, and N is the `size` in `Nstep`, or 1 without
-            `Nstep`. Padding is zero. With by="window", random windows are in ascending order of their slots.
+            A `Batch` of arrays, where T is burn_in + length, and N is n with `n_step`, and otherwise 1.
+            Padding is zero. With by="window", random windows are in ascending order of their slots.
 
             - Fields with a next observation, such as `obs`, have the shape (n, T + N, *shape), because they
               continue for N entries after the last step. The final observation of an episode is included.
@@ -287,8 +288,8 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
             - `valid`, bool[n, T], is true for real steps, and false for padding.
             - `learn`, bool[n, T], is true for the steps to learn from. The first of them is always at time
               `burn_in`.
-            - With `Nstep`, there are `n_step_return`, the discounted sum of the next N rewards; `discount`, γ
-              to the power of their number, or 0 if the last of these steps terminated; and `bootstrap`,
+            - With `n_step`, there are `n_step_return`, the discounted sum of the next N rewards; `discount`,
+              γ to the power of their number, or 0 if the last of these steps terminated; and `bootstrap`,
               int64[n, T], the time of the observation after these steps. Fewer than N rewards are summed at
               the end of an episode and at the newest steps of a running episode. The first two arrays have
               the dtype of the reward.
@@ -386,7 +387,7 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
         batch.update(of_steps, indexes=indexes)
         return batch
 
-    def _returns(self, n_step: NStepSettings, slots: Integers, valid: Flags, bootstraps: Integers) -> Batch:
+    def _returns(self, n_step: ParsedNStep, slots: Integers, valid: Flags, bootstraps: Integers) -> Batch:
         """Compute the n-step returns, discounts and times of the bootstrap observations."""
         rows, name, (count, steps) = self._ring.rows, n_step.rewards[0], valid.shape
         rewards = rows[name][slots].ravel().astype(np.float64, copy=False)

@@ -27,7 +27,7 @@ Stacks = Annotated[npt.NDArray[np.uint8], types.uint8[:, :, ::1]]  # [rows, fram
 # [rows, bytes]
 ReadOnlyRows = Annotated[npt.NDArray[np.uint8], types.Array(types.uint8, 2, "C", readonly=True)]
 Numbers = Annotated[npt.NDArray[np.int64], types.int64[:, ::1]]  # [rows, frames of a stack]
-StackCompress = str | Sequence[str] | Mapping[str, int] | None
+DedupeFrames = str | Sequence[str] | Mapping[str, int] | None
 
 LONGEST_STACK = 16  # frames; a longer axis is not taken to be the stack
 CHECKED_AT = 1000  # rows, after which it is checked once whether they share frames
@@ -133,8 +133,8 @@ class FrameLayout:
         warn_user(
             f"The frames of {name!r} are hardly shared: {rows:,} transitions added {frames:,} frames, so "
             f"they take {frames * self.frame_bytes / rows:,.0f} bytes per transition instead of about "
-            f"{self.frame_bytes:,} ({self.frames_per_row * self.frame_bytes:,} without next_of and "
-            "stack_compress). Add consecutive steps in their order, with the observations exactly as the "
+            f"{self.frame_bytes:,} ({self.frames_per_row * self.frame_bytes:,} without dedupe_next and "
+            "dedupe_frames). Add consecutive steps in their order, with the observations exactly as the "
             f"environment returns them{axis}."
         )
 
@@ -194,15 +194,15 @@ class FrameLayout:
 
 
 def frame_layouts(
-    fields: Fields, next_of: tuple[str, ...], stack_compress: StackCompress
+    fields: Fields, dedupe_next: tuple[str, ...], dedupe_frames: DedupeFrames
 ) -> list[FrameLayout]:
     """Return the layout of every observation that is stored as frames."""
-    axes = stack_axes(fields, stack_compress)
+    axes = stack_axes(fields, dedupe_frames)
     layouts: list[FrameLayout] = []
-    for name in dict.fromkeys((*next_of, *axes)):
-        if name.removeprefix("next_") in next_of and name not in next_of:
-            continue  # a next observation in stack_compress that already shares its observation's frames
-        names = (name, f"next_{name}") if name in next_of else (name,)
+    for name in dict.fromkeys((*dedupe_next, *axes)):
+        if name.removeprefix("next_") in dedupe_next and name not in dedupe_next:
+            continue  # a next observation in dedupe_frames that already shares its observation's frames
+        names = (name, f"next_{name}") if name in dedupe_next else (name,)
         layouts.append(FrameLayout(fields.fields[name], names, axes.get(name)))
     return layouts
 
@@ -212,42 +212,44 @@ def with_numbers(fields: Fields, layouts: Sequence[FrameLayout]) -> Fields:
     numbers = {
         name: {"shape": layout.stack, "dtype": np.int64} for layout in layouts for name in layout.names
     }
-    return Fields({**fields.env_dict, **numbers})
+    return Fields({**fields.specs, **numbers})
 
 
-def with_next(fields: Fields, next_of: tuple[str, ...]) -> Fields:
-    """Add a field `next_…` for every observation in `next_of`."""
-    env_dict = fields.env_dict
-    for name in next_of:
-        if name.removeprefix("next_") in set(next_of) - {name}:
-            raise ValueError(f"next_of: {name!r} is the next observation of another field in next_of.")
-        if name not in env_dict:
-            raise ValueError(f"next_of: there is no field {name!r}; the fields are {list(env_dict)}.")
-        following = env_dict.setdefault(f"next_{name}", env_dict[name])
-        if following != env_dict[name]:
+def with_next(fields: Fields, dedupe_next: tuple[str, ...]) -> Fields:
+    """Add a field `next_…` for every observation in `dedupe_next`."""
+    specs = fields.specs
+    for name in dedupe_next:
+        if name.removeprefix("next_") in set(dedupe_next) - {name}:
             raise ValueError(
-                f"next_of: 'next_{name}' must have the same shape and dtype as {name!r}: {env_dict[name]}, "
+                f"dedupe_next: {name!r} is the next observation of another field in dedupe_next."
+            )
+        if name not in specs:
+            raise ValueError(f"dedupe_next: there is no field {name!r}; the fields are {list(specs)}.")
+        following = specs.setdefault(f"next_{name}", specs[name])
+        if following != specs[name]:
+            raise ValueError(
+                f"dedupe_next: 'next_{name}' must have the same shape and dtype as {name!r}: {specs[name]}, "
                 f"not {following}."
             )
-    return Fields(env_dict)
+    return Fields(specs)
 
 
-def stack_axes(fields: Fields, stack_compress: StackCompress) -> dict[str, int]:
+def stack_axes(fields: Fields, dedupe_frames: DedupeFrames) -> dict[str, int]:
     """Return the axis of each stack: as specified, or found by `stack_axis`."""
-    if stack_compress is None:
+    if dedupe_frames is None:
         return {}
-    specified = dict(stack_compress) if isinstance(stack_compress, Mapping) else {}
+    specified = dict(dedupe_frames) if isinstance(dedupe_frames, Mapping) else {}
     axes: dict[str, int] = {}
-    for name in specified or field_names(stack_compress):
+    for name in specified or field_names(dedupe_frames):
         shape = fields.fields[name].shape if name in fields.fields else ()
         if not shape:
             raise ValueError(
-                f"stack_compress: {name!r} is not a field with at least one axis; "
+                f"dedupe_frames: {name!r} is not a field with at least one axis; "
                 f"the fields are {list(fields.fields)}."
             )
         axis = specified[name] if name in specified else stack_axis(name, shape)
         if not -len(shape) <= axis < len(shape):
-            raise ValueError(f"stack_compress: {name!r} has the shape {shape}, which has no axis {axis}.")
+            raise ValueError(f"dedupe_frames: {name!r} has the shape {shape}, which has no axis {axis}.")
         axes[name] = axis % len(shape)
     return axes
 
@@ -265,8 +267,8 @@ def stack_axis(name: str, shape: tuple[int, ...]) -> int:
         ends = [axis for axis in (0, last) if 1 < shape[axis] <= LONGEST_STACK] or ends
     if len(set(ends)) > 1:
         raise ValueError(
-            f"stack_compress: {name!r} has the shape {shape}, so the frames may be stacked along axis 0, of "
+            f"dedupe_frames: {name!r} has the shape {shape}, so the frames may be stacked along axis 0, of "
             f"length {shape[0]}, or along axis {last}, of length {shape[last]}. Pass "
-            f"stack_compress={{{name!r}: 0}} or stack_compress={{{name!r}: {last}}}."
+            f"dedupe_frames={{{name!r}: 0}} or dedupe_frames={{{name!r}: {last}}}."
         )
     return ends[0]

@@ -25,12 +25,7 @@ from replay_tutorial.buffers.archive import Arrays, Damaged, Reader, checked_cou
 from replay_tutorial.buffers.batch import Batch
 from replay_tutorial.buffers.fields import Fields, Rows
 from replay_tutorial.buffers.gather import ArraySpec, new_arrays
-from replay_tutorial.buffers.images.frame_layout import (
-    FrameLayout,
-    StackCompress,
-    frame_layouts,
-    with_numbers,
-)
+from replay_tutorial.buffers.images.frame_layout import DedupeFrames, FrameLayout, frame_layouts, with_numbers
 from replay_tutorial.buffers.images.frame_search import empty_index, index_log, number_in_log
 from replay_tutorial.buffers.runtime.jit import Bytes, Integers
 from replay_tutorial.buffers.runtime.machine_memory import check_memory
@@ -164,10 +159,10 @@ class FrameStore:
     rows_at_once = ROWS_AT_ONCE
 
     def __init__(
-        self, fields: Fields, next_of: tuple[str, ...], stack_compress: StackCompress, capacity: int
+        self, fields: Fields, dedupe_next: tuple[str, ...], dedupe_frames: DedupeFrames, capacity: int
     ) -> None:
         """Create a log for every compressed observation; raise MemoryError if the rows can't fit."""
-        layouts = frame_layouts(fields, next_of, stack_compress)
+        layouts = frame_layouts(fields, dedupe_next, dedupe_frames)
         self.fields = with_numbers(fields, layouts)
         frame_bytes = sum(usual_length(layout, capacity) * layout.frame_bytes for layout in layouts)
         check_memory(capacity * self.fields.dtype.itemsize + frame_bytes)

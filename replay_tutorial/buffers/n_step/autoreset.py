@@ -183,7 +183,7 @@ def find_resets(
                 f'With autoreset="next_step", this step of environment {environment} only resets it, but its '
                 "observation is not the final one of the episode. If the environment starts the next episode "
                 'in another way, pass autoreset="same_step" or "disabled". If you have reset it yourself, '
-                f"call on_episode_end({environment})."
+                f"call end_episode({environment})."
             )
         else:
             resets[environment] = RESET if ends[i] else TRANSITION

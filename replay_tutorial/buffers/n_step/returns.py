@@ -14,134 +14,16 @@ Source: Sutton and Barto 2018, section 7.1; Horgan et al. 2018, section 3.1.
 Built in chapter 02, *Episodes and n-step returns*.
 """
 
-from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers.fields import Fields, expand_groups, field_names
-from replay_tutorial.buffers.rows import bytes_differ, checked_at_least, checked_share, copy_part, copy_row
+from replay_tutorial.buffers.rows import bytes_differ, copy_part, copy_row
 from replay_tutorial.buffers.runtime.jit import Bytes, Flags, Floats, Integers, jitable, kernel, types
 
 FloatRows = Annotated[npt.NDArray[np.float64], types.float64[:, ::1]]  # [steps or rows, reward elements]
 Spans = Annotated[npt.NDArray[np.int64], types.int64[:, ::1]]  # [k, 2], byte offsets in a record: start, stop
-
-
-# If one of these is true, the step is the episode's last. The first one declared, `terminated` or `done`,
-# says whether the step is terminal.
-END_FIELDS = ("terminated", "done", "truncated")
-
-
-class NStepSettings(NamedTuple):
-    """The parsed argument `Nstep`.
-
-    Attributes:
-        size: n, the number of rewards in a return.
-        gamma: The discount factor per step, in [0, 1], or the name of the field that contains it.
-        rewards: The fields that are summed.
-        nexts: The fields taken from the last step. `terminated`, `truncated` and `done` always are.
-    """
-
-    size: int
-    gamma: Any  # float or str
-    rewards: tuple[str, ...]
-    nexts: tuple[str, ...]
-
-
-def parse_settings(settings: Mapping[str, Any], fields: Fields) -> NStepSettings:
-    """Parse and check the argument `Nstep` for a buffer with these fields.
-
-    "rew" is by default the field `rew`, and "next" all fields whose names begin with `next_`.
-    """
-    if not isinstance(settings, Mapping):
-        raise TypeError(
-            f'Nstep must be a dict such as {{"size": 3, "rew": "rew", "next": "next_obs"}}, not {settings!r}.'
-        )
-    if unknown := set(settings) - {"size", "gamma", "rew", "next"}:
-        raise ValueError(
-            f"Nstep has unknown keys {sorted(map(str, unknown))}; it accepts "
-            "'size', 'gamma', 'rew' and 'next'."
-        )
-    if "size" not in settings:
-        raise ValueError("Nstep requires 'size', the number of rewards in a return.")
-    size = checked_at_least("Nstep['size']", settings["size"], 1)
-    gamma = parse_gamma(settings.get("gamma", 0.99), fields)
-    if settings.get("rew") is None and "rew" not in fields.fields:
-        raise ValueError(
-            "Nstep has no 'rew', and there is no field 'rew', so no rewards would be summed. Set 'rew' to "
-            f"the name of the reward, or to () if that is intended. The fields are {list(fields.fields)}."
-        )
-    following = [name for name in fields.fields if name.startswith("next_")]
-    rewards, nexts = (
-        expand_groups(field_names(default if settings.get(key) is None else settings[key]), fields.fields)
-        for key, default in (("rew", "rew"), ("next", following))
-    )
-    for name in (*rewards, *nexts):
-        if name not in fields.fields:
-            raise ValueError(f"Nstep: there is no field {name!r}; the fields are {list(fields.fields)}.")
-    for name in rewards:
-        if fields.fields[name].dtype.kind != "f":
-            raise ValueError(
-                f"Nstep: {name!r} must have a float dtype, not {fields.fields[name].dtype}, because rewards "
-                "are discounted."
-            )
-    check_end_fields("Nstep", fields)
-    if "discount" in fields.fields and gamma != "discount":
-        raise ValueError(
-            "Nstep adds the field 'discount' itself; remove it from env_dict, or set Nstep['gamma'] to "
-            "'discount' if it contains the discount of each step."
-        )
-    return NStepSettings(size, gamma, rewards, nexts)
-
-
-def single_steps(fields: Fields) -> NStepSettings:
-    """Return the settings with which each step is a row of its own, unchanged."""
-    check_end_fields("num_envs", fields)
-    return NStepSettings(1, 1.0, (), tuple(name for name in fields.fields if name.startswith("next_")))
-
-
-def check_end_fields(option: str, fields: Fields) -> None:
-    """Raise ValueError unless the fields say which steps end an episode, as an option requires."""
-    for name in END_FIELDS:
-        if name in fields.fields and fields.fields[name].shape not in ((), (1,)):
-            raise ValueError(
-                f"{option}: {name!r} must have the shape () or (1,), not {fields.fields[name].shape}."
-            )
-    if not {"terminated", "done"} & fields.fields.keys():
-        raise ValueError(
-            f"{option} requires the field 'terminated' or 'done'; without it, targets would bootstrap from "
-            f"terminal states. The fields are {list(fields.fields)}. Declare "
-            '"terminated": {"dtype": bool}, and store False if episodes never terminate.'
-        )
-
-
-def parse_gamma(gamma: Any, fields: Fields) -> float | str:
-    """Check `Nstep["gamma"]`: a number in [0, 1], or the name of a field that contains one per step."""
-    if not isinstance(gamma, str):
-        return checked_share("Nstep['gamma']", gamma)
-    if gamma not in fields.fields:
-        raise ValueError(
-            "Nstep['gamma'] must be a number, or the name of a field that contains the discount of each "
-            f"step; there is no field {gamma!r}. The fields are {list(fields.fields)}."
-        )
-    field = fields.fields[gamma]
-    if field.dtype.kind != "f" or field.shape not in ((), (1,)):
-        raise ValueError(
-            f"Nstep['gamma']: {gamma!r} must have a float dtype and the shape () or (1,), not {field.dtype} "
-            f"and {field.shape}."
-        )
-    return gamma
-
-
-def with_constant_gamma(settings: NStepSettings) -> NStepSettings:
-    """Return the settings; raise TypeError if gamma is a field, which buffers of episodes don't support."""
-    if isinstance(settings.gamma, str):
-        raise TypeError(
-            f"Nstep['gamma'] must be a number in a buffer of episodes, not the field {settings.gamma!r}. "
-            "NStep, ReplayBuffer and PrioritizedReplayBuffer support discounts of each step."
-        )
-    return settings
 
 
 class PendingSteps(NamedTuple):

@@ -1,8 +1,8 @@
 """N-step windows: store the steps of one or several environments until their n-step returns are complete.
 
 The steps of all environments are stored in one array, so that one kernel call adds a step of each. A buffer
-has a window for one environment; an actor computes the n-step rows of all its environments with `NStep`. The
-kernels are in `n_step`.
+has a window for one environment; an actor computes the n-step rows of all its environments with
+`NStepWindow`. The kernels are in `n_step`.
 
 Built in chapter 02, *Episodes and n-step returns*.
 """
@@ -10,7 +10,7 @@ Built in chapter 02, *Episodes and n-step returns*.
 import copy
 import functools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from itertools import pairwise
 from types import MappingProxyType
@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.batch import Batch
-from replay_tutorial.buffers.fields import EnvDict, Fields, FiniteFields, Rows, as_bytes
+from replay_tutorial.buffers.fields import Fields, FieldSpecs, FiniteFields, Rows, as_bytes
 from replay_tutorial.buffers.n_step.autoreset import (
     RESET,
     TRANSITION,
@@ -34,7 +34,6 @@ from replay_tutorial.buffers.n_step.autoreset import (
     resets_at_next_step,
 )
 from replay_tutorial.buffers.n_step.returns import (
-    END_FIELDS,
     FloatRows,
     PlainCompleted,
     PlainPending,
@@ -42,8 +41,13 @@ from replay_tutorial.buffers.n_step.returns import (
     count_completed,
     find_discontinuity,
     flush_steps,
-    parse_settings,
     push_steps,
+)
+from replay_tutorial.buffers.n_step.settings import (
+    END_FIELDS,
+    NStep,
+    as_settings,
+    parse_settings,
     single_steps,
 )
 from replay_tutorial.buffers.rows import checked_at_least, checked_environment
@@ -59,7 +63,7 @@ class Windows:
     """The n-step windows of one or several environments.
 
     Attributes:
-        settings: The parsed argument `Nstep`.
+        settings: The settings of the returns.
         steps: The fields of a step.
         environments: Number of environments.
         state: int64[3 * environments]: the position of each environment's oldest pending step in its ring,
@@ -73,18 +77,17 @@ class Windows:
     def __init__(
         self,
         fields: Fields,
-        settings: Mapping[str, Any] | None,
+        settings: NStep | None,
         environments: int = 1,
         argument_fields: Fields | None = None,
-        extra_fields: EnvDict = MappingProxyType({}),
+        extra_fields: FieldSpecs = MappingProxyType({}),
         next_step: bool = False,
     ) -> None:
         """Create an empty window for each environment, for steps with these fields, as stored.
 
-        `settings` is the argument `Nstep`; with None, each step is a row, unchanged. `argument_fields` are
-        the fields as passed to `add`, which differ if observations are stored as frames; `extra_fields` are
-        copied from a step to its row. `next_step` is whether the step after the end of an episode only resets
-        its environment.
+        With `settings` of None, each step is a row, unchanged. `argument_fields` are the fields as passed to
+        `add`, which differ if observations are stored as frames; `extra_fields` are copied from a step to its
+        row. `next_step` is whether the step after the end of an episode only resets its environment.
         """
         self.settings = single_steps(fields) if settings is None else parse_settings(settings, fields)
         self._has_discount = settings is not None
@@ -93,7 +96,7 @@ class Windows:
         self._argument_fields = argument_fields or fields
         rewards = [fields.fields[name] for name in self.settings.rewards]
         self._discount = self._discount_dtype(fields)
-        self.steps = Fields({**fields.env_dict, **extra_fields})
+        self.steps = Fields({**fields.specs, **extra_fields})
         self._at_end = byte_spans(self.steps, dict.fromkeys((*self.settings.nexts, *self._ends)))
         # Pairs such as `next_obs` and `obs`, with the position of the second field.
         self._links: list[tuple[str, str, int]] = []
@@ -107,7 +110,7 @@ class Windows:
         self._link_spans = byte_spans(self.steps, [name for _, name, _ in self._links])
         stored = self.steps.fields  # of a pair, only one field may be stored as frames
         self._same_bytes = all(stored[one].same_values(stored[other]) for one, other, _ in self._links)
-        self._watched = self.settings.rewards or tuple({"rew"} & set(stored))
+        self._watched = self.settings.rewards or tuple({"reward"} & set(stored))
         ends = np.cumsum([0, *(math.prod(field.shape) for field in rewards)]).tolist()
         self._reward_slices = {  # the columns of `PendingSteps.rewards` for each reward field
             field.name: slice(*span) for field, span in zip(rewards, pairwise(ends), strict=True)
@@ -116,7 +119,7 @@ class Windows:
         limits = [np.repeat(overflow_limit(field.dtype), math.prod(field.shape)) for field in rewards]
         self._limits = np.concatenate([np.empty(0), *limits])
         self.next_step = next_step
-        self._most = self.settings.size + next_step  # slots of a ring: its last step remains
+        self._most = self.settings.n + next_step  # slots of a ring: its last step remains
         self._start()
 
     def _start(self) -> None:
@@ -125,15 +128,15 @@ class Windows:
         self._steps, self._rewards = self._empty(min(4, self._most))
 
     @property
-    def env_dict(self) -> dict[str, dict[str, Any]]:
+    def row_specs(self) -> dict[str, dict[str, Any]]:
         """The fields of completed rows: those of a step, and `discount`."""
         if not self._has_discount:
-            return self.steps.env_dict
+            return self.steps.specs
         discount = {"shape": self._discount.shape, "dtype": self._discount.base}
-        return {**self.steps.env_dict, "discount": discount}
+        return {**self.steps.specs, "discount": discount}
 
     def _discount_dtype(self, fields: Fields) -> np.dtype[Any]:
-        """Return the dtype and shape of `discount`; `rew + discount * Q` must have the reward's shape."""
+        """Return the dtype and shape of `discount`; `reward + discount * Q` must have the reward's shape."""
         if self.settings.gamma == "discount":
             field = fields.fields["discount"]
             return np.dtype((field.dtype, field.shape))
@@ -186,7 +189,7 @@ class Windows:
 
     def restore(self, rows: Rows, environment: int = 0, reset: int = TRANSITION) -> None:
         """Set the pending steps of an environment that has none, or the last step before its reset."""
-        most = 1 if reset != TRANSITION else self.settings.size - 1
+        most = 1 if reset != TRANSITION else self.settings.n - 1
         if len(rows) > most:
             raise ValueError(f"At most {most} steps can be pending, not {len(rows)}.")
         self._reserve(len(rows))
@@ -216,8 +219,8 @@ class Windows:
                     raise ValueError(
                         f"The {next_name!r} of step {step} differs from the {name!r} of step {step + 1}, but "
                         "no episode ended in between. A batch must hold consecutive steps of one "
-                        "environment; for several environments, use NStep(environments=n) and pass one step "
-                        "of each to add_step."
+                        "environment; for several environments, use NStepWindow(num_envs=n) and pass one "
+                        "step of each to add_step."
                     )
             if self.count(environment):
                 last = self._newest(next_name, environment)
@@ -250,8 +253,8 @@ class Windows:
         where = f" in environment {environment}" * (self.environments > 1)
         return NotConsecutive(
             f"The {name!r} of this step differs from the {next_name!r} of the step before it{where}, but no "
-            "episode ended in between. Call on_episode_end() if an episode ended without terminated, "
-            "truncated or done being set. For several environments, use NStep(..., environments=n). If "
+            "episode ended in between. Call end_episode() if an episode ended without terminated, "
+            "truncated or done being set. For several environments, use NStepWindow(..., num_envs=n). If "
             "observations are normalized by running statistics, add them unnormalized and normalize the "
             "sampled batch."
         )
@@ -326,7 +329,7 @@ class Windows:
         state = self.state.copy()
         if resets is not None:
             state[2 * self.environments :] = resets
-        completed = self._new_rows(count_completed(self.counts, environments, ends, self.settings.size))
+        completed = self._new_rows(count_completed(self.counts, environments, ends, self.settings.n))
         steps, rewards = as_bytes(rows), self._rewards_of(rows)
         if isinstance(name := self.settings.gamma, str):
             wrong = rewards[~((rewards[:, -1] >= 0) & (rewards[:, -1] <= 1)), -1]
@@ -334,7 +337,7 @@ class Windows:
                 raise ValueError(f"{name!r} is the discount of a step; it must be in [0, 1], not {wrong[0]}.")
         overflow = push_steps(
             *(self._pending(state), completed, environments, steps, rewards, ends, terminates),
-            *(self._at_end, self.settings.size, self._limits),
+            *(self._at_end, self.settings.n, self._limits),
         )
         if overflow >= 0:
             raise self._overflow_error(completed, overflow)
@@ -439,7 +442,7 @@ class Windows:
         self._steps, self._rewards, self.state = steps, rewards, state  # Ctrl-C can't come between
 
 
-class NStep:
+class NStepWindow:
     """Combines steps of one or several environments into n-step transitions.
 
     Use it with vector environments, and in actors that add to a shared buffer. Each environment has its own
@@ -448,41 +451,34 @@ class NStep:
     Built in chapter 02, *Episodes and n-step returns*.
 
     Example:
-        >>> number, flag = {"shape": ()}, {"shape": (), "dtype": bool}
-        >>> env_dict = {"obs": number, "rew": number, "next_obs": number, "terminated": flag}
-        >>> n_step = NStep(env_dict, {"size": 3, "gamma": 0.5, "rew": "rew", "next": "next_obs"})
-        >>> n_step.add(obs=0, rew=1, next_obs=1, terminated=False) is None
+        >>> number, flag = {}, {"dtype": bool}
+        >>> fields = {"obs": number, "reward": number, "next_obs": number, "terminated": flag}
+        >>> n_step = NStepWindow(fields, 3, gamma=0.5)
+        >>> n_step.add(obs=0, reward=1, next_obs=1, terminated=False) is None
         True
-        >>> rows = n_step.add(obs=1, rew=1, next_obs=2, terminated=True)  # episode ends: two rows
-        >>> rows["rew"].tolist(), rows["next_obs"].tolist(), rows["discount"].tolist()
+        >>> rows = n_step.add(obs=1, reward=1, next_obs=2, terminated=True)  # episode ends: two rows
+        >>> rows["reward"].tolist(), rows["next_obs"].tolist(), rows["discount"].tolist()
         ([1.5, 1.0], [2.0, 2.0], [0.0, 0.0])
     """
 
     def __init__(
         self,
-        env_dict: EnvDict,
-        Nstep: Mapping[str, Any],
+        fields: FieldSpecs,
+        n_step: int | NStep,
         *,
-        environments: int = 1,
+        gamma: float | str | None = None,
+        num_envs: int = 1,
         autoreset: str | Enum | None = None,
-        default_dtype: npt.DTypeLike = np.float32,
         check_finite: bool = False,
     ) -> None:
         """Create an empty window for each environment.
 
         Args:
-            env_dict: The fields of a step, as for `ReplayBuffer`.
-            Nstep: A dict with the key `size`, the number n of rewards in a return, and optional keys:
-
-                - `gamma`, the discount factor (default 0.99), or the name of a field that contains the
-                  discount of each step, a float in [0, 1]. The `discount` of a row is then the product of
-                  the discounts of its steps, or 0 if the last one terminated. The field may itself be
-                  named `discount`.
-                - `rew`, the name or names of the fields to sum (default `rew`).
-                - `next`, the name or names of the fields to take from the last of the n steps (default: all
-                  fields whose names begin with `next_`). The name of a nested observation, such as
-                  `next_obs` for `next_obs/image`, means all its fields.
-            environments: Number of environments.
+            fields: The fields of a step, as for `ReplayBuffer`.
+            n_step: n, the number of rewards in a return, or an `NStep` if the reward is not called `reward`.
+            gamma: The discount factor, in [0, 1], or the name of a field that contains the discount of each
+                step. None means 0.99.
+            num_envs: Number of environments.
             autoreset: The mode in which the environments start the next episode: "next_step", "same_step",
                 "disabled" or gymnasium's `AutoresetMode`, such as `envs.metadata["autoreset_mode"]`.
 
@@ -494,24 +490,24 @@ class NStep:
                   "same_step".
 
                 None means "disabled", and warns if the steps look like those of "next_step".
-            default_dtype: dtype of the fields that don't declare one.
             check_finite: Whether `add` and `add_step` raise ValueError for NaN and infinity in float fields.
 
         Raises:
             TypeError: If an argument has the wrong type.
             ValueError: If a value is out of range or refers to a field that does not exist.
         """
-        environments = checked_at_least("environments", environments, 1)
+        num_envs = checked_at_least("num_envs", num_envs, 1)
         compile_now(count_completed, flush_steps, push_steps)
-        self._fields = (FiniteFields if check_finite else Fields)(env_dict, default_dtype)
-        self._windows = Windows(self._fields, Nstep, environments, next_step=resets_at_next_step(autoreset))
+        self._fields = (FiniteFields if check_finite else Fields)(fields)
+        settings, next_step = as_settings(n_step, gamma), resets_at_next_step(autoreset)
+        self._windows = Windows(self._fields, settings, num_envs, next_step=next_step)
         can_watch = autoreset is None and self._windows.shows_resets
-        self._watch = ResetWatch(environments) if can_watch else None
+        self._watch = ResetWatch(num_envs) if can_watch else None
 
     @property
-    def env_dict(self) -> dict[str, dict[str, Any]]:
-        """The `env_dict` for a buffer that stores the returned rows; includes the field `discount`."""
-        return self._windows.env_dict
+    def fields(self) -> dict[str, dict[str, Any]]:
+        """The fields for a buffer that stores the returned rows; includes the field `discount`."""
+        return self._windows.row_specs
 
     def add(self, environment: int = 0, /, **fields: Any) -> Batch | None:
         """Add one step of an environment, or several consecutive steps along axis 0.
@@ -568,7 +564,7 @@ class NStep:
         self._windows.check_consecutive_step(rows, environments)
         return self._push(rows, environments, resets)
 
-    def on_episode_end(self, environment: int = 0, /) -> Batch | None:
+    def end_episode(self, environment: int = 0, /) -> Batch | None:
         """End the episode of an environment.
 
         This call is necessary only if `terminated`, `truncated` and `done` are all false in the last step, or
@@ -598,7 +594,7 @@ class NStep:
 
         The list contains one structured array per environment, with at most n - 1 records, oldest first. With
         autoreset="next_step", an environment that has yet to be reset has one record, its last step. The
-        records have no padding, and their fields are in the order of `env_dict`, so `np.save` can store them.
+        records have no padding, and their fields are in the order of `fields`, so `np.save` can store them.
         """
         environments = range(self._windows.environments)
         return [self._windows.saved(environment).astype(self._packed) for environment in environments]
@@ -607,34 +603,36 @@ class NStep:
         """Replace the pending steps with saved ones.
 
         Args:
-            state: The result of `state`, called on an `NStep` with the same arguments.
+            state: The result of `state`, called on an `NStepWindow` with the same arguments.
 
         Raises:
             ValueError: If the arguments were different. The windows are then unchanged.
         """
         if len(state) != self._windows.environments:
             raise ValueError(
-                f"The state was saved with {len(state)} environments; this NStep has "
-                f"{self._windows.environments}. Create it with environments={len(state)}."
+                f"The state was saved with {len(state)} environments; this NStepWindow has "
+                f"{self._windows.environments}. Create it with num_envs={len(state)}."
             )
-        most = max(self._windows.settings.size - 1, self._windows.next_step)
+        most = max(self._windows.settings.n - 1, self._windows.next_step)
         windows = self._windows.new()
         for environment, pending in enumerate(state):
             dtype = getattr(pending, "dtype", type(pending).__name__)
             if dtype != self._packed or pending.ndim != 1:
                 raise ValueError(
-                    f"The state was saved with the fields {dtype}; this NStep has {self._packed}."
+                    f"The state was saved with the fields {dtype}; this NStepWindow has {self._packed}."
                 )
             if len(pending) > most:
                 raise ValueError(
                     f"The state contains {len(pending)} pending steps of environment {environment}; with "
-                    f"size {self._windows.settings.size}, at most {most} can be pending. Create the NStep "
+                    f"size {self._windows.settings.n}, at most {most} can be pending. Create the NStepWindow "
                     f"with the size that saved the state, at least {len(pending) + 1}."
                 )
             rows = pending.astype(self._fields.dtype)
             waits = bool(windows.ends_of(rows).any())
             if waits and not (windows.next_step and len(rows) == 1):
-                raise ValueError('The state was saved by an NStep with autoreset="next_step"; pass the same.')
+                raise ValueError(
+                    'The state was saved by an NStepWindow with autoreset="next_step"; pass the same.'
+                )
             windows.restore(rows, environment, RESET if waits else TRANSITION)
         self._windows = windows
 

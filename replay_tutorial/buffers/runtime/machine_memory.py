@@ -13,7 +13,7 @@ from pathlib import Path
 GROUP, MEMINFO = Path("/sys/fs/cgroup"), Path("/proc/meminfo")
 CHECKED_FROM = 1 << 26  # bytes; smaller buffers aren't compared with the memory, which takes 0.5 ms
 REMEDY = (
-    "Reduce size, store each frame once (next_of, stack_compress), or keep the rows on a disk with the "
+    "Reduce size, store each frame once (dedupe_next, dedupe_frames), or keep the rows on a disk with the "
     "argument path= of MPReplayBuffer or MPPrioritizedReplayBuffer."
 )
 

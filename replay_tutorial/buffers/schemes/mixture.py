@@ -42,7 +42,7 @@ class SampledByScheme(Protocol):
         """Restart the random numbers."""
         ...
 
-    def get_stored_size(self) -> int:
+    def __len__(self) -> int:
         """Return the number of stored transitions."""
         ...
 
@@ -68,17 +68,17 @@ class Mixture:
 
     Example:
         >>> from replay_tutorial import PrioritizedReplayBuffer, ReplayBuffer
-        >>> fields = {"obs": {"shape": 4}, "rew": {"shape": ()}}
+        >>> fields = {"obs": {"shape": 4}, "reward": {}}
         >>> online, offline = PrioritizedReplayBuffer(1000, fields), ReplayBuffer(1000, fields)
-        >>> online.add(obs=np.zeros((10, 4)), rew=np.zeros(10))
+        >>> online.add(obs=np.zeros((10, 4)), reward=np.zeros(10))
         0
-        >>> offline.add(obs=np.ones((500, 4)), rew=np.ones(500))
+        >>> offline.add(obs=np.ones((500, 4)), reward=np.ones(500))
         0
         >>> mixture = Mixture({"online": (online, 0.5), "offline": (offline, 0.5)}, seed=0)
         >>> batch = mixture.sample(256)
-        >>> np.bincount(batch["source"]).tolist(), float(batch["rew"].mean())
+        >>> np.bincount(batch["source"]).tolist(), float(batch["reward"].mean())
         ([128, 128], 0.5)
-        >>> mixture.update_priorities(batch, np.abs(batch["rew"]))
+        >>> mixture.update_priorities(batch, np.abs(batch["reward"]))
     """
 
     def __init__(
@@ -175,7 +175,7 @@ class Mixture:
         """
         check_batch_size(batch_size)
         beta = check_weight_options(beta, "batch")
-        sizes = [component.buffer.get_stored_size() for component in self._components]
+        sizes = [len(component.buffer) for component in self._components]
         shares = np.where(np.array(sizes) > 0, self._shares, 0.0)
         if not shares.any():
             raise ValueError(
@@ -241,14 +241,14 @@ class Mixture:
             if (mine := source == number).any() and has_priorities(component.buffer)
         ]
         # All checks are before the first update, so that an error changes no buffer.
-        largest = max((buffer.get_buffer_size() for buffer, *_ in updates), default=1)
+        largest = max((buffer.capacity for buffer, *_ in updates), default=1)
         limit = np.float64(limit_of_priorities(largest))  # float32 can't hold it
         if floats.dtype.kind in "biuf" and not (valid := (floats >= 0) & (floats <= limit)).all():
             raise ValueError(
                 f"A priority must be between 0 and {limit:.3g}, not {floats[~valid][0]}. Pass |TD error|."
             )
         for buffer, mine, _ in updates:
-            if (wrong := mine[(mine < 0) | (mine >= buffer.get_next_index())]).size:
+            if (wrong := mine[(mine < 0) | (mine >= buffer.next_index)]).size:
                 raise IndexError(
                     f"No row with index {wrong[0]} has been added to its buffer. Pass the batch that "
                     "`sample` returned."

@@ -208,16 +208,16 @@ class Geometric(Distribution):
         [0.5714, 0.2857, 0.1429]
     """
 
-    def __init__(self, half_life: float, *, environments: int = 1) -> None:
+    def __init__(self, half_life: float, *, num_envs: int = 1) -> None:
         """Choose the half-life.
 
         Args:
             half_life: Age at which a row has half the probability of the newest row, in steps of one
                 environment; finite and above 0.
-            environments: Number of environments whose rows are added in turns.
+            num_envs: Number of environments whose rows are added in turns.
 
         Raises:
-            TypeError: If half_life is not a number, or environments is not an integer.
+            TypeError: If half_life is not a number, or num_envs is not an integer.
             ValueError: If a value is out of range.
         """
         if not 0.0 < checked_number("half_life", half_life) < math.inf:
@@ -225,7 +225,7 @@ class Geometric(Distribution):
                 f"half_life must be finite and above 0, not {half_life}. To ignore the age, use Uniform()."
             )
         self.half_life = float(half_life)
-        self.environments = checked_at_least("environments", environments, 1)
+        self.environments = checked_at_least("num_envs", num_envs, 1)
         # P(age + 1) / P(age) = e^-decay. Beyond the limit, P of all but the newest rows is practically 0.
         self._decay = min(math.log(2.0) / self.half_life, 700.0)
 

@@ -22,8 +22,8 @@ class GoalStep(NamedTuple):
     """One step of an episode, and the goal of the episode."""
 
     obs: Bits  # s_t
-    act: int  # the bit to flip
-    rew: float  # for this goal
+    action: int  # the bit to flip
+    reward: float  # for this goal
     next_obs: Bits  # s_t+1, the goal achieved after the action
     terminated: bool  # for this goal
     goal: Bits
@@ -49,11 +49,11 @@ def play(obs: Bits, goal: Bits, policy: Callable[[Bits, Bits], int]) -> list[Goa
     """Play one episode from the state `obs`; `policy` maps a state and the goal to the bit to flip."""
     episode: list[GoalStep] = []
     while len(episode) < len(obs):
-        act = policy(obs, goal)
+        action = policy(obs, goal)
         next_obs = obs.copy()
-        next_obs[act] ^= 1
-        rew, terminated = float(reward(next_obs, goal)), bool(reached(next_obs, goal))
-        episode.append(GoalStep(obs, act, rew, next_obs, terminated, goal))
+        next_obs[action] ^= 1
+        terminated = bool(reached(next_obs, goal))
+        episode.append(GoalStep(obs, action, float(reward(next_obs, goal)), next_obs, terminated, goal))
         if terminated:
             break
         obs = next_obs

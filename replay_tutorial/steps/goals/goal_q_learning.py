@@ -46,9 +46,9 @@ class GoalQLearning:
         with torch.no_grad():
             future = self.target(inputs(batch["next_obs"], batch["goal"])).amax(1).numpy()
         # All rewards are in [-1, 0], so Q-values are in [-1 / (1 - γ), 0].
-        targets = (batch["rew"] + GAMMA * ~batch["terminated"] * future).clip(-1 / (1 - GAMMA), 0)
+        targets = (batch["reward"] + GAMMA * ~batch["terminated"] * future).clip(-1 / (1 - GAMMA), 0)
         rows = torch.arange(len(targets))
-        values = self.network(inputs(batch["obs"], batch["goal"]))[rows, torch.from_numpy(batch["act"])]
+        values = self.network(inputs(batch["obs"], batch["goal"]))[rows, torch.from_numpy(batch["action"])]
         loss = nn.functional.mse_loss(values, torch.from_numpy(targets).float())
         self.optimizer.zero_grad()
         loss.backward()

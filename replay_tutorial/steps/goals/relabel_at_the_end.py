@@ -20,8 +20,8 @@ from replay_tutorial.steps.goals.bit_flip import Bits, GoalStep, OneGoal, reache
 
 def with_goal(step: GoalStep, goal: Bits) -> GoalStep:
     """Return a step as it would have been stored if the agent had pursued another goal."""
-    rew, terminated = float(reward(step.next_obs, goal)), bool(reached(step.next_obs, goal))
-    return step._replace(goal=goal, rew=rew, terminated=terminated)
+    new_reward, terminated = float(reward(step.next_obs, goal)), bool(reached(step.next_obs, goal))
+    return step._replace(goal=goal, reward=new_reward, terminated=terminated)
 
 
 def relabel(episode: Sequence[GoalStep], t: int, rng: np.random.Generator) -> GoalStep:

@@ -40,7 +40,7 @@ class RelabelWhenSampled(OneGoal):
         changed = self.rng.random(batch_size) < self.probability
         batch = batch_of([self.steps[i] for i in drawn])
         batch["goal"] = np.where(changed[:, np.newaxis], self.new_goals(drawn), batch["goal"])
-        batch["rew"] = reward(batch["next_obs"], batch["goal"])
+        batch["reward"] = reward(batch["next_obs"], batch["goal"])
         batch["terminated"] = reached(batch["next_obs"], batch["goal"])
         return batch
 

@@ -57,11 +57,11 @@ class Replay:
 def td_errors(online: nn.Module, target: nn.Module, rows: list[Any]) -> torch.Tensor:
     """Return target - Q(s, a), float32[B]; gradients flow through Q(s, a)."""
     columns = [torch.from_numpy(np.stack(column)) for column in zip(*rows, strict=True)]
-    obs, act, rew, next_obs, terminated = columns  # each [B, ...]
+    obs, action, reward, next_obs, terminated = columns  # each [B, ...]
     with torch.no_grad():
         best = online(next_obs).argmax(1, keepdim=True)  # the online network selects, the target evaluates
-        goals = rew + GAMMA * target(next_obs).gather(1, best).squeeze(1) * ~terminated
-    return goals - online(obs).gather(1, act[:, None]).squeeze(1)
+        goals = reward + GAMMA * target(next_obs).gather(1, best).squeeze(1) * ~terminated
+    return goals - online(obs).gather(1, action[:, None]).squeeze(1)
 
 
 class Actor:
@@ -83,11 +83,11 @@ class Actor:
         with torch.inference_mode():
             for _ in range(steps):
                 q_values = self.network(torch.from_numpy(self.obs))  # float32[2]
-                act = int(self.rng.integers(2) if self.rng.random() < self.epsilon else q_values.argmax())
-                next_obs, rew, terminated, truncated, _ = self.env.step(act)
-                rows.append((self.obs, np.int64(act), np.float32(rew), next_obs, np.bool_(terminated)))
+                action = int(self.rng.integers(2) if self.rng.random() < self.epsilon else q_values.argmax())
+                next_obs, reward, terminated, truncated, _ = self.env.step(action)
+                rows.append((self.obs, np.int64(action), np.float32(reward), next_obs, np.bool_(terminated)))
                 self.obs = next_obs
-                self.returns[-1] += float(rew)
+                self.returns[-1] += float(reward)
                 if terminated or truncated:
                     self.obs, _ = self.env.reset()
                     self.returns.append(0.0)

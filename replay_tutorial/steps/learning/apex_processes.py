@@ -34,14 +34,14 @@ TARGET_INTERVAL, PUBLISH_INTERVAL = 50, 25  # updates
 STOP_SECONDS = 20.0  # until an actor that doesn't stop is killed
 ROW: dict[str, Any] = {
     "obs": {"shape": 4},
-    "act": {"shape": (), "dtype": np.int64},
-    "rew": {"shape": ()},
+    "action": {"dtype": np.int64},
+    "reward": {},
     "next_obs": {"shape": 4},
-    "discount": {"shape": ()},  # GAMMA, or 0 after a terminated episode
+    "discount": {},  # GAMMA, or 0 after a terminated episode
     # Not used for learning:
-    "actor": {"shape": (), "dtype": np.int64},
-    "score": {"shape": ()},  # sum of the episode's rewards so far
-    "ended": {"shape": (), "dtype": np.bool_},  # whether the episode ended with this step
+    "actor": {"dtype": np.int64},
+    "score": {},  # sum of the episode's rewards so far
+    "ended": {"dtype": np.bool_},  # whether the episode ended with this step
 }
 
 
@@ -77,16 +77,16 @@ def act(shared: Shared, number: int, epsilon: float, seed: int) -> None:
             version, parameters = published
             policy.set_parameters(parameters)
         action = policy.act(obs[np.newaxis], np.array([epsilon]), rng)[0]
-        next_obs, rew, terminated, truncated, _ = env.step(action)
-        score, ended = score + float(rew), terminated or truncated
+        next_obs, reward, terminated, truncated, _ = env.step(action)
+        score, ended = score + float(reward), terminated or truncated
         discount = 0.0 if terminated else GAMMA
-        step = {"obs": obs, "act": action, "rew": rew, "next_obs": next_obs, "discount": discount}
+        step = {"obs": obs, "action": action, "reward": reward, "next_obs": next_obs, "discount": discount}
         local.add(**step, actor=number, score=score, ended=ended)
         obs = next_obs
         if ended:
             (obs, _), score = env.reset(), 0.0
-        if local.get_stored_size() == CHUNK:
-            rows = local.get_all_transitions()
+        if len(local) == CHUNK:
+            rows = local[:]
             local.clear()
             shared.replay.add(**rows, priorities=policy.priorities(rows))
 
@@ -139,7 +139,7 @@ def running_actors(shared: Shared, count: int, seed: int = 0) -> Generator[list[
             actor.start()
         while alive := sum(actor.is_alive() for actor in actors):
             if shared.replay.wait_for(WARM_UP, timeout=1.0):
-                added = shared.replay.get_all_transitions()["actor"]
+                added = shared.replay[:]["actor"]
                 if len(np.unique(added)) >= alive:
                     break
             time.sleep(0.01)
@@ -162,7 +162,7 @@ def episodes(shared: Shared, number: int) -> tuple[NDArray[np.int64], NDArray[np
         For each episode, the number of rows in the replay when it was added, int64[E], and its return,
         float32[E].
     """
-    rows = shared.replay.get_all_transitions()
+    rows = shared.replay[:]
     ends = np.flatnonzero(rows["ended"] & (rows["actor"] == number))
     return ends + 1, rows["score"][ends]
 

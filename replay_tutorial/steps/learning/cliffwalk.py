@@ -19,11 +19,11 @@ from replay_tutorial import PrioritizedReplayBuffer, ReplayBuffer
 STEP_SIZE = 0.25
 GOOD_ENOUGH = 1e-3  # mean squared error of the table
 FIELDS = {
-    "obs": {"shape": (), "dtype": np.int64},
-    "act": {"shape": (), "dtype": np.int64},
-    "rew": {"shape": ()},
-    "next_obs": {"shape": (), "dtype": np.int64},
-    "discount": {"shape": ()},
+    "obs": {"dtype": np.int64},
+    "action": {"dtype": np.int64},
+    "reward": {},
+    "next_obs": {"dtype": np.int64},
+    "discount": {},
 }
 
 

@@ -12,8 +12,8 @@ episode if it is smaller. An episode ends in one of two ways:
 
 Improvement over 1-step rows: a reward propagates to the states before it n times as fast.
 
-Remaining problem: `n_step` needs the complete list and sums each window from scratch. The package's `NStep`
-keeps only the steps of unfinished windows.
+Remaining problem: `n_step` needs the complete list and sums each window from scratch. The package's
+`NStepWindow` keeps only the steps of unfinished windows.
 
 Source: Sutton and Barto 2018, section 7.1; Pardo et al. 2018 (time limits).
 """
@@ -26,8 +26,8 @@ class Step(NamedTuple):
     """The data of one `env.step`."""
 
     obs: Any  # s_t
-    act: Any  # a_t
-    rew: float  # r_t
+    action: Any  # a_t
+    reward: float  # r_t
     next_obs: Any  # s_t+1
     terminated: bool = False
     truncated: bool = False
@@ -37,8 +37,8 @@ class Row(NamedTuple):
     """The stored row of up to n steps."""
 
     obs: Any  # s_t
-    act: Any  # a_t
-    rew: float  # R, of k steps
+    action: Any  # a_t
+    reward: float  # R, of k steps
     next_obs: Any  # s_t+k
     discount: float  # γ^k, or 0
 
@@ -55,10 +55,10 @@ def fold(steps: Sequence[Step], gamma: float) -> Row:
     """Combine the steps of a window into one row."""
     total, discount = 0.0, 1.0
     for step in steps:
-        total += discount * step.rew
+        total += discount * step.reward
         discount *= gamma  # once per reward, so γ^k for k rewards
     first, last = steps[0], steps[-1]
-    return Row(first.obs, first.act, total, last.next_obs, 0.0 if last.terminated else discount)
+    return Row(first.obs, first.action, total, last.next_obs, 0.0 if last.terminated else discount)
 
 
 def n_step(steps: Sequence[Step], n: int, gamma: float) -> list[Row]:
@@ -70,9 +70,9 @@ def n_step(steps: Sequence[Step], n: int, gamma: float) -> list[Row]:
         gamma: Discount per step.
 
     Example:
-        >>> steps = [Step(obs=t, act=0, rew=1.0, next_obs=t + 1, terminated=t == 2) for t in range(3)]
+        >>> steps = [Step(obs=t, action=0, reward=1.0, next_obs=t + 1, terminated=t == 2) for t in range(3)]
         >>> for row in n_step(steps, n=2, gamma=0.5):
-        ...     print(row.obs, row.rew, row.next_obs, row.discount)
+        ...     print(row.obs, row.reward, row.next_obs, row.discount)
         0 1.5 2 0.25
         1 1.5 3 0.0
         2 1.0 3 0.0

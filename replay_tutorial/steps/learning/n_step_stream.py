@@ -6,8 +6,8 @@ it can run while an agent acts. Every row is returned by the call that completes
     step      0  1  2  3  4 (end)      n = 3: step 2 completes row 0, step 3 completes row 1,
     rows      –  –  0  1  2, 3, 4      and the last step completes row 2 and the tails, rows 3 and 4
 
-Remaining problem: one environment, and a Python object for each step. The package's `NStep` keeps the windows
-of several environments apart, and stores steps as bytes.
+Remaining problem: one environment, and a Python object for each step. The package's `NStepWindow` keeps the
+windows of several environments apart, and stores steps as bytes.
 
 Source: Sutton and Barto 2018, section 7.1; Horgan et al. 2018, section 3.1; Hessel et al. 2018 (n = 3).
 """
@@ -34,11 +34,9 @@ class NStepStream:
         """Add the next step; return the rows that it completes, oldest first.
 
         Example:
-            >>> stream = NStepStream(n=2, gamma=0.5)
-            >>> stream.add(Step(obs=0, act=0, rew=1.0, next_obs=1))
-            []
-            >>> [row.rew for row in stream.add(Step(obs=1, act=0, rew=1.0, next_obs=2, terminated=True))]
-            [1.5, 1.0]
+            >>> stream = NStepStream(n=2, gamma=0.5) >>> stream.add(Step(obs=0, action=0, reward=1.0,
+            next_obs=1)) [] >>> [row.reward for row in stream.add(Step(obs=1, action=0, reward=1.0,
+            next_obs=2, terminated=True))] [1.5, 1.0]
         """
         self.pending.append(step)
         ended = step.terminated or step.truncated

@@ -32,7 +32,7 @@ EVALUATE_EVERY = 2_000  # steps
 GAMMA, BATCH_SIZE, LEARNING_RATE = 0.99, 64, 2e-3
 BETA = (0.4, 1.0)  # at the first and at the last step
 
-WINDOW = {"size": 3, "rew": "rew", "gamma": GAMMA, "next": "next_obs"}
+N_STEP = 3  # rewards in a return
 
 
 def make_network() -> nn.Module:
@@ -57,10 +57,12 @@ def update(
     """Take one gradient step; return the new priorities |TD error|: float32[B]."""
     batch = {name: torch.from_numpy(array) for name, array in sample.items()}  # no copies
     with torch.no_grad():
-        next_act = online(batch["next_obs"]).argmax(1, keepdim=True)  # int64[B, 1]: online selects
-        next_value = target(batch["next_obs"]).gather(1, next_act).squeeze(1)  # float32[B]: target evaluates
-        goal = batch["rew"] + batch["discount"] * next_value  # discount is γ^k, or 0 if terminated
-    value = online(batch["obs"]).gather(1, batch["act"][:, None]).squeeze(1)  # float32[B]
+        next_action = online(batch["next_obs"]).argmax(1, keepdim=True)  # int64[B, 1]: online selects
+        next_value = (
+            target(batch["next_obs"]).gather(1, next_action).squeeze(1)
+        )  # float32[B]: target evaluates
+        goal = batch["reward"] + batch["discount"] * next_value  # discount is γ^k, or 0 if terminated
+    value = online(batch["obs"]).gather(1, batch["action"][:, None]).squeeze(1)  # float32[B]
     td_error = goal - value  # float32[B]
     # Huber loss: quadratic up to 10, linear beyond; each row is weighted by its importance weight.
     loss = batch["weights"] * nn.functional.huber_loss(value, goal, reduction="none", delta=10.0)
@@ -77,8 +79,8 @@ def evaluate(network: nn.Module, episodes: int, seed: int) -> float:
     for episode in range(episodes):
         (obs, _), ended = env.reset(seed=seed + episode), False
         while not ended:
-            obs, rew, terminated, truncated, _ = env.step(greedy(network, obs))
-            ended, total = terminated or truncated, total + float(rew)
+            obs, reward, terminated, truncated, _ = env.step(greedy(network, obs))
+            ended, total = terminated or truncated, total + float(reward)
     return total / episodes
 
 
@@ -88,7 +90,7 @@ def train(seed: int, total_steps: int = TOTAL_STEPS) -> tuple[nn.Module, list[tu
     rng = np.random.default_rng(seed)
     env = gymnasium.make(ENVIRONMENT)
     fields = fields_from_spaces(env.observation_space, env.action_space)
-    buffer = PrioritizedReplayBuffer(CAPACITY, fields, Nstep=WINDOW, alpha=0.6, seed=seed)
+    buffer = PrioritizedReplayBuffer(CAPACITY, fields, n_step=N_STEP, gamma=GAMMA, alpha=0.6, seed=seed)
     online = make_network()
     target = copy.deepcopy(online)
     optimizer = torch.optim.Adam(online.parameters(), lr=LEARNING_RATE)
@@ -96,9 +98,16 @@ def train(seed: int, total_steps: int = TOTAL_STEPS) -> tuple[nn.Module, list[tu
     obs, _ = env.reset(seed=seed)
     for step in range(1, total_steps + 1):
         epsilon = linear(1.0, FINAL_EPSILON, step / EXPLORE_STEPS)
-        act = int(rng.integers(2)) if rng.random() < epsilon else greedy(online, obs)
-        next_obs, rew, terminated, truncated, _ = env.step(act)
-        buffer.add(obs=obs, act=act, rew=rew, next_obs=next_obs, terminated=terminated, truncated=truncated)
+        action = int(rng.integers(2)) if rng.random() < epsilon else greedy(online, obs)
+        next_obs, reward, terminated, truncated, _ = env.step(action)
+        buffer.add(
+            obs=obs,
+            action=action,
+            reward=reward,
+            next_obs=next_obs,
+            terminated=terminated,
+            truncated=truncated,
+        )
         obs = env.reset()[0] if terminated or truncated else next_obs
         if step > WARM_UP and step % UPDATE_EVERY == 0:
             sample = buffer.sample(BATCH_SIZE, beta=linear(*BETA, step / total_steps))

@@ -49,13 +49,15 @@ class OnlineQLearning:
         with torch.inference_mode():
             return int(self.network(torch.from_numpy(obs)).argmax())
 
-    def learn(self, obs: np.ndarray, act: int, rew: float, next_obs: np.ndarray, terminated: bool) -> float:
+    def learn(
+        self, obs: np.ndarray, action: int, reward: float, next_obs: np.ndarray, terminated: bool
+    ) -> float:
         """Move Q(s, a) towards its target; return the TD error before the update."""
         with torch.no_grad():
             # no future value after termination
             future = 0.0 if terminated else float(self.target(torch.from_numpy(next_obs)).max())
-        goal = torch.tensor(rew + GAMMA * future)  # y = r + γ max_a Q(s', a)
-        value = self.network(torch.from_numpy(obs))[act]
+        goal = torch.tensor(reward + GAMMA * future)  # y = r + γ max_a Q(s', a)
+        value = self.network(torch.from_numpy(obs))[action]
         loss = nn.functional.huber_loss(value, goal, delta=10.0)  # quadratic up to 10, linear beyond
         self.optimizer.zero_grad()
         loss.backward()
@@ -69,10 +71,10 @@ def train(agent: OnlineQLearning, total_steps: int, seed: int = 0) -> list[tuple
     (obs, _), episode_return = env.reset(seed=seed), 0.0
     episodes: list[tuple[int, float]] = []
     for step in range(1, total_steps + 1):
-        act = agent.act(obs)
-        next_obs, rew, terminated, truncated, _ = env.step(act)
-        agent.learn(obs, act, float(rew), next_obs, terminated)
-        obs, episode_return = next_obs, episode_return + float(rew)
+        action = agent.act(obs)
+        next_obs, reward, terminated, truncated, _ = env.step(action)
+        agent.learn(obs, action, float(reward), next_obs, terminated)
+        obs, episode_return = next_obs, episode_return + float(reward)
         if terminated or truncated:
             episodes.append((step, episode_return))
             (obs, _), episode_return = env.reset(), 0.0

@@ -21,10 +21,10 @@ from replay_tutorial.steps.uniform.list_of_tuples import ListOfTuples
 CAPACITY, BATCH_SIZE, WARM_UP = 20_000, 64, 500
 FIELDS: dict[str, Any] = {
     "obs": {"shape": (4,), "dtype": np.float32},
-    "act": {"shape": (), "dtype": np.int64},
-    "rew": {"shape": (), "dtype": np.float32},
+    "action": {"dtype": np.int64},
+    "reward": {"dtype": np.float32},
     "next_obs": {"shape": (4,), "dtype": np.float32},
-    "terminated": {"shape": (), "dtype": np.bool_},
+    "terminated": {"dtype": np.bool_},
 }
 
 
@@ -36,9 +36,11 @@ class ReplayQLearning(OnlineQLearning):
         super().__init__(seed)
         self.replay = kind(CAPACITY, FIELDS, seed)
 
-    def learn(self, obs: np.ndarray, act: int, rew: float, next_obs: np.ndarray, terminated: bool) -> float:
+    def learn(
+        self, obs: np.ndarray, action: int, reward: float, next_obs: np.ndarray, terminated: bool
+    ) -> float:
         """Store the transition, and learn from a batch of stored ones; return its mean TD error, or 0."""
-        self.replay.add(obs=obs, act=act, rew=rew, next_obs=next_obs, terminated=terminated)
+        self.replay.add(obs=obs, action=action, reward=reward, next_obs=next_obs, terminated=terminated)
         if len(self.replay) <= WARM_UP:
             return 0.0
         batch = self.replay.sample(BATCH_SIZE)
@@ -47,16 +49,16 @@ class ReplayQLearning(OnlineQLearning):
     def update(
         self,
         obs: torch.Tensor,  # float32[B, 4]
-        act: torch.Tensor,  # int64[B]
-        rew: torch.Tensor,  # float32[B]
+        action: torch.Tensor,  # int64[B]
+        reward: torch.Tensor,  # float32[B]
         next_obs: torch.Tensor,  # float32[B, 4]
         terminated: torch.Tensor,  # bool[B]
     ) -> float:
         """Move Q(s, a) of a batch towards the targets; return the mean TD error before the update."""
         with torch.no_grad():
             future = self.target(next_obs).amax(1) * ~terminated  # float32[B], 0 after termination
-            goals = rew + GAMMA * future  # y = r + γ max_a Q(s', a)
-        values = self.network(obs).gather(1, act[:, None]).squeeze(1)  # float32[B]
+            goals = reward + GAMMA * future  # y = r + γ max_a Q(s', a)
+        values = self.network(obs).gather(1, action[:, None]).squeeze(1)  # float32[B]
         loss = nn.functional.huber_loss(values, goals, delta=10.0)  # quadratic up to 10, linear beyond
         self.optimizer.zero_grad()
         loss.backward()

@@ -48,9 +48,9 @@ class Table:
         parts: Column and length of each part in the signature; empty without a signature.
 
     Example:
-        >>> queue = Table.queue("pairs", 100, signature={"rew": "one", "pair": ("obs", 2)})
+        >>> queue = Table.queue("pairs", 100, signature={"reward": "one", "pair": ("obs", 2)})
         >>> queue.parts
-        {'rew': ('rew', 'one'), 'pair': ('obs', 2)}
+        {'reward': ('reward', 'one'), 'pair': ('obs', 2)}
     """
 
     name: str
@@ -135,7 +135,7 @@ def parts_of(signature: Any) -> PartTypes:
         return {}
     if not isinstance(signature, Mapping):
         raise TypeError(
-            f"A signature must be a dict such as {{'obs': 4, 'rew': 'one'}}, not {signature!r:.60}."
+            f"A signature must be a dict such as {{'obs': 4, 'reward': 'one'}}, not {signature!r:.60}."
         )
     parts: PartTypes = {}
     for name, value in cast("Mapping[str, Any]", signature).items():

@@ -165,7 +165,7 @@ class History(ByColumn[ColumnHistory]):
         """Create an empty history of at most `max_steps` steps."""
         self.max_steps = max_steps
         self.first = self.oldest = self.end = 0
-        self._env_dict = fields.env_dict
+        self._specs = fields.specs
         # Steps may omit columns: for each set of names seen so far, its fields and columns.
         self._checks: dict[tuple[str, ...], tuple[Fields, list[ColumnHistory]]] = {}
         super().__init__((name, ColumnHistory(field, self)) for name, field in fields.fields.items())
@@ -200,7 +200,7 @@ class History(ByColumn[ColumnHistory]):
             raise ValueError("A step must have a value in at least one column.")
         if names not in self._checks:
             columns = [self[name] for name in names]
-            self._checks[names] = Fields({name: self._env_dict[name] for name in names}), columns
+            self._checks[names] = Fields({name: self._specs[name] for name in names}), columns
         return self._checks[names]
 
     def _begin_step(self) -> None:

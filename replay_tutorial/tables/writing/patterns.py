@@ -3,8 +3,8 @@
 A pattern declares a table, conditions, and the steps of an item relative to the newest step. For n-step
 transitions:
 
-    step = reference(env_dict)
-    parts = {"obs": step["obs"][-n - 1], "rew": step["rew"][-n - 1 : -1], "next_obs": step["obs"][-1]}
+    step = reference(columns)
+    parts = {"obs": step["obs"][-n - 1], "reward": step["reward"][-n - 1 : -1], "next_obs": step["obs"][-1]}
     Pattern("replay", parts)
 
 The writer checks all patterns in order after every `append`, and once more when the episode ends. A pattern
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from replay_tutorial.buffers.fields import EnvDict
+from replay_tutorial.buffers.fields import FieldSpecs
 from replay_tutorial.tables.core.arguments import ByColumn, explain_reverb_arguments
 from replay_tutorial.tables.core.waiting import deadline_of, seconds_until
 from replay_tutorial.tables.remote.handle import RemoteServer
@@ -56,15 +56,15 @@ class PatternColumn:
         return ColumnReference(self.name, offsets, squeezed=not isinstance(index, SEVERAL))
 
 
-def reference(env_dict: EnvDict) -> ByColumn[PatternColumn]:
-    """Return an object that references future steps of the columns in `env_dict`, for use in patterns.
+def reference(columns: FieldSpecs) -> ByColumn[PatternColumn]:
+    """Return an object that references future steps of some columns, for use in patterns.
 
     Example:
-        >>> step = reference({"obs": {"shape": 4}, "act": {}})
+        >>> step = reference({"obs": {"shape": 4}, "action": {}})
         >>> step["obs"][-3:]
         ColumnReference(column='obs', offsets=range(-3, 0), squeezed=False)
     """
-    return ByColumn((name, PatternColumn(name)) for name in env_dict)
+    return ByColumn((name, PatternColumn(name)) for name in columns)
 
 
 class StepState(NamedTuple):
@@ -178,7 +178,7 @@ class StructuredWriter(TrajectoryWriter):
 
     Example:
         >>> from replay_tutorial.tables import Server, Table, reference
-        >>> server, step = Server([Table.stack("t", 9)], {"obs": {"shape": ()}}, 9), reference({"obs": {}})
+        >>> server, step = Server([Table.stack("t", 9)], {"obs": {}}, 9), reference({"obs": {}})
         >>> with StructuredWriter(server, [Pattern("t", {"pair": step["obs"][-2:]})]) as writer:
         ...     for obs in range(4):
         ...         writer.append({"obs": obs})

@@ -50,7 +50,7 @@ class TrajectoryWriter:
 
     Example:
         >>> from replay_tutorial.tables import Server, Table
-        >>> server = Server([Table.queue("queue", 9)], {"obs": {"shape": ()}}, capacity=9)
+        >>> server = Server([Table.queue("queue", 9)], {"obs": {}}, capacity=9)
         >>> with TrajectoryWriter(server, num_keep_alive_refs=3) as writer:
         ...     for obs in range(3):
         ...         writer.append({"obs": obs})

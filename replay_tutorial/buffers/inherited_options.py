@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 
 Constructor = TypeVar("Constructor", bound=Callable[..., None])
 
-# The description of an argument in a docstring: a line "    name: …" and the more indented lines after it.
-DESCRIPTION = re.compile(r"^    (\**\w+):.*(?:\n     .*)*\n", re.MULTILINE)
+# The description of an argument in a docstring: a line "    name: …" and the more indented lines after it,
+# which may be separated by blank lines.
+DESCRIPTION = re.compile(r"^    (\**\w+):.*(?:\n*\n     .*)*\n", re.MULTILINE)
 
 
 def accepts_options_of(parent: Callable[..., None]) -> Callable[[Constructor], Constructor]:

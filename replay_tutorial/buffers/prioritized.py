@@ -47,18 +47,22 @@ if TYPE_CHECKING:  # options are loaded when they are used
 class PrioritizedReplayBuffer(ReplayBuffer):
     """A replay buffer that samples transitions in proportion to their priorities.
 
-    Like `ReplayBuffer`, it is not thread-safe.
+    A learner multiplies the loss of each transition by its importance-sampling weight, and then sets new
+    priorities, the absolute TD errors. Like `ReplayBuffer`, the buffer is not thread-safe.
 
     Built in chapter 05, *Prioritized replay*.
 
     Example:
-        >>> buffer = PrioritizedReplayBuffer(1000, {"obs": {"shape": 4}, "reward": {}}, seed=0)
-        >>> buffer.add(obs=np.zeros((100, 4)), reward=np.zeros(100), priorities=np.ones(100))
-        0
-        >>> sample = buffer.sample(32, beta=0.4)
-        >>> sample["indexes"].shape, sample["weights"].dtype
-        ((32,), dtype('float32'))
-        >>> buffer.update_priorities(sample["indexes"], np.full(32, 0.5))
+        >>> fields = {"obs": {"shape": 4}, "action": {"dtype": int}, "reward": {}}
+        >>> buffer = PrioritizedReplayBuffer(1000, fields, seed=0)
+        >>> for step in range(100):  # or for_env, which reads the fields from an environment
+        ...     index = buffer.add(obs=np.ones(4), action=step % 2, reward=1.0)
+        >>> batch = buffer.sample(32, beta=0.4)
+        >>> td_error = batch.reward - 0.5  # of the learner's network
+        >>> loss = (batch.weights * td_error**2).mean()
+        >>> buffer.update_priorities(batch.indexes, np.abs(td_error))
+        >>> list(batch)
+        ['obs', 'action', 'reward', 'indexes', 'weights']
     """
 
     _ring: PrioritizedRing

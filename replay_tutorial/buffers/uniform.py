@@ -70,8 +70,8 @@ class ReplayBuffer(PrivateBuffer):
         0
         >>> buffer.add(obs=np.ones((9, 4)), reward=np.ones(9))
         1
-        >>> sample = buffer.sample(32)
-        >>> sample["obs"].shape, sample["reward"].shape, len(buffer)
+        >>> batch = buffer.sample(32)
+        >>> batch.obs.shape, batch.reward.shape, len(buffer)
         ((32, 4), (32,), 10)
     """
 

@@ -211,7 +211,7 @@ def per_step_fields(name, shape=()):
 @pytest.mark.parametrize("name", ["discount", "gamma_of_option"])
 @pytest.mark.parametrize("n", [1, 3, 7])
 def test_discounts_of_each_step_are_multiplied(n, name, shape):
-    """R = r_0 + d_0 r_1 + d_0 d_1 r_2, and the row's discount is d_0 d_1 d_2: of a buffer and of NStepWindow."""
+    """R = r_0 + d_0 r_1 + d_0 d_1 r_2, and the row's discount is d_0 d_1 d_2."""
     fields, settings = per_step_fields(name, shape), n_step(n, gamma=name)
     buffer, window = PrioritizedReplayBuffer(1000, fields, n_step=settings), NStepWindow(fields, settings)
     oracle, returned, rng = PlainBuffer(1000, fields, settings), [], np.random.default_rng(n)

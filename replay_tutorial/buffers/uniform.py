@@ -37,12 +37,10 @@ if TYPE_CHECKING:  # options are loaded when they are used
 
 
 class BufferOptions(TypedDict, total=False):
-    """The keyword arguments of `ReplayBuffer`, which `PrioritizedReplayBuffer` accepts as well."""
+    """The keyword arguments of `ReplayBuffer` that all buffers of transitions accept."""
 
     dedupe_next: str | Sequence[str] | None
     dedupe_frames: str | Sequence[str] | Mapping[str, int] | None
-    n_step: "int | NStep | None"
-    gamma: float | str | None
     seed: int | np.random.SeedSequence | None
     check_finite: bool
     count_samples: bool
@@ -51,6 +49,8 @@ class BufferOptions(TypedDict, total=False):
 class PrivateBufferOptions(BufferOptions, total=False):
     """The keyword arguments of `ReplayBuffer`, which `PrioritizedReplayBuffer` accepts as well."""
 
+    n_step: "int | NStep | None"
+    gamma: float | str | None
     num_envs: int
     autoreset: str | Enum | None
 

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from replay_tutorial.buffers.rows import checked_at_least, checked_number, check
 from replay_tutorial.buffers.runtime.jit import Flags, Floats, Integers, compile_now
 from replay_tutorial.buffers.streams import Stream, restore_rng_on_error
 from replay_tutorial.buffers.sum_tree import SumTree
+from replay_tutorial.buffers.uniform import BufferOptions
 from replay_tutorial.shared.handle import Handle, make_block
 from replay_tutorial.shared.protocol import (
     add_to_counter,
@@ -40,15 +41,10 @@ if TYPE_CHECKING:  # options are loaded when they are used
     from replay_tutorial.buffers.schemes.scheme import Drawn, Scheme
 
 
-class MPBufferOptions(TypedDict, total=False):
+class MPBufferOptions(BufferOptions, total=False):
     """The keyword arguments of `MPReplayBuffer`, which `MPPrioritizedReplayBuffer` accepts as well."""
 
-    dedupe_next: str | Sequence[str] | None
-    dedupe_frames: str | Sequence[str] | Mapping[str, int] | None
     frames_per_transition: float
-    seed: int | np.random.SeedSequence | None
-    check_finite: bool
-    count_samples: bool
     path: str | PathLike[str] | None
 
 

@@ -32,7 +32,7 @@ OPTIONS = {
     "plain": {"fields": FIELDS},
     "n_step": {"fields": STEP_FIELDS, "n_step": N_STEP},
     "frames": {"fields": FIELDS, "dedupe_next": "obs"},
-    "frames, Nstep": {"fields": FIELDS, "dedupe_next": "obs", "n_step": N_STEP},
+    "frames, n_step": {"fields": FIELDS, "dedupe_next": "obs", "n_step": N_STEP},
 }
 POINTS: dict[CodeType, dict[int, bool]] = {}
 
@@ -89,7 +89,7 @@ class OfBuffer(Subject):
         super().__init__(kind, option, folder)
         self.thing = self.make()
         self.fields = [*FIELDS, "next_obs"] if option != "plain" else [*FIELDS]
-        self.is_prioritized, self.is_n_step = "Prioritized" in kind, "Nstep" in options
+        self.is_prioritized, self.is_n_step = "Prioritized" in kind, "n_step" in options
         self.next = 0
         buffer = self.thing
         for count in (3, None, 7):  # the ring is full, and begins within the array
@@ -343,6 +343,57 @@ class OfNStep(Subject):
             assert self.thing.add(environment, **steps(50, 3, STEP_FIELDS))["reward"].tolist() == [88.5]
 
 
+class OfVectorBuffer(Subject):
+    """Two environments in one buffer; the next step of the second one only resets it."""
+
+    def __init__(self, kind: str, option: str, folder: Path) -> None:
+        super().__init__(kind, option, folder)
+        self.make = lambda: getattr(replay_tutorial, kind)(
+            CAPACITY, seed=0, num_envs=2, autoreset="next_step", **OPTIONS[option]
+        )
+        self.kind, self.next = kind, [0, 1]
+        buffer = self.thing = self.make()
+        for _ in range(EPISODE - 1):
+            self.add()
+        file = folder / f"{kind} {option} of two"
+        if not file.exists():
+            buffer.save(file)
+        self.calls = {
+            "add": self.add,
+            "end_episode of one": lambda: buffer.end_episode(1),
+            "end_episode": buffer.end_episode,
+            "clear": buffer.clear,
+            "save": lambda: buffer.save(folder / "saved"),
+            "load": lambda: self.thing.load(file),
+        }
+
+    def add(self) -> None:
+        both = [steps(first, None, STEP_FIELDS) for first in self.next]
+        self.next = [first + 1 for first in self.next]
+        self.thing.add(**{name: np.stack([one[name] for one in both]) for name in STEP_FIELDS})
+
+    def see(self) -> Any:
+        flushed = copy.deepcopy(self.thing)
+        seen = [flushed.next_index, flushed._stages.window.resets.tolist()]
+        seen += [flushed._episode_len(), flushed._stages.pending_count]
+        seen += [(name, each.tolist()) for name, each in flushed[:].items()]
+        flushed.end_episode()
+        seen += [(name, each.tolist()) for name, each in flushed[:].items()]
+        return [*seen, flushed._ring.leaves.tolist() if "Prioritized" in self.kind else None]
+
+    def check(self, files: bool = True) -> None:
+        if files:
+            self.check_files()
+        self.thing.end_episode()
+        self.next = [120, 126]
+        for _ in range(4):
+            self.add()
+        self.thing.end_episode()
+        rows = self.thing[:]
+        assert sorted(rows["other"].tolist()) == [120, 121, 122, 123, 126, 127, 128, 129]
+        assert (rows["obs"] == rows["other"][:, None]).all(), "a torn row"
+
+
 class OfMailbox(Subject):
     def __init__(self, kind: str, option: str, folder: Path) -> None:
         super().__init__(kind, option, folder)
@@ -388,13 +439,15 @@ class OfLimiter(Subject):
 
 
 SUBJECTS: list[tuple[type[Subject], str, str]] = [
-    *((OfBuffer, "ReplayBuffer", option) for option in ("plain", "frames, Nstep")),
+    *((OfBuffer, "ReplayBuffer", option) for option in ("plain", "frames, n_step")),
     *((OfBuffer, "PrioritizedReplayBuffer", option) for option in OPTIONS),
     *(
         (OfBuffer, kind, option)
         for kind in ("MPReplayBuffer", "MPPrioritizedReplayBuffer")
         for option in ("plain", "frames")
     ),
+    (OfVectorBuffer, "ReplayBuffer", "frames, n_step"),
+    (OfVectorBuffer, "PrioritizedReplayBuffer", "n_step"),
     (OfEpisodes, "EpisodeReplayBuffer", ""),
     (OfEpisodes, "EpisodeReplayBuffer", "next_step"),
     (OfNStep, "NStepWindow", ""),

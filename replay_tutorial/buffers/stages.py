@@ -225,21 +225,19 @@ class Stages:
         if self.window is None:
             ring.end_episode()
             return
-        errors: list[ValueError] = []
-        environments = range(self.window.environments) if environment is None else (environment,)
-        for each in environments:
+        before = state = self.window.state
+        batches, errors = list[Batch](), list[ValueError]()
+        for each in range(self.window.environments) if environment is None else (environment,):
             if self._watch is not None:
                 self._watch.episode_ended(each)
-            try:
-                batch, state = self.window.flush(each)
-            except ValueError as error:
-                errors.append(error)
-            else:
-                ends_all = environment is None and each == environments[-1]
-                self._append_completed(ring, batch, None, (ends_all, self.window.state, state))
+            batch, state, error = self.window.flush(each, state)
+            batches += [batch] if batch is not None else []
+            errors += [error] if error is not None else []
+        rows = batches[0] if batches else None
+        if rows is not None and len(batches) > 1:
+            rows = Batch({name: np.concatenate([batch[name] for batch in batches]) for name in rows})
+        self._append_completed(ring, rows, None, (environment is None, before, state))
         if errors:
-            if environment is None:
-                ring.end_episode()
             raise errors[0]
 
     def _append_completed(

@@ -132,12 +132,13 @@ class Handle(ReplayBuffer):
 
     def __new__(cls, *_: Any, **keywords: Any) -> Self:
         """Create a handle, which other processes may copy without a warning."""
-        if "n_step" in keywords:
-            raise TypeError(
-                f"{cls.__name__} has no argument 'n_step', because an n-step window belongs to one stream of "
-                "steps, and many processes add to this buffer. Compute n-step rows in each actor with "
-                "NStepWindow, then add them, including next_obs."
-            )
+        for name in ("n_step", "num_envs", "autoreset"):
+            if name in keywords:
+                raise TypeError(
+                    f"{cls.__name__} has no argument {name!r}, because an n-step window belongs to one "
+                    "stream of steps, and many processes add. Compute n-step rows in each actor with "
+                    "NStepWindow, then add them, including next_obs."
+                )
         return BaseBuffer.__new__(cls, **keywords)
 
     def _map(self, block: SharedArrays, state: Mapping[str, Any], appended: int = 0) -> None:

@@ -335,9 +335,9 @@ class TestForEnv:
     def test_shared_buffers_refuse_steps_that_only_reset_and_n_step(self, kind):
         with pytest.raises(ValueError, match=r"next_step.*NStepWindow\("):
             kind.for_env(gym.make_vec("CartPole-v1", 3), 90)
-        with pytest.raises(ValueError, match="with NStepWindow"):
+        with pytest.raises(TypeError, match="with NStepWindow"):
             kind.for_env(gym.make("CartPole-v1"), 90, n_step=3)
-        with pytest.raises(TypeError, match="class NStepWindow"):
+        with pytest.raises(TypeError, match=r"'num_envs'.*with NStepWindow"):
             kind(90, FIELDS, num_envs=3)
         with kind.for_env(gym.make("CartPole-v1"), 90, dedupe_next="obs") as buffer:
             assert "next_obs" in buffer.field_specs

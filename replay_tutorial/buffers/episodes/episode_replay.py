@@ -256,10 +256,6 @@ class EpisodeReplayBuffer(PrivateBuffer):
             **({"autoreset": "next_step"} if self._next_step else {}),
         }
 
-    @classmethod
-    def _vector_options(cls, num_envs: int, autoreset: Any) -> dict[str, Any]:
-        return {"environments": num_envs, "autoreset": autoreset}
-
     def _reserve_names(self, *names: str) -> None:
         """Raise ValueError if a field has the name of another array of a sample, or of an argument."""
         if taken := self._fields.fields.keys() & set(names):

@@ -345,22 +345,23 @@ class Windows:
             self._watch_resets(watch, rows, environments, ends, restore)
         return self._batch(completed), state
 
-    def flush(self, environment: int = 0) -> tuple[Batch | None, Integers]:
+    def flush(self, environment: int, state: Integers) -> tuple[Batch | None, Integers, ValueError | None]:
         """Compute the rows of all pending steps of an environment, at the end of an episode; see `push`.
 
-        If a return overflows, raise ValueError and discard the steps, because they could never be flushed.
+        `state` is the present state, or the new one of another environment's flush. If a return overflows,
+        the error is returned instead of rows, and the steps are not in the new state, because they could
+        never be flushed.
         """
-        state = self.state.copy()
-        state[2 * self.environments :] = episode_ended(self.resets, environment)
+        state = state.copy()
+        resets = state[2 * self.environments :]
+        resets[...] = episode_ended(resets, environment)
         completed = self._new_rows(self.count(environment))
         overflow = flush_steps(self._pending(state), completed, environment, self._at_end, self._limits)
         if overflow >= 0:
-            self.state = state
             error = self._overflow_error(completed, overflow)
-            raise ValueError(
-                f"{error} The {len(completed[0])} pending steps of the episode have been discarded."
-            )
-        return self._batch(completed), state
+            discarded = f"The {len(completed[0])} pending steps of the episode have been discarded."
+            return None, state, ValueError(f"{error} {discarded}")
+        return self._batch(completed), state, None
 
     def _new_rows(self, count: int) -> PlainCompleted:
         """Allocate `CompletedRows`."""
@@ -586,7 +587,9 @@ class NStepWindow:
         if self._watch is not None:
             self._watch.episode_ended(environment)
         windows = self._windows
-        rows, windows.state = windows.flush(environment)
+        rows, windows.state, error = windows.flush(environment, windows.state)
+        if error is not None:
+            raise error
         return rows
 
     def state(self) -> list[Rows]:

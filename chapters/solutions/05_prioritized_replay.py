@@ -8,16 +8,17 @@ from replay_tutorial.buffers import sum_tree
 class MyPrioritizedReplay:
     """A ring of columns and a sum tree: leaf i is the mass of the row in slot i."""
 
-    def __init__(self, size, env_dict, *, alpha=0.6, eps=1e-4, seed=None):
-        self.size, self.alpha, self.eps = size, alpha, eps
+    def __init__(self, capacity, fields, *, alpha=0.6, eps=1e-4, seed=None):
+        self.capacity, self.alpha, self.eps = capacity, alpha, eps
         self.rng = np.random.default_rng(seed)
-        self.columns = {name: np.zeros((size, *field["shape"])) for name, field in env_dict.items()}
-        self.tree = sum_tree.SumTree(size)
+        shapes = {name: (capacity, *field.get("shape", ())) for name, field in fields.items()}
+        self.columns = {name: np.zeros(shape) for name, shape in shapes.items()}
+        self.tree = sum_tree.SumTree(capacity)
         self.next_index, self.largest, self.stale_updates = 0, 1.0, 0
 
     def add(self, *, priorities=None, **fields):
         first, count = self.next_index, len(next(iter(fields.values())))
-        slots = np.arange(first, first + count) % self.size
+        slots = np.arange(first, first + count) % self.capacity
         for name, values in fields.items():
             self.columns[name][slots] = values
         priorities = np.broadcast_to(self.largest if priorities is None else priorities, count)
@@ -30,15 +31,15 @@ class MyPrioritizedReplay:
         queries = (np.arange(batch_size) + self.rng.random(batch_size)) / batch_size * self.tree.total
         slots, masses = self.tree.find(queries)
         batch = {name: column[slots] for name, column in self.columns.items()}
-        batch["indexes"] = slots + (self.next_index - 1 - slots) // self.size * self.size
+        batch["indexes"] = slots + (self.next_index - 1 - slots) // self.capacity * self.capacity
         batch["weights"] = (self.tree.minima[sum_tree.ROOT] / masses) ** beta
         return batch
 
     def update_priorities(self, indexes, priorities):
         if not np.all((priorities >= 0) & np.isfinite(priorities)):
             raise ValueError("priorities must be finite and at least 0")
-        kept = indexes >= self.next_index - self.size
-        self.tree.set(indexes[kept] % self.size, (priorities[kept] + self.eps) ** self.alpha)
+        kept = indexes >= self.next_index - self.capacity
+        self.tree.set(indexes[kept] % self.capacity, (priorities[kept] + self.eps) ** self.alpha)
         self.largest = max([self.largest, *priorities[kept]])
         self.stale_updates += int(np.sum(~kept))
 

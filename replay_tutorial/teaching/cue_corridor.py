@@ -22,12 +22,11 @@ from replay_tutorial import SequenceReplayBuffer
 STEPS, CORRIDORS, HIDDEN, GAMMA = 12, 16, 16, 0.97
 LENGTH, BURN_IN = 4, 4  # steps of a window to learn from, and before them
 UPDATES, UPDATES_PER_WALK, UPDATES_PER_TARGET = 1_500, 2, 50
-NUMBER: dict[str, Any] = {}
 FIELDS: dict[str, Any] = {
     "obs": {"shape": 2},
     "state": {"shape": HIDDEN},  # the recurrent state before the step
     "action": {"dtype": np.int64},
-    "reward": NUMBER,
+    "reward": {},
     "next_obs": {"shape": 2},
     "terminated": {"dtype": bool},
 }
@@ -153,8 +152,7 @@ def train(start: str, seed: int, *, kept: int = 50) -> Trained:
                 buffer.add_step(**{name: steps[time] for name, steps in walks[-1].items()})
         if number % UPDATES_PER_TARGET == 0:
             target.load_state_dict(network.state_dict())
-        sample = buffer.sample(32, time_major=True)
-        batch = {name: torch.from_numpy(array) for name, array in sample.items()}
+        batch = buffer.sample(32, time_major=True).to_torch()
         if not stored:
             batch["state"] = torch.zeros_like(batch["state"])
         update(network, target, optimizer, batch, burn_in)

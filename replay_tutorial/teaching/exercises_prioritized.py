@@ -18,14 +18,14 @@ ALPHA, EPS, BETA = 0.7, 0.01, 0.5
 DRAWS = 4000
 
 buffer_hints = Hints(
-    "add: the rows first, first + 1, ... go to slots = np.arange(first, first + count) % size; the tree's "
-    "leaves of the same slots receive the masses, (priority + eps) ** alpha.",
+    "add: the rows first, first + 1, ... go to slots = np.arange(first, first + count) % capacity; the "
+    "tree's leaves of the same slots receive the masses, (priority + eps) ** alpha.",
     "sample: queries = (np.arange(batch_size) + rng.random(batch_size)) / batch_size * tree.total; tree.find "
     "returns their slots and masses.",
     "sample: the index of the row in a slot is the largest one below next_index whose remainder is the slot: "
-    "slot + (next_index - 1 - slot) // size * size.",
+    "slot + (next_index - 1 - slot) // capacity * capacity.",
     "sample: the smallest mass of all rows is tree.minima[sum_tree.ROOT]; weights are as in chapter 03.",
-    "update_priorities: reject bad priorities first; then kept = indexes >= next_index - size, and only "
+    "update_priorities: reject bad priorities first; then kept = indexes >= next_index - capacity, and only "
     "indexes[kept] and priorities[kept] may change the tree and the largest priority.",
 )
 
@@ -40,40 +40,45 @@ def check_prioritized(kind: Callable[..., Any]) -> None:
     Raises:
         CheckFailed: On the first difference.
     """
-    for size in (5, 8, 50):
-        rng = np.random.default_rng(size)
-        buffer = kind(size, {"reward": {}}, alpha=ALPHA, eps=EPS, seed=0)
+    for capacity in (5, 8, 50):
+        rng = np.random.default_rng(capacity)
+        buffer = kind(capacity, {"reward": {}}, alpha=ALPHA, eps=EPS, seed=0)
         known: dict[int, float] = {}
         largest, stale = 1.0, 0
         for turn in range(40):
-            count, first = int(rng.integers(1, size // 2 + 1)), len(known)
+            count, first = int(rng.integers(1, capacity // 2 + 1)), len(known)
             rewards = np.arange(first, first + count, dtype=np.float64)  # each row contains its own index
             priorities = rng.exponential(3.0, count) if turn % 3 == 1 else None
             index = buffer.add(reward=rewards, priorities=priorities)
-            expect(index == first, f"size {size}: add returned {index!r}, but the first new row is {first}")
+            expect(
+                index == first,
+                f"capacity {capacity}: add returned {index!r}, but the first new row is {first}",
+            )
             added = [largest] * count if priorities is None else priorities.tolist()
             known.update(zip(range(first, first + count), added, strict=True))
             largest = max(largest, *added)
-            oldest = max(len(known) - size, 0)
-            indexes = rng.integers(max(oldest - size, 0), len(known), 6)
+            oldest = max(len(known) - capacity, 0)
+            indexes = rng.integers(max(oldest - capacity, 0), len(known), 6)
             late = rng.exponential(3.0, 6)
             buffer.update_priorities(indexes, late)
             stale += int((indexes < oldest).sum())
             for row, priority in zip(indexes.tolist(), late.tolist(), strict=True):
                 if row >= oldest:
                     known[row], largest = priority, max(largest, priority)
-            where = f"size {size}, {len(known)} rows added"
+            where = f"capacity {capacity}, {len(known)} rows added"
             expect(
                 buffer.stale_updates == stale,
                 f"{where}: stale_updates is {buffer.stale_updates}, not {stale}",
             )
             if turn % 5 == 4 or turn == 0:
                 expect_batch(buffer.sample(DRAWS, beta=BETA), known, oldest, where)
-        oldest = max(len(known) - size, 0)
-        expect_rejected(buffer, known, oldest, f"size {size}")
+        oldest = max(len(known) - capacity, 0)
+        expect_rejected(buffer, known, oldest, f"capacity {capacity}")
         buffer.update_priorities(np.array([0]), np.array([1000.0]))  # an update of replaced rows only
-        expect_batch(buffer.sample(DRAWS, beta=BETA), known, oldest, f"size {size}, after updating row 0")
-        expect_independent(buffer, known, oldest, size)
+        expect_batch(
+            buffer.sample(DRAWS, beta=BETA), known, oldest, f"capacity {capacity}, after updating row 0"
+        )
+        expect_independent(buffer, known, oldest, capacity)
     print("right: rows, indexes, weights and draws agree with a dictionary of priorities, also after")
     print("wrap-around, with repeated and late updates, and after rejected ones")
 
@@ -120,18 +125,18 @@ def expect_batch(batch: Any, known: dict[int, float], oldest: int, where: str) -
     )
 
 
-def expect_independent(buffer: Any, known: dict[int, float], oldest: int, size: int) -> None:
+def expect_independent(buffer: Any, known: dict[int, float], oldest: int, capacity: int) -> None:
     """Raise CheckFailed unless the two rows of small batches are drawn independently, each from its half."""
-    slots = np.arange(oldest, len(known)) % size
+    slots = np.arange(oldest, len(known)) % capacity
     masses = masses_of(known, oldest)[np.argsort(slots)]
     ends = np.append(0.0, masses.cumsum() / masses.sum())
     halves = [np.diff(ends.clip(low, low + 0.5)) * 2 for low in (0.0, 0.5)]
-    pairs = np.array([np.sort(np.asarray(buffer.sample(2)["indexes"]) % size) for _ in range(2000)])
-    counts = np.zeros((size, size))
+    pairs = np.array([np.sort(np.asarray(buffer.sample(2)["indexes"]) % capacity) for _ in range(2000)])
+    counts = np.zeros((capacity, capacity))
     np.add.at(counts, (pairs[:, 0], pairs[:, 1]), 1)
     expect(
         fairness(counts.ravel(), np.outer(*halves).ravel()).is_fair,
-        f"size {size}: in 2,000 batches of two rows, the two are not drawn independently at random. "
+        f"capacity {capacity}: in 2,000 batches of two rows, the two are not drawn independently at random. "
         "Does each segment have a random number of its own?",
     )
 

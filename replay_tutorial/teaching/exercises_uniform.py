@@ -38,13 +38,8 @@ ring_hints = Hints(
 def row(number: int) -> dict[str, Any]:
     """Return the row with this number, from which all its values are computed."""
     obs = np.array([number, -number], np.float32)
-    return {
-        "obs": obs,
-        "action": number,
-        "reward": number / 2,
-        "next_obs": obs + 1,
-        "terminated": number % 5 == 0,
-    }
+    values = {"obs": obs, "action": number, "reward": number / 2, "next_obs": obs + 1}
+    return values | {"terminated": number % 5 == 0}
 
 
 def check_uniform(kind: Callable[..., Any]) -> None:
@@ -80,7 +75,7 @@ def check_batch(batch: Any, oldest: int, newest: int, where: str) -> None:
         names = list(batch) if isinstance(batch, Mapping) else batch
         raise CheckFailed(f"{where}: sample() must return a dict with the fields {list(FIELDS)}, not {names}")
     for name, field in FIELDS.items():
-        shape = (32, *field["shape"])
+        shape = (32, *field.get("shape", ()))
         if batch[name].shape != shape or batch[name].dtype != field["dtype"]:
             raise CheckFailed(
                 f"{where}: {name!r} is {batch[name].dtype}{batch[name].shape}, not "

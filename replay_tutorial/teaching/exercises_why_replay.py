@@ -41,11 +41,8 @@ def check_update(kind: type[OnlineQLearning]) -> None:
     for number in range(8):
         obs, next_obs = rng.normal(size=(2, 4)).astype(np.float32)
         # Rewards of both signs and up to ±20, so that TD errors are negative, too, and some lie beyond 10.
-        action, reward, terminated = (
-            number % 2,
-            (1.0, -3.0, 20.0, -20.0)[number % 4] + number,
-            number % 3 == 1,
-        )
+        action, terminated = number % 2, number % 3 == 1
+        reward = (1.0, -3.0, 20.0, -20.0)[number % 4] + number
         where = f"update {number + 1}, action {action}, {'' if terminated else 'not '}terminated"
         value = oracle.network(torch.from_numpy(obs))[action]
         with torch.no_grad():

@@ -59,8 +59,9 @@ def sequence_ladder(capacity: int = 40_000, rounds: int = ROUNDS) -> Ladder:
         buffer = filled(kind, capacity)
         return {SAMPLE: lambda: buffer.sample(WINDOWS)}
 
-    record = [(name, field["dtype"], field["shape"]) for name, field in FIELDS.items() if name != "state"]
-    rows, states = np.ones(capacity, record), np.ones((capacity, *FIELDS["state"]["shape"]), np.float32)
+    state = FIELDS["state"]
+    record = [(name, spec["dtype"], spec.get("shape", ())) for name, spec in FIELDS.items() if spec != state]
+    rows, states = np.ones(capacity, record), np.ones((capacity, *state["shape"]), np.float32)
     starts = np.random.default_rng(0).integers(capacity - LENGTH - BURN_IN, size=(64, WINDOWS, 1))
     batches = itertools.cycle(list(starts + np.arange(LENGTH + BURN_IN)))
 

@@ -34,7 +34,7 @@ SECONDS = 1.0
 ADDED, DRAWN = "rows added", "batches drawn"
 FIELDS: dict[str, Any] = {
     name: {"shape": shape, "dtype": np.float64}
-    for name, shape in {"obs": (4,), "action": (1,), "reward": (1,), "next_obs": (4,), "done": (1,)}.items()
+    for name, shape in {"obs": (4,), "action": (), "reward": (), "next_obs": (4,), "done": ()}.items()
 }
 ROWS = {name: np.ones((CHUNK, *field["shape"])) for name, field in FIELDS.items()}
 

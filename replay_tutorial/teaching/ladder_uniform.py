@@ -55,7 +55,7 @@ def uniform_ladder(capacity: int = 100_000, rounds: int = ROUNDS) -> Ladder:
         buffer = filled(kind, capacity)
         return {ADD: lambda: buffer.add(**TRANSITION), SAMPLE: lambda: buffer.sample(BATCH)}
 
-    rows = np.zeros(capacity, [(name, field["dtype"], field["shape"]) for name, field in FIELDS.items()])
+    rows: Any = RingOfRecords(capacity, FIELDS).rows
     record = tuple(TRANSITION.values())
     rows[:] = record  # pages that were never written would all be one page of zeros, which stays in the cache
     batches = itertools.cycle(list(np.random.default_rng(0).integers(capacity, size=(64, BATCH))))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from replay_tutorial import PrioritizedReplayBuffer
+from replay_tutorial import Batch, PrioritizedReplayBuffer
 from replay_tutorial.steps.learning import apex_loop, one_file_dqn, online_q_learning, q_learning_with_replay
 from replay_tutorial.steps.learning.n_step_list import Step, n_step
 from replay_tutorial.steps.learning.n_step_stream import NStepStream
@@ -278,16 +278,16 @@ def test_an_update_of_the_one_file_agent_is_the_weighted_gradient_of_double_q_le
             goal = float(reward) + float(discount) * forward(exact_target, next_obs)[best]
         value = forward(exact, obs)[action]
         error = float(goal - value.detach())
-        loss = (
-            loss - float(weight) * np.clip(error, -10, 10) * value / size
-        )  # its gradient is that of the loss
+        # its gradient is that of the loss
+        loss = loss - float(weight) * np.clip(error, -10, 10) * value / size
         errors.append(abs(error))
     gradient = torch.cat([part.ravel() for part in torch.autograd.grad(loss, list(exact.parameters()))])
     norm = float(gradient.norm())
     assert (norm > 10) == (scale > 1)
 
     before = parameters(online).double()
-    given = one_file_dqn.update(online, target, torch.optim.SGD(online.parameters(), lr=1.0), sample)
+    sgd = torch.optim.SGD(online.parameters(), lr=1.0)
+    given = one_file_dqn.update(online, target, sgd, Batch(sample))
     step = before - parameters(online).double()
     np.testing.assert_allclose(given, errors, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(step, gradient * min(1.0, 10 / norm), rtol=1e-3, atol=1e-5)

@@ -34,9 +34,12 @@ class NStepStream:
         """Add the next step; return the rows that it completes, oldest first.
 
         Example:
-            >>> stream = NStepStream(n=2, gamma=0.5) >>> stream.add(Step(obs=0, action=0, reward=1.0,
-            next_obs=1)) [] >>> [row.reward for row in stream.add(Step(obs=1, action=0, reward=1.0,
-            next_obs=2, terminated=True))] [1.5, 1.0]
+            >>> stream = NStepStream(n=2, gamma=0.5)
+            >>> stream.add(Step(obs=0, action=0, reward=1.0, next_obs=1))
+            []
+            >>> last = Step(obs=1, action=0, reward=1.0, next_obs=2, terminated=True)
+            >>> [row.reward for row in stream.add(last)]
+            [1.5, 1.0]
         """
         self.pending.append(step)
         ended = step.terminated or step.truncated

@@ -11,14 +11,13 @@ Papers: Mnih et al. 2015 (DQN), van Hasselt et al. 2016 (double), Schaul et al. 
 
 import copy
 import sys
-from typing import Any
 
 import gymnasium
 import numpy as np
 import torch
 from torch import nn
 
-from replay_tutorial import PrioritizedReplayBuffer, fields_from_spaces
+from replay_tutorial import Batch, PrioritizedReplayBuffer
 
 ENVIRONMENT = "CartPole-v1"
 SOLVED_AT = 475.0  # mean return; the maximum is 500
@@ -30,9 +29,8 @@ UPDATE_EVERY = 16  # steps, so that each row is sampled 4 times on average
 TARGET_EVERY = 800  # steps between copies to the target network
 EVALUATE_EVERY = 2_000  # steps
 GAMMA, BATCH_SIZE, LEARNING_RATE = 0.99, 64, 2e-3
-BETA = (0.4, 1.0)  # at the first and at the last step
-
 N_STEP = 3  # rewards in a return
+BETA = (0.4, 1.0)  # at the first and at the last step
 
 
 def make_network() -> nn.Module:
@@ -52,15 +50,13 @@ def linear(start: float, end: float, fraction: float) -> float:
 
 
 def update(
-    online: nn.Module, target: nn.Module, optimizer: torch.optim.Optimizer, sample: dict[str, Any]
+    online: nn.Module, target: nn.Module, optimizer: torch.optim.Optimizer, sample: Batch
 ) -> np.ndarray:
     """Take one gradient step; return the new priorities |TD error|: float32[B]."""
-    batch = {name: torch.from_numpy(array) for name, array in sample.items()}  # no copies
+    batch = sample.to_torch()  # no copies
     with torch.no_grad():
         next_action = online(batch["next_obs"]).argmax(1, keepdim=True)  # int64[B, 1]: online selects
-        next_value = (
-            target(batch["next_obs"]).gather(1, next_action).squeeze(1)
-        )  # float32[B]: target evaluates
+        next_value = target(batch["next_obs"]).gather(1, next_action).squeeze(1)  # [B]: target evaluates
         goal = batch["reward"] + batch["discount"] * next_value  # discount is γ^k, or 0 if terminated
     value = online(batch["obs"]).gather(1, batch["action"][:, None]).squeeze(1)  # float32[B]
     td_error = goal - value  # float32[B]
@@ -89,8 +85,7 @@ def train(seed: int, total_steps: int = TOTAL_STEPS) -> tuple[nn.Module, list[tu
     torch.manual_seed(seed)
     rng = np.random.default_rng(seed)
     env = gymnasium.make(ENVIRONMENT)
-    fields = fields_from_spaces(env.observation_space, env.action_space)
-    buffer = PrioritizedReplayBuffer(CAPACITY, fields, n_step=N_STEP, gamma=GAMMA, alpha=0.6, seed=seed)
+    buffer = PrioritizedReplayBuffer.for_env(env, CAPACITY, n_step=N_STEP, gamma=GAMMA, alpha=0.6, seed=seed)
     online = make_network()
     target = copy.deepcopy(online)
     optimizer = torch.optim.Adam(online.parameters(), lr=LEARNING_RATE)
@@ -100,14 +95,8 @@ def train(seed: int, total_steps: int = TOTAL_STEPS) -> tuple[nn.Module, list[tu
         epsilon = linear(1.0, FINAL_EPSILON, step / EXPLORE_STEPS)
         action = int(rng.integers(2)) if rng.random() < epsilon else greedy(online, obs)
         next_obs, reward, terminated, truncated, _ = env.step(action)
-        buffer.add(
-            obs=obs,
-            action=action,
-            reward=reward,
-            next_obs=next_obs,
-            terminated=terminated,
-            truncated=truncated,
-        )
+        flags = {"terminated": terminated, "truncated": truncated}
+        buffer.add(obs=obs, action=action, reward=reward, next_obs=next_obs, **flags)
         obs = env.reset()[0] if terminated or truncated else next_obs
         if step > WARM_UP and step % UPDATE_EVERY == 0:
             sample = buffer.sample(BATCH_SIZE, beta=linear(*BETA, step / total_steps))

@@ -23,7 +23,7 @@ class WindowsOfEpisodes:
     def __init__(self, capacity: int, fields: Mapping[str, Any], length: int, seed: int = 0) -> None:
         """Allocate memory for `capacity` rows; the arguments are those of `WindowsOfRows`."""
         self.capacity, self.length = capacity, length
-        record = np.dtype([(name, field["dtype"], field["shape"]) for name, field in fields.items()])
+        record = np.dtype([(name, field["dtype"], field.get("shape", ())) for name, field in fields.items()])
         self.rows = np.zeros(capacity, record)
         self.firsts = np.zeros(capacity, np.int64)  # index of the first step of the row's episode
         self.names = list(fields)

@@ -24,12 +24,12 @@ class WindowsOfRows:
 
         Args:
             capacity: Number of steps kept.
-            fields: Shape and dtype of each field, `{"obs": {"shape": (4,), "dtype": "f4"}}`.
+            fields: Shape (default ()) and dtype of each field, `{"obs": {"shape": (4,), "dtype": "f4"}}`.
             length: Number of rows of a window.
             seed: Seed for sampling.
         """
         self.capacity, self.length = capacity, length
-        record = np.dtype([(name, field["dtype"], field["shape"]) for name, field in fields.items()])
+        record = np.dtype([(name, field["dtype"], field.get("shape", ())) for name, field in fields.items()])
         self.rows = np.zeros(capacity, record)
         self.names = list(fields)
         self.added = 0  # number of steps added

@@ -30,7 +30,7 @@ class WindowsWithState:
     ) -> None:
         """Allocate memory for `capacity` rows; `fields` includes `state`, and `length` excludes burn-in."""
         self.capacity, self.length, self.burn_in = capacity, length, burn_in
-        record = np.dtype([(name, field["dtype"], field["shape"]) for name, field in fields.items()])
+        record = np.dtype([(name, field["dtype"], field.get("shape", ())) for name, field in fields.items()])
         self.rows = np.zeros(capacity, record)
         self.firsts = np.zeros(capacity, np.int64)  # index of the first step of the row's episode
         self.names = list(fields)

@@ -31,11 +31,13 @@ class FineLocks:
 
         Args:
             capacity: Number of rows kept.
-            fields: Shape and dtype of each field, `{"obs": {"shape": (4,), "dtype": float}}`.
+            fields: Shape (default ()) and dtype of each field, `{"obs": {"shape": (4,), "dtype": float}}`.
             seed: Seed for sampling.
         """
         self.capacity = capacity
-        self.record = np.dtype([(name, field["dtype"], field["shape"]) for name, field in fields.items()])
+        self.record = np.dtype(
+            [(name, field["dtype"], field.get("shape", ())) for name, field in fields.items()]
+        )
         self.memory: Any = spawn.RawArray(ctypes.c_byte, capacity * self.record.itemsize)
         self.counts = spawn.RawArray(ctypes.c_int64, capacity)  # index + 1 of the row in each slot, or 0
         self.added = spawn.RawValue(ctypes.c_int64)  # rows counted so far, including those not yet written

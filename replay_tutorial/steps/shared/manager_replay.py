@@ -61,7 +61,7 @@ class ManagerReplay:
 
         Args:
             capacity: Number of rows kept.
-            fields: Shape and dtype of each field, `{"obs": {"shape": (4,), "dtype": float}}`.
+            fields: Shape (default ()) and dtype of each field, `{"obs": {"shape": (4,), "dtype": float}}`.
             seed: Seed for sampling.
         """
         self.dtypes = {name: field["dtype"] for name, field in fields.items()}

@@ -25,11 +25,13 @@ class NoLock:
 
         Args:
             capacity: Number of rows kept.
-            fields: Shape and dtype of each field, `{"obs": {"shape": (4,), "dtype": float}}`.
+            fields: Shape (default ()) and dtype of each field, `{"obs": {"shape": (4,), "dtype": float}}`.
             seed: Seed for sampling.
         """
         self.capacity = capacity
-        self.record = np.dtype([(name, field["dtype"], field["shape"]) for name, field in fields.items()])
+        self.record = np.dtype(
+            [(name, field["dtype"], field.get("shape", ())) for name, field in fields.items()]
+        )
         self.memory: Any = spawn.RawArray(ctypes.c_byte, capacity * self.record.itemsize)
         self.added = spawn.RawValue(ctypes.c_int64)  # rows so far
         self.rng = np.random.default_rng(seed)

@@ -67,11 +67,11 @@ class StampedRows:
 
         Args:
             capacity: Number of rows kept.
-            fields: Shape of each field, float64, `{"obs": {"shape": (4,), ...}}`.
+            fields: Shape (default ()) of each field, float64, `{"obs": {"shape": (4,), ...}}`.
             seed: Seed for sampling.
         """
         self.capacity = capacity
-        self.record = np.dtype([(name, float, field["shape"]) for name, field in fields.items()])
+        self.record = np.dtype([(name, float, field.get("shape", ())) for name, field in fields.items()])
         self.memory: Any = spawn.RawArray(ctypes.c_byte, capacity * self.record.itemsize)
         self.words: Any = spawn.RawArray(ctypes.c_int64, 1 + capacity)
         self.rng = np.random.default_rng(seed)

@@ -22,7 +22,7 @@ class DequeOfTuples:
 
         Args:
             capacity: Number of transitions kept.
-            fields: Shape and dtype of each field, `{"obs": {"shape": (4,), "dtype": "f4"}}`.
+            fields: Shape (default ()) and dtype of each field, `{"obs": {"shape": (4,), "dtype": "f4"}}`.
             seed: Seed for sampling.
         """
         self.dtypes = {name: field["dtype"] for name, field in fields.items()}

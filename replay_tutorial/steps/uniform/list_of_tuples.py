@@ -20,7 +20,7 @@ class ListOfTuples:
 
         Args:
             capacity: Number of transitions kept.
-            fields: Shape and dtype of each field, `{"obs": {"shape": (4,), "dtype": "f4"}}`.
+            fields: Shape (default ()) and dtype of each field, `{"obs": {"shape": (4,), "dtype": "f4"}}`.
             seed: Seed for sampling.
         """
         self.capacity = capacity

@@ -25,12 +25,13 @@ class RingOfArrays:
 
         Args:
             capacity: Number of transitions kept.
-            fields: Shape and dtype of each field, `{"obs": {"shape": (4,), "dtype": "f4"}}`.
+            fields: Shape (default ()) and dtype of each field, `{"obs": {"shape": (4,), "dtype": "f4"}}`.
             seed: Seed for sampling.
         """
         self.capacity = capacity
         self.columns = {  # [capacity, *shape]
-            name: np.zeros((capacity, *field["shape"]), field["dtype"]) for name, field in fields.items()
+            name: np.zeros((capacity, *field.get("shape", ())), field["dtype"])
+            for name, field in fields.items()
         }
         self.added = 0  # number of rows added
         self.rng = np.random.default_rng(seed)

@@ -21,11 +21,11 @@ class RingOfRecords:
 
         Args:
             capacity: Number of transitions kept.
-            fields: Shape and dtype of each field, `{"obs": {"shape": (4,), "dtype": "f4"}}`.
+            fields: Shape (default ()) and dtype of each field, `{"obs": {"shape": (4,), "dtype": "f4"}}`.
             seed: Seed for sampling.
         """
         self.capacity = capacity
-        record = np.dtype([(name, field["dtype"], field["shape"]) for name, field in fields.items()])
+        record = np.dtype([(name, field["dtype"], field.get("shape", ())) for name, field in fields.items()])
         self.rows = np.zeros(capacity, record)  # [capacity], each record has all fields
         self.names = list(fields)
         self.added = 0  # number of rows added

@@ -14,7 +14,6 @@ Source: Schaul et al. 2016, "Prioritized Experience Replay", algorithm 1.
 Built in chapter 05, *Prioritized replay*.
 """
 
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 import numpy as np
@@ -201,7 +200,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
     def _draw_weighted(self, batch_size: int, beta: float, by_buffer: bool, scheme: "Scheme | None") -> Batch:
         """Sample in proportion to the masses or by a scheme, with weights."""
         if scheme is not None:
-            with restore_rng_on_error(self._rng) if by_buffer else nullcontext():  # no others are refused
+            with restore_rng_on_error(self._rng):
                 batch, drawn = self._sample_by(scheme, batch_size)
                 batch["weights"] = np.empty(batch_size, np.float32)
                 write_weights(drawn.probabilities, beta, drawn.least, by_buffer, batch["weights"])

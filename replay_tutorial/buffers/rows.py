@@ -135,10 +135,13 @@ def random_below(limit: int, count: int, rng: np.random.Generator) -> Integers:
     return uniforms.astype(np.int64)
 
 
+MAX_COUNT = 1 << 48  # bytes in the address space of a process; kernels can add a few such numbers
+
+
 def check_batch_size(batch_size: int) -> None:
     """Raise ValueError if batch_size is out of range."""
     size = batch_size if type(batch_size) is int else checked_integer("batch_size", batch_size)
-    if not 1 <= size < 1 << 48:  # the address space of a process, in bytes
+    if not 1 <= size < MAX_COUNT:
         raise ValueError(f"batch_size must be at least 1 and below 2**48, not {batch_size}.")
 
 
@@ -152,8 +155,15 @@ def checked_integer(name: str, value: Any) -> int:
     raise TypeError(f"{name} must be an integer, not {value!r:.60}.")
 
 
-def checked_at_least(name: str, value: Any, least: int, limit: float = 1 << 48) -> int:
-    """Convert an integer of at least `least`, and below a limit so that kernels can add a few of them."""
+def checked_flag(name: str, value: Any) -> bool:
+    """Convert a Python or NumPy bool to a bool; raise TypeError for anything else, such as "no"."""
+    if type(value) not in (bool, np.bool_):
+        raise TypeError(f"{name} must be True or False, not {value!r:.60}.")
+    return bool(value)
+
+
+def checked_at_least(name: str, value: Any, least: int, limit: float = MAX_COUNT) -> int:
+    """Convert an integer of at least `least`, and below a limit."""
     if (checked := checked_integer(name, value)) < least:
         raise ValueError(f"{name} must be at least {least}, not {value}.")
     if checked >= limit:

@@ -23,6 +23,7 @@ from replay_tutorial.buffers.n_step.autoreset import EITHER, TRANSITION, ResetWa
 from replay_tutorial.buffers.n_step.settings import NStep, as_settings
 from replay_tutorial.buffers.n_step.windows import Restore, Windows
 from replay_tutorial.buffers.ring import BYTES_AT_ONCE, Change, Ring, parts_of
+from replay_tutorial.buffers.rows import MAX_COUNT
 from replay_tutorial.buffers.runtime.jit import Bytes, Floats, Integers
 from replay_tutorial.buffers.runtime.machine_memory import check_memory
 
@@ -61,7 +62,7 @@ class Stages:
         self.fields = self.stored = with_next(fields, observations)
         self.frames: FrameStore | None = None
         self.window: Windows | None = None
-        self._rows_at_once = 1 << 48  # no limit
+        self._rows_at_once = MAX_COUNT
         self._has_priorities = has_priorities
         self._restore: Restore | None = None
         if observations or dedupe_frames:

@@ -37,6 +37,8 @@ class Stream(np.random.Generator):
 
     def __init__(self, seed: int | np.random.SeedSequence | np.random.Generator | None = None) -> None:
         """Start a stream; if the seed is a generator, share its state."""
+        if isinstance(seed, bool):
+            raise TypeError(f"seed must be an integer or None, not {seed}.")
         super().__init__(np.random.default_rng(seed).bit_generator)
         self.copies = 0
         self.sender: int | None = None

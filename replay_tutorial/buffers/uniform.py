@@ -23,7 +23,13 @@ from replay_tutorial.buffers.fields import Fields, FieldSpecs, FiniteFields
 from replay_tutorial.buffers.gather import ArraySpec, Gather, array_specs
 from replay_tutorial.buffers.private import PrivateBuffer
 from replay_tutorial.buffers.ring import EPISODE, Ring
-from replay_tutorial.buffers.rows import check_batch_size, checked_at_least, checked_environment, checked_size
+from replay_tutorial.buffers.rows import (
+    check_batch_size,
+    checked_at_least,
+    checked_environment,
+    checked_flag,
+    checked_size,
+)
 from replay_tutorial.buffers.runtime.jit import Flags, Integers
 from replay_tutorial.buffers.runtime.machine_memory import check_memory
 from replay_tutorial.buffers.streams import Stream
@@ -163,6 +169,7 @@ class ReplayBuffer(PrivateBuffer):
             check_memory(capacity * stored.dtype.itemsize)
         if gamma is not None and n_step is None:
             raise ValueError(f"gamma={gamma!r} is the discount factor of n_step; pass n_step, too.")
+        check_finite = checked_flag("check_finite", check_finite)
         self._fields = FiniteFields(arguments.specs) if check_finite else arguments
         self._ring = self._new_ring(capacity, stored.dtype)
         self._gather = Gather(stored)
@@ -174,9 +181,9 @@ class ReplayBuffer(PrivateBuffer):
             "size": capacity,
             "fields": arguments.described,
             **layout,
-            "check_finite": bool(check_finite),
+            "check_finite": check_finite,
         }
-        if count_samples:
+        if checked_flag("count_samples", count_samples):
             from replay_tutorial.buffers.schemes.sample_counts import COUNT_SPECS, SampleCounts
 
             if "times_sampled" in arguments.fields:

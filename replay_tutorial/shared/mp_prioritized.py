@@ -4,7 +4,7 @@
     sample, in any process:   new masses ──▶ leaves of its private sum tree (sampler.sync_tree), then the draw
     update_priorities:        priority ──▶ mass ──▶ leaf, a copy in shared memory, a log (sampler.update_rows)
 
-Each process that samples has a sum tree of its own, so no process waits for another. The tree is built from
+Each handle that samples has a sum tree of its own, so no process waits for another. The tree is built from
 the masses beside the rows and the copies of updated masses. It then follows new rows and the log of updates.
 
 Source: Horgan et al. 2018, "Distributed Prioritized Experience Replay", section 3.

@@ -20,7 +20,7 @@ import numpy as np
 from replay_tutorial.buffers.batch import Batch
 from replay_tutorial.buffers.cast import round_floats
 from replay_tutorial.buffers.fields import Fields, FieldSpecs, Rows, expand_groups, field_names
-from replay_tutorial.buffers.rows import checked_at_least, checked_number, checked_size
+from replay_tutorial.buffers.rows import checked_at_least, checked_flag, checked_number, checked_size
 from replay_tutorial.buffers.runtime.jit import Flags, Floats, Integers, compile_now
 from replay_tutorial.buffers.streams import Stream, restore_rng_on_error
 from replay_tutorial.buffers.sum_tree import SumTree
@@ -148,13 +148,13 @@ class MPReplayBuffer(Handle):
             "kind": type(self).__name__,
             "size": capacity,
             "fields": arguments.described,
-            "check_finite": bool(check_finite),
+            "check_finite": checked_flag("check_finite", check_finite),
             **self._priority_options,
         }
         if layouts:
             description["frames"] = [[*layout.names, layout.axis] for layout in layouts]
             description["frames_per_transition"] = float(frames_per_transition)
-        if count_samples:
+        if checked_flag("count_samples", count_samples):
             if "times_sampled" in arguments.fields:
                 raise ValueError("With count_samples, the field name 'times_sampled' is reserved; rename it.")
             description["count_samples"] = True

@@ -1,9 +1,9 @@
-"""Sampling by priority: each process that samples has a sum tree of its own, and one process updates.
+"""Sampling by priority: each handle that samples has a sum tree of its own, and one process updates.
 
     updated row:  masses[slot] ──▶ updated_masses[slot] ──▶ log: the index of the row
     other trees:  log: indexes since the last call ──▶ leaves of these rows
 
-A process's tree holds the masses of the rows that it knows. Before each draw, the process checks the slots
+A tree holds the masses of the rows that its handle knows. Before each draw, the handle checks the slots
 reserved since its previous call, and those that were not published then, and follows the log of updates. A
 row that has been overwritten by the time it is copied is drawn again. Each call runs as a single kernel,
 because returning to Python in between would cost as much as the work itself.
@@ -81,7 +81,7 @@ class UpdaterLease:
     def __init__(self, counters: Integers, block: Hashable, start: Callable[[], None] | None = None) -> None:
         """Create a lease on the ring with these counters and this block identity, without claiming it.
 
-        In each process, `start` is called before any work.
+        Each handle calls `start` once in each process, before any work.
         """
         self._counters, self._block, self._start = counters, block, start
         self._key = object()
@@ -376,7 +376,7 @@ def update_rows(
         progress[FOLLOWED] += indexes.shape[0]
     store_release(counters, LOG_END, begun + indexes.shape[0])
     recompute_changed(arrays, slots[:count])
-    fetch_add(counters, STALE, indexes.shape[0] - count)
+    fetch_add(counters, STALE, indexes.shape[0] - int64(count))
     raise_max(max_given, max_priority)
     return DONE
 

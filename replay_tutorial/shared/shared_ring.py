@@ -300,8 +300,8 @@ class SharedRing:
             return
         if self.next_index == self.cleared_before:
             raise ValueError(
-                f"sample({batch_size}) requires at least 1 stored transition; the buffer is empty. "
-                "Call wait_for."
+                f"Can't sample {batch_size} transitions: the buffer is empty. Add some first, or call "
+                "wait_for."
             )
         stamps = self.stamps.copy()  # read once: all rows of a tiny ring may be held for a moment
         if not (is_held(stamps) | (index_of(stamps) >= self.cleared_before)).any():

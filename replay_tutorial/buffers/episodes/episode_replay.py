@@ -74,6 +74,7 @@ from replay_tutorial.buffers.rows import (
     check_batch_size,
     checked_at_least,
     checked_environment,
+    checked_flag,
     checked_integer,
     checked_size,
     next_slots,
@@ -232,7 +233,7 @@ class EpisodeReplayBuffer(PrivateBuffer):
                 f"capacity must be at least {3 * num_envs}, 3 for each environment, not {capacity}: a step, "
                 "its final observation and a free slot."
             )
-        self._fields = (FiniteFields if check_finite else Fields)(fields)
+        self._fields = (FiniteFields if checked_flag("check_finite", check_finite) else Fields)(fields)
         self._roles = roles = StepFields(self._fields, reward)
         self._reserve_names("indexes", "weights", "priorities")
         self._next_step = resets_at_next_step(autoreset)
@@ -250,7 +251,7 @@ class EpisodeReplayBuffer(PrivateBuffer):
             "environments": num_envs,
             "fields": self._fields.described,
             "reward": reward,
-            "check_finite": bool(check_finite),
+            "check_finite": check_finite,
             "alpha": self._prioritization.alpha,
             "eps": self._prioritization.eps,
             **({"autoreset": "next_step"} if self._next_step else {}),

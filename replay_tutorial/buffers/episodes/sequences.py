@@ -47,7 +47,7 @@ from replay_tutorial.buffers.gather import Gather
 from replay_tutorial.buffers.inherited_options import accepts_options_of
 from replay_tutorial.buffers.n_step.settings import NStep, ParsedNStep
 from replay_tutorial.buffers.priorities import check_weight_options
-from replay_tutorial.buffers.rows import check_batch_size, checked_at_least, random_below
+from replay_tutorial.buffers.rows import check_batch_size, checked_at_least, checked_flag, random_below
 from replay_tutorial.buffers.runtime.jit import Flags, Floats, Integers, jitable, kernel, types
 
 BOUNDARIES = {"pad": PAD, "shift": SHIFT, "drop": DROP}
@@ -235,7 +235,7 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
         self._lengths: Lengths = (burn_in, length, self._n_step.n if self._n_step else 1)
         self._window_rule = (length, period, BOUNDARIES[boundary])
         self._served = np.zeros(environments, np.int64)
-        self._online = bool(online)
+        self._online = checked_flag("online", online)
         self._layout |= {
             "lengths": list(self._lengths),
             "windows": list(self._window_rule),

@@ -50,7 +50,7 @@ from replay_tutorial.buffers.n_step.settings import (
     parse_settings,
     single_steps,
 )
-from replay_tutorial.buffers.rows import checked_at_least, checked_environment
+from replay_tutorial.buffers.rows import checked_at_least, checked_environment, checked_flag
 from replay_tutorial.buffers.runtime.jit import Bytes, Flags, Integers, compile_now
 
 # Converts stored values of a field, an array of shape (n, ...), to observations if they are frame numbers.
@@ -499,7 +499,7 @@ class NStepWindow:
         """
         num_envs = checked_at_least("num_envs", num_envs, 1)
         compile_now(count_completed, flush_steps, push_steps)
-        self._fields = (FiniteFields if check_finite else Fields)(fields)
+        self._fields = (FiniteFields if checked_flag("check_finite", check_finite) else Fields)(fields)
         settings, next_step = as_settings(n_step, gamma), resets_at_next_step(autoreset)
         self._windows = Windows(self._fields, settings, num_envs, next_step=next_step)
         can_watch = autoreset is None and self._windows.shows_resets

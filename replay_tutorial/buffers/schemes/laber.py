@@ -47,7 +47,8 @@ def laber(
         float64[batch_size].
 
     Raises:
-        TypeError: If batch_size is not an integer, or the priorities are not real numbers.
+        TypeError: If batch_size is not an integer, rng is not a generator, or the priorities are not real
+            numbers.
         ValueError: If a priority is negative, infinite or NaN, all of them are 0, or another argument is out
             of range.
 
@@ -59,6 +60,8 @@ def laber(
     check_batch_size(batch_size)
     if variant not in ("mean", "lazy", "max"):
         raise ValueError(f'variant must be "mean", "lazy" or "max", not {variant!r}.')
+    if not isinstance(rng, np.random.Generator):
+        raise TypeError(f"rng must be a generator, such as np.random.default_rng(0), not {rng!r:.60}.")
     errors = widened(as_array("priorities", priorities))
     if errors.dtype.kind not in "biuf":
         raise TypeError(f"priorities must be real numbers, not {errors.dtype} ({priorities!r:.60}).")

@@ -44,5 +44,5 @@ def test_a_seed_is_no_bool(kind):
 
 
 def test_laber_requires_a_generator():
-    with pytest.raises(TypeError, match="rng must be a generator, .* not 0"):
+    with pytest.raises(TypeError, match=r"rng must be a generator, .*, not 0"):
         laber([1.0, 2.0], 1, 0)  # type: ignore[arg-type]

@@ -1,8 +1,8 @@
 """Hooks for mkdocs and properdocs, which call the `on_...` functions during a build.
 
-They execute chapters that have changed, add a page with the source of every module, turn file names into
-links to these pages, link the modules and the chapters that build them, write the table of settings, and link
-images to their files.
+They execute chapters that have changed, add a page with the source of every module and program, turn file
+names into links to these pages, link the modules and the chapters that build them, write the table of
+settings, and link images to their files.
 """
 
 import ast
@@ -21,6 +21,7 @@ from pygments.lexers import PythonLexer
 
 PACKAGE = Path(__file__).resolve().parents[1] / "replay_tutorial"
 LAB, LAB_FOLDERS = PACKAGE.parent / "benchmarks", ("measuring", "peers", "conformance")
+PROGRAMS = PACKAGE.parent / "docs" / "recipes" / "programs"
 CHAPTERS = PACKAGE.parent / "chapters"
 PAGES = Path(__file__).resolve().parent / "chapters"
 SETTINGS = "<!-- settings -->"
@@ -43,14 +44,15 @@ IMAGE = re.compile(r'<img\b[^>]*\bsrc="(?P<address>[^"]+\.(?:svg|png))"[^>]*>')
 
 @cache
 def modules() -> dict[str, Path]:
-    """Return all modules of the package and the lab that aren't empty, as {name: file}.
+    """Return the programs and all modules of the package and the lab that aren't empty, as {name: file}.
 
-    The name is relative to the package, and begins with "benchmarks/" for the lab. Hidden files are skipped:
+    The name is relative to the package, or begins with "benchmarks/" or "docs/". Hidden files are skipped:
     editors leave lock files there, and Jupyter its checkpoints.
     """
     found = {path.relative_to(PACKAGE): path for path in sorted(PACKAGE.rglob("*.py"))}
     lab = [LAB.glob("*.py"), *(LAB.glob(f"{folder}/**/*.py") for folder in LAB_FOLDERS)]
-    found |= {path.relative_to(LAB.parent): path for paths in lab for path in sorted(paths)}
+    beside = [*lab, PROGRAMS.glob("*.py")]
+    found |= {path.relative_to(LAB.parent): path for paths in beside for path in sorted(paths)}
     visible = {name: path for name, path in found.items() if not any(p.startswith(".") for p in name.parts)}
     return {name.as_posix(): path for name, path in visible.items() if path.stat().st_size}
 
@@ -92,7 +94,10 @@ def source_code(path: Path) -> str:
 
 def index_page() -> str:
     """Return a Markdown page that lists all source pages by folder."""
-    intro = "All files of the package and the lab. Start with the [reading order](../reading_order.md)."
+    intro = (
+        "All files of the package, the lab and the complete programs. Start with the "
+        "[reading order](../reading_order.md)."
+    )
     lines = ["# Source", "", intro]
     folder = None
     for name, path in sorted(modules().items(), key=lambda item: (dirname(item[0]), item[0])):
@@ -172,7 +177,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 def on_page_content(content: str, page: Any, **_: Any) -> str:
     """Link file names to their source pages, modules to their chapters, and images to their files."""
     known = modules()
-    package = [name for name in known if not name.startswith("benchmarks/")]
+    package = [name for name in known if not name.startswith(("benchmarks/", "docs/"))]
     by_name = {Path(name).name: name for name in package if not name.endswith("__init__.py")}
 
     def address(name: str) -> str:

@@ -19,7 +19,7 @@ def table(name):
     )
 
 
-server = reverb.Server(tables=[table("steps"), table("episodes")], env_dict=COLUMNS)
+server = reverb.Server(tables=[table("steps"), table("episodes")], columns=COLUMNS)
 client = reverb.Client(server)
 # --8<-- [end:server]
 

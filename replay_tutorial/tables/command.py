@@ -7,7 +7,7 @@ CONFIG is a file that declares the tables of the server:
 
     [columns]
     obs = { shape = 15 }
-    act = { shape = [], dtype = "int64" }
+    action = { dtype = "int64" }
 
     [tables.replay]
     sampler = { kind = "Prioritized", exponent = 0.6 }

@@ -9,8 +9,8 @@ from replay_tutorial.tables.core.writer_state import UnknownWriter
 
 
 class RecordingServer:
-    def __init__(self, env_dict):
-        self.fields = Fields(env_dict)
+    def __init__(self, columns):
+        self.fields = Fields(columns)
         self.items = []  # (table, priority, {part: values})
         self.messages = []
         self.writers = []

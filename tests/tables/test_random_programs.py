@@ -34,7 +34,7 @@ from replay_tutorial.tables.core.message import ColumnSlice, NewItems, Part
 
 COLUMNS = {"a": {"shape": 2}, "b": {"dtype": np.int64}, "c": {"dtype": np.uint8}}
 DTYPES = {"a": np.float32, "b": np.int64, "c": np.uint8}
-SHAPES: dict[str, tuple[int, ...]] = {"a": (2,), "b": (), "c": (1,)}
+SHAPES: dict[str, tuple[int, ...]] = {"a": (2,), "b": (), "c": ()}
 CAPACITY = 12
 PRIORITIES = [None, 0.0, 0.5, 1.0, 2.0, 2.0]
 SELECTORS = [Uniform(), Fifo(), Lifo(), MinHeap(), MaxHeap(), *map(Prioritized, (0.0, 0.7, 2.0))]

@@ -28,7 +28,7 @@ def client_of(**options: Any) -> reverb.Client:
         rate_limiter=reverb.rate_limiters.MinSize(1),
     )
     server: Any = reverb.Server
-    return reverb.Client(server(tables=[table], env_dict=COLUMNS, capacity=30, **options))
+    return reverb.Client(server(tables=[table], columns=COLUMNS, capacity=30, **options))
 
 
 def written(client: Any) -> Any:

@@ -423,8 +423,8 @@ class TestSignatures:
                 writer.create_item("t", 1.0, bad[0])
 
     def test_a_column_of_a_signature_must_be_there(self) -> None:
-        with pytest.raises(KeyError, match=r"column 'reward'; the columns are \['obs', 'reward'\]"):
-            client_of(table(signature={"reward": "one"}))
+        with pytest.raises(KeyError, match=r"column 'action'; the columns are \['obs', 'reward'\]"):
+            client_of(table(signature={"action": "one"}))
 
     @pytest.mark.parametrize(
         ("signature", "match"),

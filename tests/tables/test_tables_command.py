@@ -27,11 +27,10 @@ address = "127.0.0.1:0"
 capacity = 1000
 seed = 3
 save = "tables.npz"
-default_dtype = "float64"
 
 [columns]
-obs = { shape = [2, 3] }
-act = { shape = [], dtype = "int64" }
+obs = { shape = [2, 3], dtype = "float64" }
+action = { dtype = "int64" }
 
 [tables.replay]
 sampler = { kind = "Prioritized", exponent = 0.6 }
@@ -54,7 +53,7 @@ max_size = 4
 [tables.last]
 kind = "stack"
 max_size = 3
-signature = { last = ["obs", "one"], act = "any" }
+signature = { last = ["obs", "one"], action = "any" }
 """
 
 
@@ -103,11 +102,11 @@ def test_a_file_describes_what_a_program_would(tmp_path: Path) -> None:
         ("seed = 3", "seed = 0.5", "ints for entropy not 0.5"),
         ('address = "127.0.0.1:0"', 'address = "example.com:80"', "address: .*not an address of this"),
         ('address = "127.0.0.1:0"', "", "address: is missing.* --address"),
-        ('"float64"', '"float65"', "default_dtype: "),
+        ('"float64"', '"float65"', "columns: .*'obs'.*float65"),
         ('"float64"', '"O"', "columns: .*'obs'.*must be numeric"),
-        ("shape = []", "shape = [-1]", "columns: .*'action'"),
-        ("shape = []", "shapes = []", "columns: .*'action'.*shapes"),
-        ("obs = { shape = [2, 3] }", "obs = 3", "columns: .*'obs'"),
+        ('{ dtype = "int64" }', "{ shape = [-1] }", "columns: .*'action'"),
+        ('{ dtype = "int64" }', "{ shapes = [] }", "columns: .*'action'.*shapes"),
+        ('obs = { shape = [2, 3], dtype = "float64" }', "obs = 3", "columns: .*'obs'"),
         ('"Fifo"', '"FIFO"', "tables.replay.remover: kind must be one of Uniform, Fifo"),
         ('"Fifo"', "3", "tables.replay.remover: kind must be one of Uniform, Fifo"),
         ('{ kind = "Prioritized", exponent = 0.6 }', '"Prioritized"', "tables.replay.sampler: .*'exponent'"),
@@ -127,7 +126,7 @@ def test_a_file_describes_what_a_program_would(tmp_path: Path) -> None:
         ("[tables.last]", "[tables.more]\n[tables.last]", "tables.more: .*missing"),
         (GOOD, "capacity = 1", "The file: it must also contain columns and tables"),
         (GOOD, 'address = "127.0.0.1:0"\ncolumns = 3\n[tables]', "columns: .*not 3"),
-        (GOOD, 'address = "127.0.0.1:0"\n[columns]\n[tables]', "env_dict is empty"),
+        (GOOD, 'address = "127.0.0.1:0"\n[columns]\n[tables]', "fields is empty"),
         (GOOD, 'address = "127.0.0.1:0"\n[tables]\n[columns]\nobs = {}', "at least one table"),
     ],
 )

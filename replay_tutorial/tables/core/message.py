@@ -3,8 +3,8 @@
 A writer numbers its steps and never reuses a number. A message contains values of some steps, and
 items that reference steps of this message or of an earlier one by number:
 
-    values      obs   3 4 5      an item   obs     4 5      3 cells,
-                act   3 4                  action  4        steps [4, 5, 4]
+    values      obs     3 4 5      an item   obs     4 5      3 cells,
+                action  3 4                  action  4        steps [4, 5, 4]
 
 The server keeps the writer's values until `keep_from` releases them. A message records its own progress, so
 passing it again after a timeout or Ctrl-C inserts only the remaining items.

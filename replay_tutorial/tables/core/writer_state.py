@@ -1,7 +1,7 @@
 """The server's state of one writer: the cells of the steps that the writer may still reference.
 
-    obs   {4: 60, 5: 34, 6: 16, 7: 62}      step → cell, for each column
-    act   {4: 61, 5: 35, 6: 17}             step 7 is still open
+    obs     {4: 60, 5: 34, 6: 16, 7: 62}      step → cell, for each column
+    action  {4: 61, 5: 35, 6: 17}             step 7 is still open
 
 The server holds a reference to each of these cells until the writer releases the step. Accepting a message
 turns its values into cells and its items into lists of cells; a rejected message changes nothing.

@@ -90,7 +90,8 @@ def public_functions() -> Iterator[tuple[str, Callable[..., object], str]]:
         if not inspect.isclass(thing):
             yield name, thing, inspect.getdoc(thing) or ""
             continue
-        yield f"{name}()", thing.__init__, f"{inspect.getdoc(thing)}\n\n{inspect.getdoc(thing.__init__)}"
+        if isinstance(thing.__init__, FunctionType):  # not that of `dict`
+            yield f"{name}()", thing.__init__, f"{inspect.getdoc(thing)}\n\n{inspect.getdoc(thing.__init__)}"
         for method, function in inspect.getmembers(thing):
             if isinstance(function, FunctionType) and not method.startswith("_"):
                 yield f"{name}.{method}", function, inspect.getdoc(function) or ""

@@ -3,7 +3,7 @@
 Built in chapter 01, *Uniform replay*.
 """
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
@@ -13,12 +13,15 @@ import numpy.typing as npt
 from replay_tutorial.buffers.batch import Batch
 from replay_tutorial.buffers.fields import Fields
 from replay_tutorial.buffers.gather import ArraySpec, array_specs
-from replay_tutorial.buffers.rows import as_integers, check_batch_size, unknown_index_error
+from replay_tutorial.buffers.rows import as_integers, check_batch_size, checked_at_least, unknown_index_error
 from replay_tutorial.buffers.runtime.jit import Flags, Integers
 from replay_tutorial.buffers.streams import Stream
 
-if TYPE_CHECKING:  # loaded when a buffer is saved or loaded
+if TYPE_CHECKING:  # loaded when they are used
+    from weakref import WeakSet
+
     from replay_tutorial.buffers import archive
+    from replay_tutorial.buffers.batches import Batches
 
 
 # Keyword arguments of cpprb, and what to use instead; `replay_tutorial.cpprb` accepts them.
@@ -43,6 +46,8 @@ class BaseBuffer:
     _fields: Fields  # the arguments of `add`
     _layout: dict[str, Any]  # must equal the layout in a loaded file
     _rng: Stream
+    _iterators: "WeakSet[Batches] | None" = None  # those of `batches`, which may have drawn ahead
+    _loaded_ahead: "Sequence[list[Batch]]" = ()  # batches that had been drawn ahead when the file was saved
 
     def __new__(cls, *_: Any, **keywords: Any) -> Self:
         """Raise TypeError for a keyword argument of cpprb; it names the argument to use."""
@@ -144,7 +149,7 @@ class BaseBuffer:
         return Batch({name: array[0] for name, array in batch.items()}) if np.ndim(indexes) == 0 else batch
 
     def __iter__(self) -> NoReturn:  # otherwise, Python would count the indexes up from 0
-        raise TypeError(f"A {type(self).__name__} is not iterable. Iterate over epoch(batch_size).")
+        raise TypeError(f"A {type(self).__name__} is not iterable. Iterate over `batches` or `epoch`.")
 
     def epoch(self, batch_size: int, shuffle: bool = True) -> Generator[Batch]:
         """Iterate once over all rows that are stored now, without replacement.
@@ -177,6 +182,66 @@ class BaseBuffer:
             batch, stored = self._rows(some)
             if stored.any():
                 yield batch | {"indexes": some[stored]}
+
+    def batches(
+        self,
+        batch_size: int,
+        *,
+        device: Any = None,
+        beta: float | Callable[[int], float] | None = None,
+        prefetch: int = 0,
+        **options: Any,
+    ) -> "Batches":
+        """Iterate over batches of PyTorch tensors without end; each is sampled as by `sample`.
+
+        With `prefetch`, each batch is drawn that many batches in advance, so it doesn't reflect the rows and
+        priorities of the meantime, and another thread copies its rows to new arrays and to the device, while
+        you use the batches before it. It pays off for a GPU or for large rows. A seed determines the batches
+        in any case, and `save` stores those that have been drawn, so that a loop resumes exactly. After
+        `clear`, `load` or `reseed`, new batches are drawn.
+
+        Args:
+            batch_size: Number of rows.
+            device: Device of the tensors, such as "cuda"; None leaves them on the CPU, in the memory of the
+                sampled arrays. Pinned memory and a CUDA stream of its own are used with `prefetch`.
+            beta: The argument of `sample`, or a function that computes it from the number of the batch,
+                0, 1, …; None uses the default of `sample`.
+            prefetch: Number of batches to draw in advance; 0 samples in `next`, without a thread.
+            **options: Further arguments of `sample`, such as `scheme`.
+
+        Returns:
+            An endless iterator with a method `close`, which ends the thread; it is also called at the end of
+            a `with` statement, and the thread ends if the iterator is deleted. Each batch is a `Batch`.
+
+        Raises:
+            TypeError: If batch_size or prefetch is not an integer.
+            ValueError: If batch_size is below 1, or prefetch is negative. The iterator raises the errors of
+                `sample`, for example while the buffer is empty, and can be used again afterwards.
+
+        Example:
+            >>> from replay_tutorial import PrioritizedReplayBuffer
+            >>> fields = {"obs": {"shape": 4}, "reward": {}}
+            >>> buffer = PrioritizedReplayBuffer(1000, fields, seed=0)
+            >>> buffer.add(obs=np.ones((100, 4)), reward=np.ones(100))
+            0
+            >>> for number, batch in enumerate(buffer.batches(32, beta=lambda number: min(1.0, number / 10))):
+            ...     td_error = batch.reward - batch.obs.mean(1)
+            ...     buffer.update_priorities(batch.indexes, td_error.abs())
+            ...     if number == 10:
+            ...         break
+            >>> batch.obs.shape, batch.weights.dtype
+            (torch.Size([32, 4]), torch.float32)
+        """
+        from replay_tutorial.buffers.batches import Batches
+
+        check_batch_size(batch_size)
+        return Batches(self, batch_size, device, beta, checked_at_least("prefetch", prefetch, 0), options)
+
+    def _draw_ahead(self, batch_size: int, options: Mapping[str, Any]) -> Callable[[], Batch]:
+        """Sample; return a function that completes the batch in another thread. Here, it is complete."""
+        buffer: Any = self
+        batch = buffer.sample(batch_size, **options)
+        return lambda: batch
 
     @property
     def indexes(self) -> Integers:
@@ -247,7 +312,13 @@ class BaseBuffer:
         """
         from replay_tutorial.buffers import archive
 
-        archive.save(path, self._layout, *self._state())
+        counters, arrays = self._state()
+        if self._iterators or self._loaded_ahead:
+            from replay_tutorial.buffers.batches import state_ahead
+
+            counters["ahead"], drawn = state_ahead(self)
+            arrays |= drawn
+        archive.save(path, self._layout, counters, arrays)
 
     def load(self, path: str | PathLike[str]) -> None:
         """Replace the contents of the buffer with the exact state that `save` wrote.
@@ -268,7 +339,16 @@ class BaseBuffer:
 
         with archive.open_archive(path, self._layout) as (counters, reader):
             loaded: Any = self._from_state(counters, reader)
+            loaded._loaded_ahead = self._read_ahead(counters, reader)
         self.__dict__.update(loaded.__getstate__())
+
+    def _read_ahead(self, counters: dict[str, Any], reader: "archive.Reader") -> Sequence[list[Batch]]:
+        """Read the batches that had been drawn ahead; most files contain none."""
+        if "ahead" not in counters:
+            return ()
+        from replay_tutorial.buffers.batches import read_ahead
+
+        return read_ahead(counters["ahead"], reader)
 
     def _state(self) -> "tuple[dict[str, Any], archive.Arrays]":
         """Return the counters, which must be JSON, and the arrays in the order in which they are written."""

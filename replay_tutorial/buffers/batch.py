@@ -105,11 +105,13 @@ class Batch(dict[str, Any]):
         )
 
     def to_torch(self, device: Any = None) -> "Batch":
-        """Return a batch of PyTorch tensors; bool, integer, float and complex fields keep their dtypes.
+        """Convert the arrays to PyTorch tensors of the same dtypes.
 
         Args:
-            device: Device of the tensors, such as "cuda". None creates tensors that share the memory of the
-                arrays on the CPU, which takes as long as `torch.from_numpy` for each.
+            device: Device of the tensors, such as "cuda"; None leaves them on the CPU.
+
+        Returns:
+            A batch of tensors. On the CPU, they share the memory of the arrays.
 
         Raises:
             TypeError: If PyTorch has no dtype for a field, as for `np.longdouble`.

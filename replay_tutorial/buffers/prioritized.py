@@ -141,6 +141,8 @@ class PrioritizedReplayBuffer(ReplayBuffer):
                 if a priority is negative, infinite or NaN, or, with `n_step`, if the `obs` of a step differs
                 from the `next_obs` of the step before it. The buffer is then unchanged.
         """
+        if self._iterators:
+            self._finish_copies()
         count, columns = self._fields.to_columns(fields)
         if self._only_stored_count and priorities is None:
             self._ring.rules.lower_max(self._ring.tree(), self._ring.capacity)

@@ -42,7 +42,7 @@ class PrivateBuffer(BaseBuffer):
         return buffer
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in ADDING}
+        return {name: value for name, value in self.__dict__.items() if name not in (*ADDING, "_iterators")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

@@ -12,7 +12,7 @@ Built in chapter 01, *Uniform replay*.
 """
 
 import mmap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Self, TypedDict
 
@@ -220,6 +220,8 @@ class ReplayBuffer(PrivateBuffer):
                 `obs` of a step differs from the `next_obs` of the step before it. The buffer is then
                 unchanged.
         """
+        if self._iterators:
+            self._finish_copies()
         count, columns = self._fields.to_columns(fields)
         if self._stages is None:
             return self._ring.append(count, columns)
@@ -244,6 +246,8 @@ class ReplayBuffer(PrivateBuffer):
             ValueError: If an n-step return is too large for the dtype of its reward. The pending rows of the
                 environment are then discarded.
         """
+        if self._iterators:
+            self._finish_copies()
         if environment is not None:
             environment = checked_environment(environment, self._num_envs)
         if self._stages is None:
@@ -333,6 +337,26 @@ class ReplayBuffer(PrivateBuffer):
     def _take(self, slots: Integers) -> Batch:
         batch = self._gather.take(self._ring.bytes, slots)
         return batch if self._stages is None else self._stages.restore(batch)
+
+    def _draw_ahead(self, batch_size: int, options: Mapping[str, Any]) -> Callable[[], Batch]:
+        """Draw as `sample` does; return a function that copies the rows, which must not change until then."""
+        take, drawn = self._take, list[Integers]()
+
+        def only_note(slots: Integers) -> Batch:
+            drawn.append(slots)
+            return Batch()
+
+        try:
+            self.__dict__["_take"] = only_note  # hides the method
+            others = self.sample(batch_size, **options)
+        finally:
+            self.__dict__.pop("_take", None)
+        return lambda: take(drawn[0]) | others
+
+    def _finish_copies(self) -> None:
+        """Wait for the threads that copy rows, before rows are replaced."""
+        for batches in self._iterators or ():
+            batches.finish_copies()
 
     def _draw(self, batch_size: int) -> Batch:
         """Sample uniformly."""

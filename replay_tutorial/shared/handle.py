@@ -129,6 +129,7 @@ class Handle(ReplayBuffer):
     _fields: Fields = Closed()  # pyright: ignore[reportAssignmentType]
     _stages: "SharedFrames | None" = Closed()  # pyright: ignore[reportAssignmentType, reportIncompatibleVariableOverride]
     _counts: "SampleCounts | None" = Closed()  # pyright: ignore[reportAssignmentType]
+    _draw_ahead = BaseBuffer._draw_ahead  # rows are copied when they are drawn, before they can be replaced
 
     def __new__(cls, *_: Any, **keywords: Any) -> Self:
         """Create a handle, which other processes may copy without a warning."""
@@ -236,7 +237,7 @@ class Handle(ReplayBuffer):
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = {name: value for name, value in self.__dict__.items() if name not in MAPPED}
+        kept = {name: value for name, value in self.__dict__.items() if name not in (*MAPPED, "_iterators")}
         return kept | {"appended": self._episode_len()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

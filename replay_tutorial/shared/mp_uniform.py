@@ -279,8 +279,9 @@ class MPReplayBuffer(Handle):
         from replay_tutorial.buffers.runtime.interrupts import run_in_thread
 
         with archive.open_archive(path, self._layout) as (counters, reader):
-            fill = self._read(counters, reader)
+            fill, ahead = self._read(counters, reader), self._read_ahead(counters, reader)
         run_in_thread(fill)
+        self._loaded_ahead = ahead
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         from replay_tutorial.shared import snapshot

@@ -266,17 +266,26 @@ def test_pytorch_treats_a_batch_as_a_pytree():
 
 
 JAX = """
-import sys import numpy as np from replay_tutorial import Batch, PrioritizedReplayBuffer buffer =
-PrioritizedReplayBuffer(8, {"obs/a": {"shape": 2}, "reward": {}}) buffer.add(obs={"a":
-np.arange(16).reshape(8, 2)}, reward=np.arange(8)) before = buffer.sample(4) assert not {"jax", "torch"} &
-{*sys.modules} import jax batch = buffer.sample(4) del batch["indexes"] made = jax.jit(lambda batch:
-batch.obs["a"].sum(1) + batch["reward"])(batch) assert (made == batch.obs["a"].sum(1) + batch.reward).all()
-mapped = jax.tree.map(lambda array: array * 2, batch) assert type(mapped) is Batch and (mapped.reward == 2 *
-batch.reward).all() (path, _), *_ = jax.tree_util.tree_leaves_with_path(batch) assert str(path[0]) ==
-"['obs/a']" shuffled = Batch({name: batch[name] for name in reversed(batch)}) assert
-jax.tree.structure(shuffled) == jax.tree.structure(batch) gradient = jax.grad(lambda parameters:
-(parameters["reward"] ** 2).sum())(Batch(reward=np.ones(2, np.float32))) assert type(gradient) is Batch and
-gradient.reward.tolist() == [2, 2]
+import sys
+import numpy as np
+from replay_tutorial import Batch, PrioritizedReplayBuffer
+buffer = PrioritizedReplayBuffer(8, {"obs/a": {"shape": 2}, "reward": {}})
+buffer.add(obs={"a": np.arange(16).reshape(8, 2)}, reward=np.arange(8))
+before = buffer.sample(4)
+assert not {"jax", "torch"} & {*sys.modules}
+import jax
+batch = buffer.sample(4)
+del batch["indexes"]
+made = jax.jit(lambda batch: batch.obs["a"].sum(1) + batch["reward"])(batch)
+assert (made == batch.obs["a"].sum(1) + batch.reward).all()
+mapped = jax.tree.map(lambda array: array * 2, batch)
+assert type(mapped) is Batch and (mapped.reward == 2 * batch.reward).all()
+(path, _), *_ = jax.tree_util.tree_leaves_with_path(batch)
+assert str(path[0]) == "['obs/a']"
+shuffled = Batch({name: batch[name] for name in reversed(batch)})
+assert jax.tree.structure(shuffled) == jax.tree.structure(batch)
+gradient = jax.grad(lambda batch: (batch["reward"] ** 2).sum())(Batch(reward=np.ones(2, np.float32)))
+assert type(gradient) is Batch and gradient.reward.tolist() == [2, 2]
 """
 
 

@@ -1,0 +1,352 @@
+"""Batches of tensors without end: drawn ahead, copied by a thread, and the same after a resume."""
+
+import copy
+import os
+import pickle
+import signal
+import threading
+from itertools import count
+from typing import Any
+
+import numpy as np
+import pytest
+
+from replay_tutorial import (
+    Batch,
+    EpisodeReplayBuffer,
+    HindsightReplayBuffer,
+    MPPrioritizedReplayBuffer,
+    MPReplayBuffer,
+    PrioritizedReplayBuffer,
+    ReplayBuffer,
+    SequenceReplayBuffer,
+)
+from replay_tutorial.buffers.schemes import Geometric
+
+torch = pytest.importorskip("torch")
+
+FLAG: dict[str, Any] = {"dtype": bool}
+FIELDS: dict[str, Any] = {
+    "obs": {"shape": 3},
+    "image": {"shape": (2, 40, 64), "dtype": np.uint8},  # large, so that it is copied by a kernel of its own
+    "row": {"dtype": np.int64},
+    "next_obs": {"shape": 3},
+    "reward": {},
+    "terminated": FLAG,
+}
+PRIVATE = [ReplayBuffer, PrioritizedReplayBuffer]
+PRIORITIZED = [PrioritizedReplayBuffer, MPPrioritizedReplayBuffer]
+KINDS = [*PRIVATE, MPReplayBuffer, MPPrioritizedReplayBuffer, EpisodeReplayBuffer]
+
+
+def rows(first: int, count: int) -> dict[str, Any]:
+    numbers = np.arange(first, first + count)
+    pixels = (numbers % 251).astype(np.uint8)
+    return {
+        "obs": numbers[:, None] + np.zeros(3),
+        "image": np.zeros((count, 2, 40, 64), np.uint8) + pixels[:, None, None, None],
+        "row": numbers,
+        "next_obs": numbers[:, None] + np.ones(3),
+        "reward": numbers % 7,
+        "terminated": np.zeros(count, bool),
+    }
+
+
+def filled(kind: Any, capacity: int = 64, **options: Any) -> Any:
+    buffer = kind(capacity, FIELDS, seed=3, **options)
+    buffer.add(**rows(0, capacity // 2))
+    return buffer
+
+
+def check_whole(batch: Any) -> None:
+    """Check that every field of a row is of the same row."""
+    numbers = batch.row
+    assert (batch.obs == numbers[:, None]).all() and (batch.next_obs == numbers[:, None] + 1).all()
+    assert (batch.image == (numbers % 251)[:, None, None, None]).all() and (batch.reward == numbers % 7).all()
+
+
+def as_lists(batch: Any) -> dict[str, Any]:
+    return {name: np.asarray(values).tolist() for name, values in batch.items()}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_batches_are_those_that_sample_returns_as_tensors(kind, prefetch):
+    buffer, twin = filled(kind), filled(kind)
+    with buffer.batches(16, prefetch=prefetch) as batches:
+        for _ in range(5):
+            batch, sample = next(batches), twin.sample(16)
+            assert type(batch) is Batch and {type(value) for value in batch.values()} == {torch.Tensor}
+            assert as_lists(batch) == as_lists(sample)
+            assert batch.image.dtype == torch.uint8
+            check_whole(batch)
+
+
+@pytest.mark.parametrize("kind", PRIVATE)
+@pytest.mark.parametrize("prefetch", [1, 3])
+def test_a_batch_is_drawn_a_fixed_number_of_calls_in_advance(kind, prefetch):
+    """Its rows and weights are those of that moment, whatever is added and updated since."""
+    buffer, twin = filled(kind), filled(kind)
+    expected = [twin.sample(16) for _ in range(prefetch)]
+    batches = buffer.batches(16, prefetch=prefetch)
+    for number in range(30):
+        expected.append(twin.sample(16))
+        batch = next(batches)
+        assert as_lists(batch) == as_lists(expected[number])
+        for each in (buffer, twin):
+            if kind is PrioritizedReplayBuffer:
+                each.update_priorities(batch.indexes, batch.reward + 1)
+            each.add(**rows(32 + 40 * number, 40))
+
+
+@pytest.mark.parametrize("kind", PRIVATE)
+@pytest.mark.parametrize("n_step", [None, 2])
+def test_rows_are_not_replaced_before_they_are_copied(kind, n_step):
+    buffer = kind(4096, FIELDS, **({"n_step": n_step, "gamma": 0.5} if n_step else {}))
+    buffer.add(**rows(0, 4096))
+    buffer.end_episode()
+    for number, batch in enumerate(buffer.batches(2048, prefetch=2)):
+        buffer.add(**rows(4096 * (number + 1), 4096))
+        buffer.end_episode()
+        first = 4096 * (max(0, number - 2))
+        assert (batch.image == (batch.row % 251)[:, None, None, None]).all(), number
+        assert first <= batch.row.min() and batch.row.max() < first + 2 * 4096
+        if number == 8:
+            break
+
+
+@pytest.mark.parametrize("kind", PRIVATE)
+def test_options_of_sample_are_passed_on(kind):
+    options = {"scheme": Geometric(0.2)}
+    buffer, twin = filled(kind, count_samples=True), filled(kind, count_samples=True)
+    batches = buffer.batches(8, prefetch=1, **options)
+    for _ in range(3):
+        batch, sample = next(batches), twin.sample(8, **options)
+        assert as_lists(batch) == as_lists(sample) and {"probabilities", "times_sampled"} <= {*batch}
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_beta_is_a_number_or_a_function_of_the_number_of_the_batch(prefetch):
+    def new() -> Any:
+        buffer = filled(PrioritizedReplayBuffer)
+        buffer.update_priorities(np.arange(32), np.arange(32))
+        return buffer
+
+    twin = new()
+    for beta in (0.9, lambda number: number / 10):
+        batches = new().batches(8, beta=beta, prefetch=prefetch)
+        twin.reseed(3)
+        for number in range(4):
+            sample = twin.sample(8, beta=beta(number) if callable(beta) else beta)
+            assert next(batches).weights.tolist() == sample.weights.tolist()
+    with pytest.raises(TypeError, match="beta"):
+        next(filled(ReplayBuffer).batches(8, beta=0.4, prefetch=prefetch))
+
+
+@pytest.mark.parametrize("kind", PRIORITIZED)
+def test_priorities_are_updated_with_what_a_learner_has(kind):
+    buffer = filled(kind, alpha=1.0, eps=0.0)
+    batch = next(buffer.batches(8, prefetch=1))
+    errors = (batch.reward + 1.0).requires_grad_() * 2.0
+    for given in (errors, errors.detach(), errors.to(torch.bfloat16), errors.tolist()):
+        buffer.update_priorities(np.arange(32), np.ones(32))
+        buffer.update_priorities(batch.indexes, given)
+        assert np.allclose(buffer.priorities[batch.indexes], errors.tolist(), 1e-14)
+
+
+@pytest.mark.parametrize("prefetch", [0, 1])
+def test_the_device_is_that_of_the_argument(prefetch):
+    batch = next(filled(ReplayBuffer).batches(8, device="meta", prefetch=prefetch))
+    assert {tensor.device.type for tensor in batch.values()} == {"meta"}
+
+
+def step(buffer: Any, batch: Any, number: int) -> None:
+    if "weights" in batch:
+        buffer.update_priorities(batch.indexes, np.asarray(batch.indexes % 5 + number))
+    buffer.add(**rows(32 + 5 * number, 5))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("prefetch", [0, 1, 3])
+def test_a_resumed_loop_yields_the_batches_of_an_uninterrupted_one(kind, prefetch, tmp_path):
+    """Rows are replaced between the draws and the file, and the file is loaded and saved once more."""
+    whole, interrupted = filled(kind), filled(kind)
+    uninterrupted, batches = (buffer.batches(8, prefetch=prefetch) for buffer in (whole, interrupted))
+    for number in range(10):
+        for buffer, each in ((whole, uninterrupted), (interrupted, batches)):
+            step(buffer, next(each), number)
+    interrupted.save(tmp_path / "first")
+    loaded, resumed = kind(64, FIELDS), kind(64, FIELDS)
+    loaded.load(tmp_path / "first")
+    loaded.save(tmp_path / "again")
+    resumed.load(tmp_path / "again")
+    loops = [(whole, uninterrupted), (interrupted, batches), (resumed, resumed.batches(8, prefetch=prefetch))]
+    for number in range(10, 20):
+        drawn = [next(each) for _, each in loops]
+        assert as_lists(drawn[0]) == as_lists(drawn[1]) == as_lists(drawn[2])
+        for (buffer, _), batch in zip(loops, drawn, strict=True):
+            step(buffer, batch, number)
+
+
+def test_a_loop_without_prefetching_first_gets_the_batches_of_the_file(tmp_path):
+    buffer, twin = filled(ReplayBuffer), filled(ReplayBuffer)
+    batches = buffer.batches(8, prefetch=2)
+    next(batches)
+    buffer.save(tmp_path / "file")
+    expected = [as_lists(twin.sample(8)) for _ in range(6)][1:]
+    loaded = ReplayBuffer(64, FIELDS)
+    for each in (loaded, buffer):  # the iterator of `buffer` continues with the file, too
+        each.load(tmp_path / "file")
+    for each in (loaded.batches(8), batches):
+        assert [as_lists(next(each)) for _ in range(5)] == expected
+
+
+def test_two_iterators_share_a_buffer_and_are_both_resumed(tmp_path):
+    buffer = filled(PrioritizedReplayBuffer)
+    loops = [buffer.batches(8, prefetch=2), buffer.batches(4, prefetch=1)]
+    for number in range(5):
+        for batches in loops:
+            batch = next(batches)
+            check_whole(batch)
+            step(buffer, batch, number)
+    buffer.save(tmp_path / "file")
+    resumed = PrioritizedReplayBuffer(64, FIELDS)
+    resumed.load(tmp_path / "file")
+    for before, after in zip(
+        loops, [resumed.batches(8, prefetch=2), resumed.batches(4, prefetch=1)], strict=True
+    ):
+        assert as_lists(next(before)) == as_lists(next(after))
+
+
+@pytest.mark.parametrize("kind", [SequenceReplayBuffer, HindsightReplayBuffer])
+def test_windows_and_relabelled_steps_are_resumed(kind, tmp_path):
+    names = ("obs/observation", "obs/desired_goal", "obs/achieved_goal")
+    fields = {f"{prefix}{name}": {"shape": 2} for prefix in ("", "next_") for name in names}
+    fields |= {"reward": {}, "terminated": FLAG}
+
+    def new() -> Any:
+        if kind is SequenceReplayBuffer:
+            return kind(100, fields, length=4, seed=0)
+        return kind(100, fields, lambda a, g, _: -np.abs(a - g).sum(1), lambda a, g, _: a[:, 0] > 99, seed=0)
+
+    buffer, loaded = new(), new()
+    for number in range(30):
+        obs, after = ({name.removeprefix("obs/"): [number + i, 3.0] for name in names} for i in (0, 1))
+        buffer.add(obs=obs, next_obs=after, reward=0, terminated=number % 10 == 9)
+    batches = buffer.batches(4, prefetch=2)
+    next(batches)
+    buffer.save(tmp_path / "file")
+    loaded.load(tmp_path / "file")
+    resumed = loaded.batches(4, prefetch=2)
+    for _ in range(5):
+        assert as_lists(next(batches)) == as_lists(next(resumed))
+
+
+@pytest.mark.parametrize("kind", PRIVATE)
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_an_empty_buffer_is_an_error_from_which_the_iterator_recovers(kind, prefetch):
+    buffer = kind(64, FIELDS)
+    batches = buffer.batches(8, prefetch=prefetch)
+    with pytest.raises(ValueError, match="the buffer is empty"):
+        next(batches)
+    buffer.add(**rows(0, 30))
+    check_whole(next(batches))
+    buffer.clear()
+    with pytest.raises(ValueError, match="the buffer is empty"):
+        next(batches)
+    buffer.add(**rows(100, 3))
+    for _ in range(4):
+        assert next(batches).row.min() >= 100
+
+
+def test_after_reseed_the_batches_are_those_of_the_new_seed():
+    buffer, twin = filled(ReplayBuffer), filled(ReplayBuffer)
+    batches = buffer.batches(8, prefetch=2)
+    next(batches)
+    buffer.reseed(9), twin.reseed(9)
+    assert as_lists(next(batches)) == as_lists(twin.sample(8))
+
+
+def test_closing_or_deleting_the_iterator_ends_its_thread():
+    def threads() -> list[threading.Thread]:
+        return [each for each in threading.enumerate() if each.name.startswith("batches")]
+
+    buffer = filled(ReplayBuffer)
+    with buffer.batches(8, prefetch=2) as batches:
+        next(batches)
+        assert len(threads()) == 1
+    assert not threads() and list(batches) == []
+    for batch in buffer.batches(8, prefetch=2):
+        check_whole(batch)
+        (thread,) = threads()
+        break
+    thread.join(20)
+    assert not thread.is_alive()
+    buffer.add(**rows(0, 1))
+    assert not buffer._iterators
+
+
+def test_an_error_of_the_thread_is_raised_by_next():
+    buffer = ReplayBuffer(4, {"wide": {"dtype": np.longdouble}})
+    if buffer.field_specs["wide"][0] == np.float64:
+        pytest.skip("long double is float64 here")
+    buffer.add(wide=1)
+    batches = buffer.batches(2, prefetch=1)
+    for _ in range(2):
+        with pytest.raises(TypeError, match="'wide' can't become a tensor"):
+            next(batches)
+    buffer.add(wide=2)
+
+
+def test_after_ctrl_c_the_iterator_continues():
+    buffer = filled(PrioritizedReplayBuffer)
+
+    calls = count()
+
+    def beta(_: int) -> float:
+        if next(calls) == 3:
+            signal.raise_signal(signal.SIGINT)
+        return 0.4
+
+    batches = buffer.batches(8, beta=beta, prefetch=2)
+    next(batches)
+    with pytest.raises(KeyboardInterrupt):
+        next(batches)
+    check_whole(next(batches))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning", "ignore:Rows are added to a copy")
+def test_a_forked_child_is_told_to_create_its_own_iterator():
+    buffer = filled(ReplayBuffer)
+    batches = buffer.batches(8, prefetch=2)
+    next(batches)
+    if (child := os.fork()) == 0:
+        try:
+            buffer.add(**rows(0, 1))  # waits for no thread
+            with pytest.raises(RuntimeError, match=r"Call batches\(\) in each process"):
+                next(batches)
+            check_whole(next(buffer.batches(8, prefetch=2)))
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    check_whole(next(batches))
+
+
+def test_wrong_arguments_are_refused_at_the_call():
+    buffer = filled(ReplayBuffer)
+    for wrong, error in ({"prefetch": -1}, ValueError), ({"prefetch": 1.5}, TypeError):
+        with pytest.raises(error, match="prefetch must be"):
+            buffer.batches(8, **wrong)
+    with pytest.raises(ValueError, match="batch_size must be"):
+        buffer.batches(0)
+
+
+def test_a_copy_of_a_buffer_has_no_iterator():
+    buffer = filled(PrioritizedReplayBuffer)
+    batches = buffer.batches(8, prefetch=2)
+    next(batches)
+    for made in (copy.deepcopy(buffer), pickle.loads(pickle.dumps(buffer))):
+        assert not made._iterators
+        check_whole(next(made.batches(8, prefetch=2)))

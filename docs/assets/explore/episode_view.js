@@ -172,7 +172,7 @@ const EpisodeView = (() => {
           isFaint: !choices.includes(step),
           look: step === goalStep ? "explore-at" : "",
         })),
-        rew: ofWindow(rewards.map((reward) => short(reward))),
+        reward: ofWindow(rewards.map((reward) => short(reward))),
         terminated: ofWindow(terminated.map(Number)),
       };
       below.replaceChildren(
@@ -181,7 +181,7 @@ const EpisodeView = (() => {
         ...(goalStep === null ? [] : arrow(now.step, goalStep)),
       );
       const described = window.map((step, k) => {
-        const values = `achieved ${ACHIEVED[step]}, rew ${rewards[k]}, terminated ${terminated[k]}`;
+        const values = `achieved ${ACHIEVED[step]}, reward ${rewards[k]}, terminated ${terminated[k]}`;
         return `step ${step}: ${values}${step > last ? ", not summed" : ""}`;
       });
       set(below, { "aria-label": `goal ${goal}; ${described.join("; ")}` });

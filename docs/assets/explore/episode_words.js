@@ -55,7 +55,7 @@ const EpisodeWords = (() => {
     if (ends && n > 1) sentences.push(`Step ${last} reaches the goal, so the n-step window ends there.`);
     else if (window.length < n)
       sentences.push(`The n-step window has ${window.length} of ${n} steps, because no more are stored.`);
-    sentences.push(`rew = ${terms.join("")}${total}, discount = ${short(discount, 3)}.`);
+    sentences.push(`reward = ${terms.join("")}${total}, discount = ${short(discount, 3)}.`);
     sentences.push(`next_obs is observation ${last + 1}, and terminated is ${ends}.`);
     if (ended && last === steps - 1) sentences.push("truncated is true, as stored.");
     return sentences.join(" ");

@@ -17,7 +17,7 @@ from benchmarks.measuring.provenance import Provenance
 from replay_tutorial.teaching.number_tables import table
 
 SCRIPT = "chapters/records/recurrent_dqn.py"
-RECIPE = Path(__file__).parents[2] / "examples" / "sequences.py"
+RECIPE = Path(__file__).parents[2] / "docs" / "recipes" / "programs" / "recurrent.py"
 AGENTS = {"with memory": True, "without memory": False}  # agent → `memory`
 HEADS = ("network", "mean return: median (min to max)")
 
@@ -31,8 +31,9 @@ def main(argv: Sequence[str]) -> int:
     add_outputs(parser, "recurrent-dqn")
     arguments = parser.parse_args(argv)
     recipe: dict[str, Any] = runpy.run_path(str(RECIPE))
+    recipe["torch"].set_num_threads(1)  # more threads don't speed up a network this small
     means = {
-        agent: [recipe["main"](memory, arguments.steps, seed) for seed in range(arguments.runs)]
+        agent: [recipe["train"](arguments.steps, seed, memory)[1] for seed in range(arguments.runs)]
         for agent, memory in AGENTS.items()
     }
     cells = [

@@ -24,7 +24,7 @@ torch = pytest.importorskip("torch")
 FOLDER = ROOT / "docs" / "recipes" / "programs"
 PAGE = (ROOT / "docs" / "recipes" / "programs.md").read_text("utf-8")
 PROGRAMS = modules_in(FOLDER)
-SHORT = {"rainbow": "150"}  # the first argument: how long to train
+SHORT = {"rainbow": "150", "recurrent": "150"}  # the first argument: how long to train
 
 
 @pytest.fixture(autouse=True)
@@ -189,3 +189,120 @@ def test_rainbow_learns_cartpole() -> None:
         return max(rainbow.train(envs, 1_000, seed, evaluate_every=250)[1])
 
     assert any(best(seed) >= 120 for seed in range(3))
+
+
+# -------------------------------------------------------------------------------------------- recurrent.py
+
+
+def recorded_calls(monkeypatch: Any, owner: Any, name: str) -> list[dict[str, Any]]:
+    """Return a list to which every call of a method appends copies of its keyword arguments."""
+    calls, method = [], getattr(owner, name)
+
+    def recording(self: Any, *arguments: Any, **fields: Any) -> Any:
+        calls.append({key: np.array(value) for key, value in fields.items()})
+        return method(self, *arguments, **fields)
+
+    monkeypatch.setattr(owner, name, recording)
+    return calls
+
+
+def test_recurrent_learner_gets_the_windows_of_the_recorded_episodes(monkeypatch: Any) -> None:
+    import recurrent
+
+    steps = recorded_calls(monkeypatch, recurrent.SequenceReplayBuffer, "add_step")
+    batches, update = [], recurrent.update
+
+    def recorded(network: Any, target: Any, optimizer: Any, batch: Any) -> Any:
+        batches.append((len(steps), {name: array.numpy().copy() for name, array in batch.items()}))
+        return update(network, target, optimizer, batch)
+
+    monkeypatch.setattr(recurrent, "update", recorded)
+    recurrent.train(180)
+    assert len(batches) > 30 and len(steps) == 180
+
+    # Each corridor has its own slots: one per step, and one for the final observation of an episode.
+    slots: list[list[tuple[int, int]]] = [[] for _ in range(8)]  # the first step of the episode, the step
+    for corridor in range(8):
+        first = 0
+        for step in range(len(steps)):
+            slots[corridor].append((first, step))
+            if steps[step]["terminated"][corridor]:
+                slots[corridor].append((-1, -1))
+                first = step + 1
+
+    kinds = set()
+    timed = ("obs", "action", "valid", "learn", "n_step_return", "discount", "bootstrap")
+    for known, batch in batches[::10]:
+        for window, index in enumerate(batch["indexes"]):
+            at = {name: batch[name][:, window] for name in timed}
+            first, start = slots[index % 8][index // 8]
+            assert (start - first) % 6 == 0
+            episode = [
+                {name: value[index % 8] for name, value in step.items()} for step in steps[first:known]
+            ]
+            ends = [number for number, step in enumerate(episode) if step["terminated"]]
+            episode = episode[: ends[0] + 1] if ends else episode
+            observations = [*(step["obs"] for step in episode), episode[-1]["next_obs"]]
+            for time in range(4 + 12 + 3):
+                step = start - first + time - 4
+                inside = 0 <= step < len(observations)
+                np.testing.assert_array_equal(at["obs"][time], observations[step] if inside else 0)
+            for time in range(4 + 12):
+                step = start - first + time - 4
+                valid = 0 <= step < len(episode)
+                assert at["valid"][time] == valid and at["learn"][time] == (valid and time >= 4)
+                if not valid:
+                    kinds.add("before" if step < 0 else "after")
+                    continue
+                rewards = [following["reward"] for following in episode[step : step + 3]]
+                ended = episode[step + len(rewards) - 1]["terminated"]
+                kinds.add(("ended" if ended else "running", len(rewards)))
+                expected = {
+                    "action": episode[step]["action"],
+                    "n_step_return": sum(0.97**k * reward for k, reward in enumerate(rewards)),
+                    "discount": 0 if ended else 0.97 ** len(rewards),
+                    "bootstrap": time + len(rewards),
+                }
+                for name, value in expected.items():
+                    np.testing.assert_allclose(at[name][time], value, rtol=1e-6)
+            state = episode[max(0, start - first - 4)]["state"]
+            np.testing.assert_array_equal(batch["state"][window], state)
+    assert kinds >= {"before", "after", ("ended", 1), ("ended", 3), ("running", 3)}
+
+
+def test_recurrent_learner_computes_what_one_without_padding_does() -> None:
+    import recurrent
+
+    torch.manual_seed(0)
+    network, target, buffer = recurrent.Network(), recurrent.Network(), recurrent.new_buffer()
+    recurrent.play(network, recurrent.Corridors(np.random.default_rng(0)), 60, 0.5, buffer)
+    batch = buffer.sample(100, time_major=True).to_torch()
+    assert not batch.valid[0].all() and not batch.valid[-1].all(), "padded on both sides"
+    expected = []
+    for window in range(100):
+        real, states = np.flatnonzero(batch.valid[:, window]), [batch.state[window, None]] * 2
+        values = {}
+        for time in range(real[0], real[-1] + 4):  # the last three only have observations
+            q = []
+            for number, each in enumerate((network, target)):
+                with torch.no_grad():
+                    value, states[number] = each(batch.obs[time, window, None], states[number])
+                q.append(value[0].numpy())
+            values[time] = q
+        errors = []
+        for time in real[real >= 4]:
+            online, slow = values[int(batch.bootstrap[time, window])]
+            goal = batch.n_step_return[time, window] + batch.discount[time, window] * slow[online.argmax()]
+            errors.append(abs(float(goal - values[time][0][batch.action[time, window]])))
+        expected.append(0.9 * max(errors) + 0.1 * np.mean(errors))
+    priorities = recurrent.update(network, target, torch.optim.SGD(network.parameters(), 0.0), batch)
+    np.testing.assert_allclose(priorities, expected, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.learns
+def test_only_a_recurrent_learner_with_memory_solves_the_corridors() -> None:
+    """All of 18 runs returned 1.0 with memory; a guess is 1 or -1, each in half of 400 episodes."""
+    import recurrent
+
+    assert any(recurrent.train(400, seed)[1] > 0.9 for seed in range(3))
+    assert abs(recurrent.train(200, memory=False)[1]) < 0.3

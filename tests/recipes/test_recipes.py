@@ -36,10 +36,11 @@ from replay_tutorial.buffers.runtime.numba_internals import COMPILING
 EXAMPLES = ROOT / "examples"
 PAGES = sorted((ROOT / "docs" / "recipes").glob("[!.]*.md"))
 PROGRAMS = sorted(path.stem for path in modules_in(EXAMPLES))
+COMPLETE = modules_in(ROOT / "docs" / "recipes" / "programs")  # test_programs.py runs them
 NEEDS = {
     "torch": {
         *("with_pytorch", "images", "colour_images", "sac", "offline_data", "hindsight", "own_environment"),
-        *("sequences", "to_a_gpu", "tables_with_pytorch", "loader_workers", "cleanrl_autoreset"),
+        *("to_a_gpu", "tables_with_pytorch", "loader_workers", "cleanrl_autoreset"),
     },
     "jax": {"with_jax", "tables_with_jax"},
     "stable_baselines3": {"with_sb3", "sb3_n_step", "sb3_hindsight"},
@@ -76,9 +77,9 @@ def test_pages_show_the_programs_themselves_and_all_of_them() -> None:
         assert len(found) == text.count("```python"), f"{page.name} has code that no test runs"
         shown.update(found)
     written = {
-        (name, section)
-        for name in PROGRAMS
-        for section in re.findall(r"\[start:(\w+)\]", (EXAMPLES / f"{name}.py").read_text("utf-8"))
+        (path.stem, section)
+        for path in [*modules_in(EXAMPLES), *COMPLETE]
+        for section in re.findall(r"\[start:(\w+)\]", path.read_text("utf-8"))
     }
     assert shown == written
 
@@ -419,30 +420,6 @@ def test_prefetching_learner_learns_what_one_without_does() -> None:
         expected.append(loss.item())
     np.testing.assert_allclose(losses, expected, rtol=1e-4, atol=1e-7)
     assert np.mean(losses[-10:]) < 0.2 * np.mean(losses[:10])
-
-
-@pytest.mark.learns
-def test_only_an_agent_with_memory_solves_the_corridors() -> None:
-    recipe = program("sequences")
-    assert any(recipe.main(memory=True, steps=500, seed=seed) > 0.9 for seed in range(4))
-    assert abs(recipe.main(memory=False, steps=200)) < 0.3, "a guess: 1 or -1, each in half of 800 episodes"
-
-
-@pytest.mark.learns
-def test_masked_unroll_equals_one_without_padding() -> None:
-    recipe = program("sequences")
-    recipe.torch.manual_seed(0)
-    network, buffer = recipe.Network(), recipe.new_buffer()
-    recipe.play(network, recipe.Corridors(np.random.default_rng(0)), 60, 0.5, buffer)
-    batch = {n: recipe.torch.from_numpy(a) for n, a in buffer.sample(200, time_major=True).items()}
-    valid, values = batch["valid"], recipe.unroll(network, batch).detach()[:16]
-    assert (~valid[0]).any() and (~valid[-1]).any(), "padded on both sides"
-    for window in range(200):
-        first = int(valid[:, window].int().argmax())
-        state = batch["state"][window, None]
-        for time in range(first, first + int(valid[:, window].sum())):
-            q, state = network(batch["obs"][time, window, None], state)
-            np.testing.assert_allclose(q[0].detach(), values[time, window], atol=1e-5)
 
 
 @pytest.mark.parametrize("truncated", [False, True])

@@ -275,7 +275,6 @@ def behaviour(buffer: Any) -> list[Any]:
     """All that the buffer shows now and would do next."""
     shown: list[Any] = [
         len(buffer),
-        len(buffer),
         buffer.capacity,
         buffer.next_index,
         buffer._episode_len(),
@@ -345,10 +344,10 @@ def random_operation(buffer: Any, rng: np.random.Generator) -> Any:
         return buffer.end_episode()
     if choice < 0.61:
         return buffer.clear()
-    if choice < 0.65:
-        return as_bytes(next(buffer.epoch(len(buffer))))
     if not len(buffer):
         return None
+    if choice < 0.65:
+        return as_bytes(next(buffer.epoch(len(buffer))))
     if not prioritized:
         return as_bytes(buffer.sample(int(rng.integers(1, 20))))
     sample = buffer.sample(int(rng.integers(1, 20)), beta=float(rng.random()))
@@ -357,7 +356,7 @@ def random_operation(buffer: Any, rng: np.random.Generator) -> Any:
     return as_bytes(sample), buffer.max_priority, buffer.stale_updates
 
 
-EXAMPLE_ENV_DICT: dict[str, dict[str, Any]] = {
+EXAMPLE_FIELDS: dict[str, dict[str, Any]] = {
     "obs": {"shape": (2, 3), "dtype": np.uint8},
     "action": {"dtype": np.int64},
     "reward": {},
@@ -370,7 +369,7 @@ FRAMES = np.random.default_rng(0).integers(0, 256, (4096, 3)).astype(np.uint8)
 
 
 def example_transitions(rng: np.random.Generator, count: int, buffer: Any = None) -> dict[str, np.ndarray]:
-    """A batch for `EXAMPLE_ENV_DICT`: each obs is the next_obs before it, moved on by a frame.
+    """A batch for `EXAMPLE_FIELDS`: each obs is the next_obs before it, moved on by a frame.
 
     The first of them is that which follows in the buffer's open episode, if there is a buffer.
     """
@@ -408,7 +407,7 @@ CONFIGURATIONS: dict[str, Any] = {
 def configured(name: str, size: int = 12, seed: int = 0, rows: int = 0, **changes: Any) -> Any:
     """Build the buffer of that configuration and put some transitions into it, singly and in batches."""
     kind, arguments = CONFIGURATIONS[name]
-    buffer = kind(size, EXAMPLE_ENV_DICT, **{"seed": seed, **arguments, **changes})
+    buffer = kind(size, EXAMPLE_FIELDS, **{"seed": seed, **arguments, **changes})
     rng = np.random.default_rng(1)
     for _ in range(rows):
         buffer.add(**{field: column[0] for field, column in example_transitions(rng, 1, buffer).items()})

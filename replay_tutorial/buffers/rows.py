@@ -214,10 +214,10 @@ def checked_environment(environment: Any, environments: int) -> int:
     return checked
 
 
-def checked_size(size: float) -> int:
-    """Convert the argument `size` to an int; a float such as 1e6 is accepted if it is integral."""
-    if isinstance(size, bool) or not isinstance(size, (int, float, np.integer, np.floating)):
-        raise TypeError(f"size must be an integer, not {size!r}.")
-    if not (size >= 1 and float(size).is_integer()):
-        raise ValueError(f"size must be an integer of at least 1, not {size}.")
-    return int(size)
+def checked_size(capacity: float) -> int:
+    """Convert the argument `capacity` to an int; a float such as 1e6 is accepted if it is integral."""
+    if isinstance(capacity, bool) or not isinstance(capacity, (int, float, np.integer, np.floating)):
+        raise TypeError(f"capacity must be an integer, not {capacity!r}.")
+    if not (capacity >= 1 and float(capacity).is_integer()):
+        raise ValueError(f"capacity must be an integer of at least 1, not {capacity}.")
+    return int(capacity)

@@ -91,10 +91,10 @@ class Stages:
     @property
     def layout(self) -> dict[str, Any]:
         """What must equal the layout in a loaded file, as JSON."""
-        layout: dict[str, Any] = {"frames": self.frames.layout if self.frames else [], "Nstep": None}
+        layout: dict[str, Any] = {"frames": self.frames.layout if self.frames else [], "n_step": None}
         if self.window is not None:
             if self._n_step:
-                layout["Nstep"] = list(self.window.settings)
+                layout["n_step"] = list(self.window.settings)
             if self.is_by_step:
                 layout |= {"num_envs": self.window.environments, "next_step": self.window.next_step}
         return layout

@@ -156,7 +156,7 @@ class ReplayBuffer(PrivateBuffer):
             UserWarning: If the full buffer would be larger than the free memory (on Linux only).
         """
         capacity, arguments = checked_size(capacity), Fields(fields)
-        stored, layout = arguments, dict[str, Any](frames=[], Nstep=None)
+        stored, layout = arguments, dict[str, Any](frames=[], n_step=None)
         self._num_envs = checked_at_least("num_envs", num_envs, 1)
         if dedupe_next or dedupe_frames or n_step is not None or num_envs != 1 or autoreset is not None:
             from replay_tutorial.buffers.stages import Stages

@@ -17,7 +17,7 @@ import pytest
 from forger import packed
 from histories import (
     CONFIGURATIONS,
-    EXAMPLE_ENV_DICT,
+    EXAMPLE_FIELDS,
     N_STEP,
     behaviour,
     configured,
@@ -93,7 +93,7 @@ def test_file_holds_no_pickle(name, tmp_path, monkeypatch):
 
 def other_buffers() -> dict[str, Any]:
     """Buffers that a file of the plain buffer of size 12 does not belong to, and prioritized likewise."""
-    fields = EXAMPLE_ENV_DICT
+    fields = EXAMPLE_FIELDS
     declared: dict[str, Any] = {
         "another shape": {**fields, "reward": {"shape": 2}},
         "another dtype": {**fields, "reward": {"dtype": np.float64}},
@@ -127,7 +127,7 @@ def other_buffers() -> dict[str, Any]:
 
 def test_every_other_layout_is_refused_in_both_directions_and_changes_nothing(tmp_path):
     buffers = other_buffers()
-    buffers["plain"] = ReplayBuffer(12, EXAMPLE_ENV_DICT)
+    buffers["plain"] = ReplayBuffer(12, EXAMPLE_FIELDS)
     for name, buffer in buffers.items():
         specs = buffer._fields.specs
         buffer.add(**{f: np.ones((9, *spec["shape"]), spec["dtype"]) for f, spec in specs.items()})
@@ -144,11 +144,11 @@ def test_every_other_layout_is_refused_in_both_directions_and_changes_nothing(tm
 
 
 def test_message_of_a_refused_layout_names_the_difference(tmp_path):
-    path = saved(ReplayBuffer(12, EXAMPLE_ENV_DICT), tmp_path)
+    path = saved(ReplayBuffer(12, EXAMPLE_FIELDS), tmp_path)
     with pytest.raises(ValueError, match=r"(?s)12.*13|13.*12"):
-        ReplayBuffer(13, EXAMPLE_ENV_DICT).load(path)
+        ReplayBuffer(13, EXAMPLE_FIELDS).load(path)
     with pytest.raises(ValueError, match="extra"):
-        ReplayBuffer(12, {**EXAMPLE_ENV_DICT, "extra": {}}).load(path)
+        ReplayBuffer(12, {**EXAMPLE_FIELDS, "extra": {}}).load(path)
 
 
 def damaged(content: bytes) -> Iterator[tuple[str, bytes, bool]]:

@@ -7,7 +7,7 @@ announced; batches longer than the buffer; copies, and files.
 
 import numpy as np
 import pytest
-from histories import EXAMPLE_ENV_DICT, History, atari_like, configured, example_transitions, repeatable
+from histories import EXAMPLE_FIELDS, History, atari_like, configured, example_transitions, repeatable
 from hypothesis import given
 from hypothesis import strategies as st
 from oracles import PlainBuffer, assert_same_columns
@@ -245,6 +245,6 @@ def test_memory_stays_bounded_when_no_frame_is_ever_met_again(name):
         buffer.add(**batch)
         sizes.append(buffer.nbytes)
     assert sizes[-1] == sizes[30]
-    plain = ReplayBuffer(100, EXAMPLE_ENV_DICT)
+    plain = ReplayBuffer(100, EXAMPLE_FIELDS)
     numbers = 4 * 8 * 100  # four frame numbers per row
     assert sizes[-1] <= 5 * plain.nbytes + numbers

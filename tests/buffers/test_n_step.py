@@ -1,6 +1,7 @@
 """N-step transitions beside their definition, taken from each episode's whole history."""
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from replay_tutorial import (
 )
 from replay_tutorial.buffers import stages
 
-ENV_DICT: dict[str, dict[str, Any]] = {
+FIELDS: dict[str, dict[str, Any]] = {
     "obs": {"dtype": np.int64},
     "action": {"dtype": np.int64},
     "reward": {},
@@ -32,12 +33,12 @@ ENV_DICT: dict[str, dict[str, Any]] = {
 }
 
 
-def n_step(size: int, gamma: float = 0.5, **changes: Any) -> dict[str, Any]:
-    return {"size": size, "reward": "reward", "gamma": gamma, "next": "next_obs", **changes}
+def n_step(n: int, gamma: Any = 0.5, **changes: Any) -> NStep:
+    return NStep(n, gamma, **{"next_fields": "next_obs", **changes})
 
 
-def buffer_of(size: int, fields: Any = ENV_DICT, **changes: Any) -> ReplayBuffer:
-    return ReplayBuffer(1000, fields, n_step=n_step(size, **changes))
+def buffer_of(n: int, fields: Any = FIELDS, **changes: Any) -> ReplayBuffer:
+    return ReplayBuffer(1000, fields, n_step=n_step(n, **changes))
 
 
 def step(t: int, *, reward: float = 1.0, terminated: bool = False, truncated: bool = False) -> dict[str, Any]:
@@ -62,7 +63,7 @@ def test_n_step_rows_equal_their_definition_in_any_history(n, seed, operations):
 @pytest.mark.parametrize("gamma", [0.0, 0.3, 0.99, 1.0])
 @pytest.mark.parametrize("n", [1, 3, 20])
 def test_returns_and_discounts_agree_with_float64_to_rounding(n, gamma, dtype):
-    fields = {**ENV_DICT, "reward": {"shape": (2,), "dtype": dtype}}
+    fields = {**FIELDS, "reward": {"shape": (2,), "dtype": dtype}}
     settings = n_step(n, gamma)
     buffer, oracle = ReplayBuffer(1000, fields, n_step=settings), PlainBuffer(1000, fields, settings)
     rng = np.random.default_rng(n)
@@ -83,7 +84,7 @@ def test_returns_and_discounts_agree_with_float64_to_rounding(n, gamma, dtype):
 
 
 def test_gamma_is_0_99_unless_told():
-    buffer = ReplayBuffer(9, ENV_DICT, n_step=2)
+    buffer = ReplayBuffer(9, FIELDS, n_step=2)
     buffer.add(**step(0))
     buffer.add(**step(1))
     rows = buffer[:]
@@ -108,11 +109,11 @@ def test_truncation_flushes_the_tail_and_bootstraps_from_the_last_observation(by
 
 @pytest.mark.parametrize("at_once", [1, 5, 30])
 def test_window_without_a_reward_moves_the_other_fields_alike(at_once):
-    fields = {name: spec for name, spec in ENV_DICT.items() if name != "reward"}
+    fields = {name: spec for name, spec in FIELDS.items() if name != "reward"}
     full, without = buffer_of(7), buffer_of(7, fields, reward=())
     for first in range(0, 30, at_once):
         steps = [step(t, terminated=t % 11 == 10) for t in range(first, first + at_once)]
-        batch = {name: np.array([values[name] for values in steps]) for name in ENV_DICT}
+        batch = {name: np.array([values[name] for values in steps]) for name in FIELDS}
         full.add(**batch)
         without.add(**{name: batch[name] for name in fields})
     rows = full[:]
@@ -124,15 +125,15 @@ def test_window_without_a_reward_moves_the_other_fields_alike(at_once):
     ("reward", "shape", "dtype"),
     [
         ({}, (), np.float32),
-        ({}, (1,), np.float32),
+        ({"shape": 1}, (1,), np.float32),
         ({"shape": (3,), "dtype": np.float64}, (1,), np.float64),
         ({"shape": (3, 3)}, (1, 1), np.float32),
         ({"dtype": np.float16}, (), np.float16),
     ],
 )
 def test_discount_has_the_rewards_dtype_and_the_shape_of_a_number(reward, shape, dtype):
-    buffer = buffer_of(1, {**ENV_DICT, "reward": reward})
-    buffer.add(**{**step(0), "reward": np.zeros(reward.get("shape", 1))})
+    buffer = buffer_of(1, {**FIELDS, "reward": reward})
+    buffer.add(**{**step(0), "reward": np.zeros(reward.get("shape", ()))})
     discount = buffer.sample(5)["discount"]
     assert discount.shape == (5, *shape)
     assert discount.dtype == dtype
@@ -144,13 +145,13 @@ def test_discount_has_the_rewards_dtype_and_the_shape_of_a_number(reward, shape,
 @pytest.mark.parametrize(
     ("settings", "fields"),
     [
-        *((n_step(size), ENV_DICT) for size in (0, -1, 2.5)),
-        *((n_step(2, gamma), ENV_DICT) for gamma in (1.01, -0.1, math.nan)),
-        *((n_step(2, next=names), ENV_DICT) for names in ("next_observation", ["next_obs", "nothing"])),
-        *((n_step(2, **wrong), ENV_DICT) for wrong in ({"reward": "reward"}, {"horizon": 4})),
-        ({"reward": "reward", "next": "next_obs"}, ENV_DICT),
-        *((n_step(2), {**ENV_DICT, "reward": {"dtype": dtype}}) for dtype in (np.int64, bool)),
-        (n_step(2), {**ENV_DICT, "discount": {}}),
+        *((n, FIELDS) for n in (0, -1, 2.5, "3", True, {"size": 3, "gamma": 0.99}, (3, 0.99))),
+        *((n_step(n), FIELDS) for n in (0, -1, 2.5, "3", True)),  # pyright: ignore[reportArgumentType]
+        *((n_step(2, gamma), FIELDS) for gamma in (1.01, -0.1, math.nan)),
+        *((n_step(2, next_fields=names), FIELDS) for names in ("next_observation", ["next_obs", "nothing"])),
+        (n_step(2, reward="rew"), FIELDS),
+        *((n_step(2), {**FIELDS, "reward": {"dtype": dtype}}) for dtype in (np.int64, bool)),
+        (n_step(2), {**FIELDS, "discount": {}}),
         *(
             (n_step(3), {"obs": {}, "reward": {}, "next_obs": {}, name: {}})
             for name in ("truncated", "dones")
@@ -158,14 +159,14 @@ def test_discount_has_the_rewards_dtype_and_the_shape_of_a_number(reward, shape,
     ],
 )
 def test_settings_that_make_no_sense_are_refused(make, settings, fields):
-    no_end = "Nstep requires the field 'terminated' or 'done'" if "terminated" not in fields else None
+    no_end = "n_step requires the field 'terminated' or 'done'" if "terminated" not in fields else None
     with pytest.raises((ValueError, KeyError, TypeError), match=no_end):
         make(fields, settings)
 
 
 @pytest.mark.parametrize("make", [ReplayBuffer, PrioritizedReplayBuffer])
-def test_size_and_gamma_are_enough_for_the_usual_fields(make):
-    short, full = make(99, ENV_DICT, n_step=3, gamma=0.5), buffer_of(3)
+def test_a_number_and_gamma_are_enough_for_the_usual_fields(make):
+    short, full = make(99, FIELDS, n_step=3, gamma=0.5), buffer_of(3)
     for t in range(9):
         short.add(**step(t, terminated=t == 6))
         full.add(**step(t, terminated=t == 6))
@@ -173,15 +174,46 @@ def test_size_and_gamma_are_enough_for_the_usual_fields(make):
 
 
 def test_rewards_of_another_name_are_not_forgotten():
-    fields = {"obs": {}, "reward": {}, "done": {}}
-    with pytest.raises(ValueError, match=r"no 'reward', and there is no field 'reward'.*'reward'"):
+    fields = {"obs": {}, "rew": {}, "done": {}}
+    with pytest.raises(
+        ValueError, match=r"requires the field 'reward'.*n_step=NStep\(n, reward=NAME\).*'rew'"
+    ):
         ReplayBuffer(9, fields, n_step=2)
-    assert ReplayBuffer(9, fields, n_step=NStep(2, reward="reward")).is_Nstep()
-    assert ReplayBuffer(9, fields, n_step=NStep(2, reward=())).sample is not None
+    for names, stored in (("rew", [2, 1]), (["rew"], [2, 1]), ((), [1, 1])):
+        buffer = ReplayBuffer(9, fields, n_step=NStep(2, gamma=1.0, reward=names))
+        buffer.add(obs=[0, 1], rew=[1, 1], done=[0, 1])
+        assert buffer[:]["rew"].tolist() == stored
+
+
+@pytest.mark.parametrize(
+    "make", [lambda **options: ReplayBuffer(9, FIELDS, **options), partial(NStepWindow, FIELDS)]
+)
+def test_gamma_is_passed_once(make):
+    with pytest.raises(ValueError, match=r"gamma=0\.5 is passed twice; n_step is NStep\(n=3, gamma=0\.99"):
+        make(n_step=NStep(3), gamma=0.5)
+    make(n_step=NStep(3, gamma=0.5))
+
+
+@pytest.mark.parametrize("kind", [ReplayBuffer, PrioritizedReplayBuffer])
+@pytest.mark.parametrize("options", [{}, {"num_envs": 2}, {"dedupe_next": "obs"}])
+def test_gamma_alone_is_refused(kind, options):
+    with pytest.raises(ValueError, match=r"gamma=0\.9 is the discount factor of n_step; pass n_step"):
+        kind(9, {"obs": {}, "reward": {}, "terminated": {}}, gamma=0.9, **options)
+
+
+def test_errors_of_n_step_name_the_value():
+    for wrong, error, message in (
+        ("3", TypeError, "n_step must be an integer, not '3'"),
+        (True, TypeError, "n_step must be an integer, not True"),
+        (NStep(0), ValueError, "n_step must be at least 1, not 0"),
+        ({"size": 3}, TypeError, "n_step must be an integer, not {'size': 3}"),
+    ):
+        with pytest.raises(error, match=message):
+            ReplayBuffer(9, FIELDS, n_step=wrong)  # pyright: ignore[reportArgumentType]
 
 
 def test_a_next_observation_stays_one_step_on_if_that_is_said():
-    buffer = buffer_of(2, next=())
+    buffer = buffer_of(2, next_fields=())
     buffer.add(**step(0))
     buffer.add(**step(1))
     assert buffer[:]["next_obs"].tolist() == [1]
@@ -190,21 +222,21 @@ def test_a_next_observation_stays_one_step_on_if_that_is_said():
 @pytest.mark.parametrize(
     ("gamma", "error", "message"),
     [
-        (np.array([0.9, 0.9]), TypeError, r"Nstep\['gamma'\] must be a number, not array"),
-        (None, TypeError, r"Nstep\['gamma'\] must be a number, not None"),
-        ("0.99", ValueError, r"Nstep\['gamma'\] must be a number, or the name.*no field '0.99'"),
+        (np.array([0.9, 0.9]), TypeError, "gamma must be a number, not array"),
+        (None, TypeError, "gamma must be a number, not None"),
+        ("0.99", ValueError, "gamma must be a number, or the name.*no field '0.99'"),
         ("action", ValueError, r"'action' must have a float dtype and the shape \(\) or \(1,\), not int64"),
-        (1.5, ValueError, r"Nstep\['gamma'\] must be in \[0, 1\], not 1.5"),
+        (1.5, ValueError, r"gamma must be in \[0, 1\], not 1.5"),
     ],
 )
 def test_gamma_that_is_no_discount_is_refused_by_name(gamma, error, message):
-    for make in (buffer_of, lambda n, gamma: NStepWindow(ENV_DICT, n_step(n, gamma))):
+    for make in (buffer_of, lambda n, gamma: NStepWindow(FIELDS, n_step(n, gamma))):
         with pytest.raises(error, match=message):
             make(2, gamma=gamma)
 
 
 def per_step_fields(name, shape=()):
-    return {**ENV_DICT, "reward": {"shape": shape}, name: {"shape": shape, "dtype": np.float64}}
+    return {**FIELDS, "reward": {"shape": shape}, name: {"shape": shape, "dtype": np.float64}}
 
 
 @pytest.mark.parametrize("shape", [(), (1,)])
@@ -255,7 +287,7 @@ def test_a_discount_that_is_none_is_refused_and_changes_nothing(wrong):
 
 
 def test_buffers_of_episodes_refuse_discounts_of_each_step():
-    fields, settings = {**per_step_fields("d"), "goal": ENV_DICT["obs"]}, NStep(3, gamma="d")
+    fields, settings = {**per_step_fields("d"), "goal": FIELDS["obs"]}, NStep(3, gamma="d")
     message = r"must be a number in a buffer of episodes, not the field 'd'"
     with pytest.raises(TypeError, match=message):
         SequenceReplayBuffer(99, fields, 4, n_step=settings)
@@ -301,14 +333,14 @@ KINDS_OF_WINDOWS: dict[str, Any] = {
 @pytest.mark.parametrize("check_finite", [False, True])
 def test_a_return_that_the_dtype_cannot_hold_is_refused_and_changes_nothing(kind, dtype, check_finite):
     """A buffer that refused steps goes on as its twin, which was not asked to take them."""
-    fields = {**ENV_DICT, "reward": {"shape": (2,), "dtype": dtype}}
+    fields = {**FIELDS, "reward": {"shape": (2,), "dtype": dtype}}
     made, twin = (
         KINDS_OF_WINDOWS[kind](900, fields, n_step=n_step(3, 1.0), check_finite=check_finite)
         for _ in range(2)
     )
 
     def steps(first, stop, rewards):
-        batch = {name: np.arange(first, stop) for name in ENV_DICT} | {"reward": rewards}
+        batch = {name: np.arange(first, stop) for name in FIELDS} | {"reward": rewards}
         flags = {name: np.zeros(stop - first, bool) for name in ("terminated", "truncated")}
         return batch | flags | {"next_obs": batch["obs"] + 1}
 
@@ -338,7 +370,7 @@ def test_a_return_that_the_dtype_cannot_hold_is_refused_and_changes_nothing(kind
 
 @pytest.mark.parametrize("kind", KINDS_OF_WINDOWS)
 def test_a_window_can_be_used_after_its_last_returns_did_not_fit(kind):
-    fields = {**ENV_DICT, "reward": {"dtype": np.float16}}
+    fields = {**FIELDS, "reward": {"dtype": np.float16}}
     made = KINDS_OF_WINDOWS[kind](900, fields, n_step=n_step(9, 1.0), check_finite=True)
     for t in range(3):
         made.add(**step(t, reward=3e4))
@@ -355,7 +387,7 @@ def test_a_window_can_be_used_after_its_last_returns_did_not_fit(kind):
 
 def test_the_largest_number_of_a_dtype_is_not_an_overflow():
     for dtype in (np.float16, np.float32, np.float64):
-        buffer = ReplayBuffer(9, {**ENV_DICT, "reward": {"dtype": dtype}}, n_step=n_step(2, 1.0))
+        buffer = ReplayBuffer(9, {**FIELDS, "reward": {"dtype": dtype}}, n_step=n_step(2, 1.0))
         largest = np.finfo(dtype).max
         buffer.add(**step(0, reward=largest))
         buffer.add(**step(1, reward=largest * np.finfo(dtype).eps / 8))  # rounds to the largest number
@@ -366,7 +398,7 @@ def test_caller_gives_no_discount():
     with pytest.raises(KeyError, match="discount"):
         buffer_of(2).add(**step(0), discount=1.0)
     with pytest.raises(KeyError, match="discount"):
-        NStepWindow(ENV_DICT, n_step(2)).add(**step(0), discount=1.0)
+        NStepWindow(FIELDS, n_step(2)).add(**step(0), discount=1.0)
 
 
 class TestNStep:
@@ -379,9 +411,9 @@ class TestNStep:
         """Batches of one environment, ends of its episodes, and one step of each."""
         rng = np.random.default_rng(seed)
         environments = int(rng.integers(1, 6))
-        fields = {**ENV_DICT, "reward": {"shape": (2,)}, "bonus": {"dtype": np.float64}}
+        fields = {**FIELDS, "reward": {"shape": (2,)}, "bonus": {"dtype": np.float64}}
         fields["next_goal"] = {"shape": (2,), "dtype": np.int8}
-        settings = n_step(n, reward=["reward", "bonus"], next=["next_obs", "next_goal"])
+        settings = n_step(n, reward=["reward", "bonus"], next_fields=["next_obs", "next_goal"])
         window = NStepWindow(fields, settings, num_envs=environments)
         oracles = [PlainBuffer(10**6, fields, settings) for _ in range(environments)]
         returned = []
@@ -444,7 +476,7 @@ class TestNStep:
         ],
     )
     def test_refused_step_changes_nothing(self, call, error, message):
-        window = NStepWindow(ENV_DICT, n_step(3), num_envs=4)
+        window = NStepWindow(FIELDS, n_step(3), num_envs=4)
         window.add_step(**{name: np.repeat(value, 4) for name, value in step(1).items()})
         before = [as_bytes({"rows": rows}) for rows in window.state()]
         with pytest.raises(error, match=message):
@@ -453,22 +485,22 @@ class TestNStep:
 
     @pytest.mark.parametrize("environment", [0.5, "0", None, -1, 2])
     def test_environment_that_does_not_exist_is_refused(self, environment):
-        window = NStepWindow(ENV_DICT, n_step(3), num_envs=2)
+        window = NStepWindow(FIELDS, n_step(3), num_envs=2)
         error = IndexError if type(environment) is int else TypeError
         for call in (window.end_episode, lambda e: window.add(e, **step(1))):
             with pytest.raises(error, match="environment must be"):
                 call(environment)
 
-    def test_its_env_dict_is_fresh_and_has_the_discount(self):
-        window = NStepWindow(ENV_DICT, n_step(3))
-        assert set(window.fields) == {*ENV_DICT, "discount"}
+    def test_its_fields_are_fresh_and_has_the_discount(self):
+        window = NStepWindow(FIELDS, n_step(3))
+        assert set(window.fields) == {*FIELDS, "discount"}
         window.fields["obs"]["shape"] = (99,)
         assert window.fields["obs"]["shape"] == ()
 
     @pytest.mark.parametrize("environments", [0, -1])
     def test_no_environment_is_refused(self, environments):
         with pytest.raises(ValueError):
-            NStepWindow(ENV_DICT, n_step(2), num_envs=environments)
+            NStepWindow(FIELDS, n_step(2), num_envs=environments)
 
     @pytest.mark.parametrize("stop", range(7))
     def test_restored_window_goes_on_as_the_one_that_was_copied(self, stop, tmp_path):
@@ -480,7 +512,7 @@ class TestNStep:
             ]
             return [as_bytes(rows) for rows in came if rows is not None]
 
-        straight, stopped, restored = (NStepWindow(ENV_DICT, n_step(3), num_envs=2) for _ in range(3))
+        straight, stopped, restored = (NStepWindow(FIELDS, n_step(3), num_envs=2) for _ in range(3))
         before = steps(stopped, 0, stop)
         np.savez(tmp_path / "state.npz", *stopped.state())
         restored.add(0, **step(99))  # forgotten
@@ -498,13 +530,13 @@ class TestNStep:
         with np.load(tmp_path / "state.npz", allow_pickle=False) as file:
             restored.restore([file["arr_0"]])
         rows = restored.end_episode()
-        assert (rows["obs"] == 7).all() and rows["reward"].tolist() == [[1.5]]
+        assert (rows["obs"] == 7).all() and rows["reward"].tolist() == [1.5]
 
     def test_equal_lives_have_equal_states_to_the_last_byte(self):
         """Between a flag and the next number lie bytes of no field, which NumPy copies or not."""
 
         def life(noise):
-            window = NStepWindow(ENV_DICT, n_step(3), num_envs=2, autoreset="next_step")
+            window = NStepWindow(FIELDS, n_step(3), num_envs=2, autoreset="next_step")
             for t in range(9):
                 np.full(200, noise)  # what freed memory holds
                 both = {name: np.repeat(value, 2) for name, value in step(t).items()}
@@ -516,15 +548,15 @@ class TestNStep:
         assert life(1.0) == life(-7.5)
 
     def test_state_of_another_kind_of_window_is_refused(self):
-        other_fields = {**ENV_DICT, "obs": {"shape": 2}}
-        longer = NStepWindow(ENV_DICT, n_step(9), num_envs=2)
-        longer.add(1, reward=np.ones(4), **{name: np.zeros(4) for name in ENV_DICT if name != "reward"})
-        window = NStepWindow(ENV_DICT, n_step(3), num_envs=2)
+        other_fields = {**FIELDS, "obs": {"shape": 2}}
+        longer = NStepWindow(FIELDS, n_step(9), num_envs=2)
+        longer.add(1, reward=np.ones(4), **{name: np.zeros(4) for name in FIELDS if name != "reward"})
+        window = NStepWindow(FIELDS, n_step(3), num_envs=2)
         window.add(0, **step(7))
         others = {
-            "with 1 environments; this NStepWindow has 2": NStepWindow(ENV_DICT, n_step(3)),
+            "with 1 environments; this NStepWindow has 2": NStepWindow(FIELDS, n_step(3)),
             r"\('obs', '<f4', \(2,\)\).* has .*'obs'": NStepWindow(other_fields, n_step(3), num_envs=2),
-            "4 pending steps of environment 1; with size 3, at most 2": longer,
+            "4 pending steps of environment 1; with n_step=3, at most 2": longer,
         }
         for message, other in others.items():
             with pytest.raises(ValueError, match=message):

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from histories import (
     CONFIGURATIONS,
-    EXAMPLE_ENV_DICT,
+    EXAMPLE_FIELDS,
     arrays_inside,
     as_bytes,
     behaviour,
@@ -38,7 +38,7 @@ EVERY = pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_sample_has_the_fields_shapes_and_dtypes_of_env_dict(name):
     buffer = configured(name, rows=30)
     sample = buffer.sample(5)
-    expected = {**EXAMPLE_ENV_DICT, **({"discount": {}} if buffer.is_Nstep() else {})}
+    expected = {**EXAMPLE_FIELDS, **({"discount": {}} if buffer.is_Nstep() else {})}
     extra = {"indexes", "weights"} if isinstance(buffer, PrioritizedReplayBuffer) else set()
     assert set(sample) == set(expected) | extra
     for field, spec in expected.items():

@@ -372,7 +372,7 @@ def test_n_step_buffer_is_loaded_whole_and_only_by_its_like(tmp_path):
     saved.save(tmp_path / "rows")
     loaded.load(tmp_path / "rows")
     assert_same_columns(loaded.get_all_transitions(), saved.get_all_transitions())
-    with pytest.raises(ValueError, match="Nstep"):
+    with pytest.raises(ValueError, match="n_step is"):
         ReplayBuffer(10, fields).load(tmp_path / "rows")
 
 

@@ -105,7 +105,7 @@ REFUSED = [
     (TypeError, "keyword argument 'capacity'", {"capacity": 8}),
     (ValueError, "non-negative", {"seed": -1}),
     (TypeError, "int.*seven", {"seed": "seven"}),
-    (ValueError, "size must be", NStep(0)),
+    (ValueError, "capacity must be", NStep(0)),
     (ValueError, "dedupe_next: there is no field 'picture'", {"dedupe_next": "picture"}),
     (ValueError, "dedupe_next: 'next_obs' must have", {"fields": UNEQUAL, "dedupe_next": "obs"}),
     (ValueError, "dedupe_frames: 'number'", {"dedupe_frames": "number"}),

@@ -180,7 +180,7 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
             "goals": [goal, achieved_goal],
             "strategy": strategy,
             "relabel": self._relabel,
-            "Nstep": self._n_step and [self._n_step.n, self._n_step.gamma],
+            "n_step": self._n_step and [self._n_step.n, self._n_step.gamma],
         }
 
     def _check_fields(self) -> None:
@@ -233,7 +233,7 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
         if self._n_step is None:
             raise ValueError("The buffer has no gamma, because it was created without n_step.")
         self._n_step = self._parse(self._n_step.n, gamma)
-        self._layout["Nstep"] = [self._n_step.n, self._n_step.gamma]
+        self._layout["n_step"] = [self._n_step.n, self._n_step.gamma]
 
     def sample(self, batch_size: int, beta: float = 0.4, *, normalize: str = "buffer") -> Batch:
         """Sample steps as `EpisodeReplayBuffer.sample` does, and relabel some of them.

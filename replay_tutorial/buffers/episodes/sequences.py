@@ -240,7 +240,7 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
             "lengths": list(self._lengths),
             "windows": list(self._window_rule),
             "first_of": list(firsts),
-            "Nstep": self._n_step and [self._n_step.gamma, *self._n_step.rewards],
+            "n_step": self._n_step and [self._n_step.gamma, *self._n_step.rewards],
             "online": self._online,
         }
 

@@ -92,19 +92,18 @@ def test_file_holds_no_pickle(name, tmp_path, monkeypatch):
 
 
 def other_buffers() -> dict[str, Any]:
-    """Buffers that a file of the plain buffer of size 12 does not belong to, and prioritized likewise."""
+    """Buffers that a file of the plain buffer of capacity 12 does not belong to, and prioritized likewise."""
     fields = EXAMPLE_FIELDS
     declared: dict[str, Any] = {
         "another shape": {**fields, "reward": {"shape": 2}},
         "another dtype": {**fields, "reward": {"dtype": np.float64}},
-        "a number for a vector": {**fields, "reward": {}},
-        "another name": {("action" if name == "action" else name): spec for name, spec in fields.items()},
+        "a vector for a number": {**fields, "reward": {"shape": 1}},
+        "another name": {("act" if name == "action" else name): spec for name, spec in fields.items()},
         "another order": dict(reversed(fields.items())),
         "one field more": {**fields, "extra": {}},
         "one field less": {name: spec for name, spec in fields.items() if name != "terminated"},
     }
     options: dict[str, Any] = {
-        "another default dtype": {"default_dtype": np.float16},
         "dedupe_next": {"dedupe_next": "obs"},
         "dedupe_frames": {"dedupe_frames": {"obs": 0}},
         "both": {"dedupe_next": "obs", "dedupe_frames": {"obs": 0}},
@@ -115,7 +114,7 @@ def other_buffers() -> dict[str, Any]:
         "another next": {"n_step": N_STEP._replace(next_fields="obs")},
     }
     return {
-        "another size": ReplayBuffer(13, fields),
+        "another capacity": ReplayBuffer(13, fields),
         **{name: ReplayBuffer(12, other) for name, other in declared.items()},
         **{name: ReplayBuffer(12, fields, **other) for name, other in options.items()},
         "another kind": PrioritizedReplayBuffer(12, fields),

@@ -82,7 +82,7 @@ def rows(draw):
     columns = {
         "obs": draw(arrays.arrays(np.float64, (*lead, 3), elements=floats)),
         "action": draw(arrays.arrays(np.int64, lead, elements=st.integers(-1000, 1000))),
-        "reward": draw(arrays.arrays(np.float64, draw(st.sampled_from([lead, (*lead, 1)])), elements=floats)),
+        "reward": draw(arrays.arrays(np.float64, lead, elements=floats)),
         "image": draw(arrays.arrays(np.int64, (*lead, 2, 2), elements=st.integers(0, 255))),
     }
     asked = {name: FORMS[draw(forms)](np.asarray(column)) for name, column in columns.items()}
@@ -90,7 +90,7 @@ def rows(draw):
         expected = {
             "obs": columns["obs"].astype(np.float32).reshape(-1, 3),
             "action": columns["action"].reshape(-1),
-            "reward": columns["reward"].astype(np.float32).reshape(-1, 1),
+            "reward": columns["reward"].astype(np.float32).reshape(-1),
             "image": columns["image"].astype(np.uint8).reshape(-1, 2, 2),
         }
     return asked, expected

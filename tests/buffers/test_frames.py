@@ -154,7 +154,7 @@ def test_several_observations_are_each_stored_once():
     oracle = PlainBuffer(5, fields)
     for count in (1, 1, 2, 4, 9):
         batch = {
-            name: rng.integers(0, 2, (count, *spec["shape"])).astype(spec["dtype"])
+            name: rng.integers(0, 2, (count, *spec.get("shape", ()))).astype(spec["dtype"])
             for name, spec in fields.items()
         }
         nested = {

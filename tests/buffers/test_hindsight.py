@@ -347,7 +347,7 @@ def test_results_of_the_functions_are_checked(reward, terminated, error, message
     results = reward, np.zeros(9, bool) if terminated is None else terminated
     functions = [lambda *_, result=result: result for result in results]
     buffer = HindsightReplayBuffer(100, fields, *functions, **NAMES, relabel=1.0)
-    buffer.add(**{name: np.zeros(spec["shape"], spec["dtype"]) for name, spec in fields.items()})
+    buffer.add(**{name: np.zeros(spec.get("shape", ()), spec["dtype"]) for name, spec in fields.items()})
     with pytest.raises(error, match=message):
         buffer.sample(9)
 
@@ -380,7 +380,7 @@ def nothing(achieved: Any, goals: Any, rows: Any) -> Any:
             ValueError,
             "must be 'reward', the argument reward, not 'other'",
         ),
-        ({"n_step": 3}, TypeError, "Nstep must be a dict"),
+        ({"n_step": "3"}, TypeError, "n_step must be an integer, not '3'"),
         ({"fields": {**FIELDS, "done": FLAG}}, ValueError, "not both"),
         ({"fields": {**FIELDS, "relabelled": FLAG}}, ValueError, r"\['relabelled'\] are reserved"),
     ],
@@ -392,8 +392,11 @@ def test_wrong_arguments_are_refused(changes, error, message):
         HindsightReplayBuffer(100, **{**arguments, **changes})
 
 
-def test_fields_of_cpprb_keep_their_shapes_and_dtypes():
-    fields: dict[str, Any] = {name: {} for name in ("obs", "next_obs", "goal", "reward", "done")}
+@pytest.mark.parametrize("shape", [(), (1,)])
+def test_scalars_and_fields_of_one_number_keep_their_shapes(shape):
+    fields: dict[str, Any] = {
+        name: {"shape": shape} for name in ("obs", "next_obs", "goal", "reward", "done")
+    }
     buffer = HindsightReplayBuffer(
         *(100, fields, lambda achieved, goals, rows: achieved == goals, nothing),
         goal="goal",
@@ -405,7 +408,7 @@ def test_fields_of_cpprb_keep_their_shapes_and_dtypes():
     for step in range(4):
         buffer.add(obs=step, next_obs=step + 1, goal=9, reward=5, done=step == 3)
     rows = buffer.sample(50)
-    assert all(rows[name].shape == (50, 1) for name in (*fields, "discount"))
+    assert all(rows[name].shape == (50, *shape) for name in (*fields, "discount"))
     assert all(rows[name].dtype == np.float32 for name in (*fields, "discount"))
     within = rows["goal"] <= rows["obs"] + 2
     np.testing.assert_array_equal(rows["reward"], within)

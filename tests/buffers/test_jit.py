@@ -213,7 +213,7 @@ from replay_tutorial.buffers.runtime.jit import kernels
 def compiled():
     return {kernel.py_func.__name__ for kernel in kernels if kernel.signatures}
 
-rows = {"obs": np.ones((9, 2, 4)), "reward": np.ones((9, 1))}
+rows = {"obs": np.ones((9, 2, 4)), "reward": np.ones(9)}
 cases = [(MPReplayBuffer, {}), (MPReplayBuffer, {"dedupe_next": "obs"}), (MPPrioritizedReplayBuffer, {})]
 for kind, options in cases:
     buffer = kind(64, {"obs": {"shape": (2, 4)}, "reward": {}}, **options)

@@ -74,7 +74,7 @@ def as_truncated(episodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def test_episodes_come_back_exactly():
     buffer, loaded = filled(), EpisodeReplayBuffer(200, FIELDS, num_envs=2)
-    loaded.add(1, **{name: np.zeros(spec["shape"], spec["dtype"]) for name, spec in FIELDS.items()})
+    loaded.add(1, **{name: np.zeros(spec.get("shape", ()), spec["dtype"]) for name, spec in FIELDS.items()})
     exported = [SimpleNamespace(**each) for each in to_minari(buffer, None)]
     assert import_minari(loaded, exported) == len(exported) == 9
     before, after = contents(buffer), contents(loaded)
@@ -87,7 +87,7 @@ def test_episodes_come_back_exactly():
 
 
 def test_exported_episode_has_minaris_form():
-    (episode,) = to_minari(filled(num_envs=1), 2)
+    (episode,) = to_minari(filled(environments=1), 2)
     assert episode["observations"]["image"].shape == (4, 3, 8, 2)
     scalar, vector = episode["observations"]["pair"]
     assert scalar.shape == (4,) and vector.shape == (4, 2) and episode["actions"].shape == (3, 2)
@@ -106,15 +106,15 @@ def test_infos_with_an_entry_of_the_reset_belong_to_the_steps_after_it():
     )  # fmt: skip
     assert import_minari(buffer, [episode]) == 1
     stored = buffer.get_episode(0)
-    assert stored["value"].tolist() == [[71], [72]] and stored["done"].tolist() == [[0], [1]]
-    assert stored["obs"].tolist() == [[0], [1], [2]]
+    assert stored["value"].tolist() == [71, 72] and stored["done"].tolist() == [0, 1]
+    assert stored["obs"].tolist() == [0, 1, 2]
     episode.infos = {}
     with pytest.raises(KeyError, match=r"no 'value'; it has \['action', 'done', 'obs'"):
         import_minari(buffer, [episode])
 
 
 def test_only_whole_episodes_are_exported():
-    buffer = filled(size=17, num_envs=1)  # the oldest ones are overwritten, in part or altogether
+    buffer = filled(size=17, environments=1)  # the oldest ones are overwritten, in part or altogether
     table = buffer.episodes()
     assert table["whole"].tolist()[0] is False and table["finished"].tolist()[-1] is False
     assert len(to_minari(buffer, None)) == len(table["whole"]) - 2

@@ -100,7 +100,7 @@ def test_add_step_warns_and_load_neither_forgets_nor_repeats_it(tmp_path) -> Non
 
 
 def test_the_base_class_hides_no_signature() -> None:
-    assert list(inspect.signature(ReplayBuffer).parameters)[:3] == ["size", "fields", "dedupe_next"]
+    assert list(inspect.signature(ReplayBuffer).parameters)[:3] == ["capacity", "fields", "dedupe_next"]
     with pytest.raises(TypeError, match="fields"):
         ReplayBuffer(10)  # pyright: ignore[reportCallIssue]
-    assert len(ReplayBuffer(size=10, fields=STEP)) == 0
+    assert len(ReplayBuffer(capacity=10, fields=STEP)) == 0

@@ -69,7 +69,7 @@ def test_the_rows_of_a_batch_longer_than_the_buffer_have_consecutive_indexes(kin
 @pytest.mark.parametrize("kind", RING)
 def test_rows_are_read_by_index_while_they_are_replaced(kind) -> None:
     buffer, rng, added = image_buffer(kind, 20), np.random.default_rng(0), 0
-    assert buffer.capacity == buffer.capacity == 20
+    assert buffer.capacity == 20
     while added < 150:
         count = int(rng.integers(1, 9))
         buffer.add(**image_rows(added, count))
@@ -89,7 +89,7 @@ def test_rows_are_read_by_index_while_they_are_replaced(kind) -> None:
 
 
 @pytest.mark.parametrize("kind", RING)
-@pytest.mark.parametrize("wrong", [1.0, np.nan, [0.0, 1.0], [True, False], "0", slice(2), None, 2**70])
+@pytest.mark.parametrize("wrong", [1.0, np.nan, [0.0, 1.0], [True, False], "0", None, 2**70])
 def test_indexes_that_are_no_integers_are_refused(kind, wrong: Any) -> None:
     buffer = image_buffer(kind, 20)
     buffer.add(**image_rows(0, 5))
@@ -97,6 +97,37 @@ def test_indexes_that_are_no_integers_are_refused(kind, wrong: Any) -> None:
     for reader in readers:
         with pytest.raises((TypeError, IndexError), match="index"):
             reader[wrong]
+
+
+@pytest.mark.parametrize("kind", RING)
+def test_slices_return_the_stored_rows_of_a_range_of_indexes(kind) -> None:
+    buffer, added = image_buffer(kind, 10), 0
+    for count in (0, 1, 4, 5, 1, 9, 30):  # empty, filling, full, and wrapped around
+        if count:
+            buffer.add(**image_rows(added, count))
+        added += count
+        stored = np.arange(max(0, added - 10), added)
+        np.testing.assert_array_equal(buffer.indexes, stored)
+        bounds = (None, 0, 2, added - 4, added, added + 9, -1, -3, -10, -added - 2)
+        for first in bounds:
+            for stop in bounds:
+                low, high, _ = slice(first, stop).indices(added)
+                assert_rows(buffer[first:stop], stored[(stored >= low) & (stored < high)])
+    assert_rows(buffer[-3:], [47, 48, 49])
+    assert_rows(buffer[np.int64(45) : np.uint8(47)], [45, 46])
+    assert_rows(buffer[45:47:1], [45, 46])
+    buffer[:]["action"][:] = -1  # a copy
+    assert_rows(buffer[:], np.arange(40, 50))
+    for step in (2, -1):
+        with pytest.raises(ValueError, match=f"must have step 1, not {step}; pass an array of indexes"):
+            buffer[::step]
+    with pytest.raises(ValueError, match="slice step cannot be zero"):
+        buffer[::0]
+    for wrong in (slice(1.0), slice("a", None)):
+        with pytest.raises(TypeError, match="slice indices must be integers"):
+            buffer[wrong]
+    buffer.clear()
+    assert_rows(buffer[:], np.empty(0, int))
 
 
 @pytest.mark.parametrize("kind", RING)
@@ -150,7 +181,7 @@ def test_epochs_are_refused_at_the_call(kind) -> None:
         with pytest.raises(error, match="batch_size"):
             buffer.epoch(wrong)
     buffer.clear()
-    assert len((buffer[:] | {"indexes": buffer.indexes})["indexes"]) == 0
+    assert len(buffer[:]["action"]) == len(buffer.indexes) == 0
     with pytest.raises(ValueError, match="the buffer is empty"):
         buffer.epoch(1)
     with pytest.raises(IndexError, match="index 0 is not stored"):
@@ -215,9 +246,9 @@ def test_without_alpha_priorities_are_unknown(kind) -> None:
 
 
 def read(buffer: Any) -> list[Any]:
-    rows, whole = buffer[[3, 4]], (buffer[:] | {"indexes": buffer.indexes})
+    rows = buffer[[3, 4]]
     order = np.sort(np.concatenate([batch["indexes"] for batch in buffer.epoch(4)]))
-    return [rows["action"], buffer.priorities[[3, 4]], whole["indexes"], order]
+    return [rows["action"], buffer.priorities[[3, 4]], buffer.indexes, buffer[:]["action"], order]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
@@ -239,12 +270,12 @@ def test_rows_of_a_shared_buffer_that_lack_a_frame_are_not_stored() -> None:
     buffer = MPReplayBuffer(3000, {"obs": {}}, dedupe_next="obs", frames_per_transition=1)
     obs = np.arange(2 * 3000)
     buffer.add(obs=obs[::2], next_obs=obs[1::2])  # two frames a row, but room for one
-    whole = buffer[:] | {"indexes": buffer.indexes}
-    indexes = whole["indexes"]
-    assert 0 < len(indexes) < 3000
-    np.testing.assert_array_equal(whole["obs"], obs[2 * indexes])
-    epoch = np.concatenate([batch["indexes"] for batch in buffer.epoch(999)])
-    np.testing.assert_array_equal(np.sort(epoch), indexes)
+    indexes = np.sort(np.concatenate([batch["indexes"] for batch in buffer.epoch(999)]))
+    assert 0 < len(indexes) < len(buffer.indexes) == 3000
+    for some in (slice(None), slice(-2900, -100), slice(5), slice(2999, None), slice(7, 7)):
+        first, stop, _ = some.indices(3000)
+        expected = indexes[(indexes >= first) & (indexes < stop)]
+        np.testing.assert_array_equal(buffer[some]["obs"], obs[2 * expected])
     gone = np.setdiff1d(np.arange(3000), indexes)[0]
     with pytest.raises(IndexError, match=f"index {gone} is not stored"):
         buffer[[indexes[0], gone]]
@@ -273,8 +304,7 @@ def no_reward(achieved: Any, goals: Any, rows: Any) -> Any:
 def test_steps_of_episodes_are_read_by_index() -> None:
     buffer = episode_buffer(EpisodeReplayBuffer)
     obs = add_episodes(buffer, 100)
-    whole = buffer[:] | {"indexes": buffer.indexes}
-    stored = whole["indexes"]
+    whole, stored = buffer[:], buffer.indexes
     assert len(stored) == len(buffer) and np.all(np.diff(stored) > 0)
     expected = np.array([obs[index] for index in stored.tolist()])
     np.testing.assert_array_equal(whole["obs"], expected)
@@ -298,6 +328,11 @@ def test_steps_of_episodes_are_read_by_index() -> None:
         for reader in (buffer, buffer.priorities):
             with pytest.raises(IndexError, match=f"(?i)index {wrong} {error}"):
                 reader[[stored[-1], wrong]]
+    stored = buffer.indexes  # without the evicted episode
+    for some in (slice(None), slice(-9, None), slice(stored[4], stored[-4]), slice(final, final + 1)):
+        low, high, _ = some.indices(stored[-1] + 1)
+        chosen = stored[(stored >= low) & (stored < high)]
+        assert buffer[some]["obs"].tolist() == [obs[index] for index in chosen.tolist()]
     for wrong in (-1, 10**6):
         with pytest.raises(IndexError, match=f"No step with index {wrong}"):
             buffer[wrong]

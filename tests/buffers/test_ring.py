@@ -7,13 +7,13 @@ import pytest
 from histories import History, repeatable
 from hypothesis import given
 from hypothesis import strategies as st
-from oracles import CAPACITIES, assert_rows_among
+from oracles import CAPACITIES, assert_rows_among, assert_same_columns
 
 from benchmarks.measuring.process_memory import resident_memory
 from replay_tutorial import MPPrioritizedReplayBuffer, MPReplayBuffer, PrioritizedReplayBuffer, ReplayBuffer
 from replay_tutorial.buffers.rows import random_below
 
-ENV_DICT: dict[str, dict[str, Any]] = {
+FIELDS: dict[str, dict[str, Any]] = {
     "obs": {"shape": (3, 4)},
     "action": {"dtype": np.int64},
     "reward": {},
@@ -35,7 +35,7 @@ def test_buffers_of_a_thousand_equal_a_plain_list(kind):
 
 
 def filled(size: int, count: int) -> ReplayBuffer:
-    buffer, serials = ReplayBuffer(size, ENV_DICT, seed=0), np.arange(count)
+    buffer, serials = ReplayBuffer(size, FIELDS, seed=0), np.arange(count)
     obs = np.broadcast_to(serials[:, None, None], (count, 3, 4))
     assert buffer.add(obs=obs, action=serials, reward=serials / 2, done=serials % 2) == 0
     return buffer
@@ -45,6 +45,8 @@ def filled(size: int, count: int) -> ReplayBuffer:
 def test_shuffle_shows_the_same_rows_in_another_order(size):
     buffer = filled(size, 2 * size + 3)
     shuffled, rows = next(buffer.epoch(len(buffer))), buffer[:]
+    indexes = shuffled.pop("indexes")
+    assert_same_columns(buffer[indexes], shuffled)
     assert_rows_among(shuffled, rows)
     assert rows["action"].tolist() == sorted(shuffled["action"].tolist()) == [*range(size + 3, 2 * size + 3)]
     if size > 100:
@@ -54,32 +56,32 @@ def test_shuffle_shows_the_same_rows_in_another_order(size):
 
 @pytest.mark.parametrize("kind", EVERY_KIND)
 @pytest.mark.parametrize("size", [1e2, np.int32(100)])
-def test_size_may_be_a_whole_float(kind, size):
-    kept = kind(size, ENV_DICT).capacity
+def test_capacity_may_be_a_whole_float(kind, size):
+    kept = kind(size, FIELDS).capacity
     assert (kept, type(kept)) == (100, int)
 
 
 @pytest.mark.parametrize("kind", EVERY_KIND)
 @pytest.mark.parametrize("size", [0, -1, 2.7, 0.5, float("nan"), float("inf"), -1e9, np.float32(1.5)])
-def test_size_that_is_no_whole_number_above_zero_is_refused(size, kind):
-    with pytest.raises(ValueError, match="size"):
-        kind(size, ENV_DICT)
+def test_capacity_that_is_no_whole_number_above_zero_is_refused(size, kind):
+    with pytest.raises(ValueError, match="capacity"):
+        kind(size, FIELDS)
 
 
 @pytest.mark.parametrize("size", ["8", None, [8], b"8", 8j, {}])
-def test_size_that_is_no_number_is_refused(size):
-    with pytest.raises(TypeError, match="size"):
-        ReplayBuffer(size, ENV_DICT)
+def test_capacity_that_is_no_number_is_refused(size):
+    with pytest.raises(TypeError, match="capacity"):
+        ReplayBuffer(size, FIELDS)
 
 
 def test_counts_are_plain_integers():
     buffer = filled(4, 9)
-    for count in ("stored_size", "next_index", "buffer_size", "current_episode_len"):
-        assert type(getattr(buffer, f"get_{count}")()) is int
+    for count in (len(buffer), buffer.capacity, buffer.next_index, buffer.nbytes):
+        assert type(count) is int
 
 
 def test_memory_is_reported_in_bytes_for_each_transition():
-    buffer = ReplayBuffer(1000, ENV_DICT)
+    buffer = ReplayBuffer(1000, FIELDS)
     row = 12 * 4 + 8 + 4 + 1
     assert row <= buffer.bytes_per_transition <= row + 16
     assert buffer.nbytes == buffer.bytes_per_transition * 1000

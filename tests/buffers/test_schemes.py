@@ -176,8 +176,8 @@ def test_half_life_that_is_not_positive_and_finite_is_refused(half_life):
 def test_arguments_of_the_wrong_type_or_range_are_refused():
     refused: list[tuple[Any, type[Exception], str]] = [
         (lambda: Geometric("1"), TypeError, "half_life must be a number"),
-        (lambda: Geometric(3, num_envs=0), ValueError, "environments must be at least 1, not 0"),
-        (lambda: Geometric(3, num_envs=2**70), ValueError, "environments must be below"),
+        (lambda: Geometric(3, num_envs=0), ValueError, "num_envs must be at least 1, not 0"),
+        (lambda: Geometric(3, num_envs=2**70), ValueError, "num_envs must be below"),
         (lambda: Reverse(0), ValueError, "stride must be at least 1, not 0"),
         (lambda: Reverse(1.5), TypeError, "stride must be an integer"),
         (lambda: Combined(0), ValueError, "newest must be at least 1, not 0"),

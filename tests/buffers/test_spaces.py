@@ -142,7 +142,7 @@ def test_spaces_of_a_whole_vector_environment_are_told_by_the_first_step():
     obs, _ = envs.reset(seed=0)
     action = envs.action_space.sample()
     next_obs, reward, terminated, truncated, _ = envs.step(action)
-    with pytest.raises(ValueError, match=r"'reward' contains 8, .* 1\. .*fields .* of one environment"):
+    with pytest.raises(ValueError, match=r"'reward' contains 8, .* 1\. .* shapes are .* of one environment"):
         buffer.add(
             obs=obs,
             action=action,

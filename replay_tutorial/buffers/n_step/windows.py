@@ -627,8 +627,8 @@ class NStepWindow:
             if len(pending) > most:
                 raise ValueError(
                     f"The state contains {len(pending)} pending steps of environment {environment}; with "
-                    f"n_step={self._windows.settings.n}, at most {most} can be pending. Create the NStepWindow "
-                    f"with the n_step that saved the state, at least {len(pending) + 1}."
+                    f"n_step={self._windows.settings.n}, at most {most} can be pending. Create the "
+                    f"NStepWindow with the n_step that saved the state, at least {len(pending) + 1}."
                 )
             rows = pending.astype(self._fields.dtype)
             waits = bool(windows.ends_of(rows).any())

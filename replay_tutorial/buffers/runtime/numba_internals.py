@@ -10,7 +10,7 @@ Any version of Numba may change them, so `pyproject.toml` admits only versions t
 - `has_dynamic_globals`: whether machine code contains the address of an array.
 - `magic_tuple`: the processor for which Numba generates machine code.
 - `_unique_ids`: the numbers in the names of functions in machine code.
-- `global_compiler_lock`: held by the thread that compiles.
+- `global_compiler_lock`: held by the thread that compiles, and in `jit` by a thread that forks.
 - `appdirs`: the user's cache folder.
 """
 

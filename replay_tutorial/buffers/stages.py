@@ -20,7 +20,7 @@ from replay_tutorial.buffers.fields import Fields, FieldSpecs, Rows, as_bytes, e
 from replay_tutorial.buffers.images.frame_layout import CHECKED_AT, DedupeFrames, with_next
 from replay_tutorial.buffers.images.frames import FrameStore
 from replay_tutorial.buffers.n_step.autoreset import EITHER, TRANSITION, ResetWatch, resets_at_next_step
-from replay_tutorial.buffers.n_step.settings import NStep, as_settings
+from replay_tutorial.buffers.n_step.settings import NStep, optional_settings
 from replay_tutorial.buffers.n_step.windows import Restore, Windows
 from replay_tutorial.buffers.ring import BYTES_AT_ONCE, Change, Ring, parts_of
 from replay_tutorial.buffers.rows import MAX_COUNT
@@ -71,13 +71,13 @@ class Stages:
             self._rows_at_once = self.frames.rows_at_once
         else:
             check_memory(capacity * self.stored.dtype.itemsize)
-        self._n_step = n_step is not None
+        settings = optional_settings(n_step, gamma)
+        self._n_step = settings is not None
         next_step = resets_at_next_step(autoreset)
         self.is_by_step = num_envs > 1 or next_step
         self._watch: ResetWatch | None = None
-        if n_step is not None or self.is_by_step:
+        if settings is not None or self.is_by_step:
             masses: FieldSpecs = MASS if has_priorities else {}
-            settings = None if n_step is None else as_settings(n_step, gamma)
             self.window = Windows(self.stored, settings, num_envs, self.fields, masses, next_step)
             if self.frames is not None and num_envs > 1:
                 self.frames.expect_late_rows(self.window.settings.n * num_envs)

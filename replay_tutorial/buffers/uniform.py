@@ -158,7 +158,8 @@ class ReplayBuffer(PrivateBuffer):
         capacity, arguments = checked_size(capacity), Fields(fields)
         stored, layout = arguments, dict[str, Any](frames=[], n_step=None)
         self._num_envs = checked_at_least("num_envs", num_envs, 1)
-        if dedupe_next or dedupe_frames or n_step is not None or num_envs != 1 or autoreset is not None:
+        used = (option is not None for option in (n_step, gamma, autoreset))
+        if dedupe_next or dedupe_frames or num_envs != 1 or any(used):
             from replay_tutorial.buffers.stages import Stages
 
             options = dedupe_next, dedupe_frames, n_step, gamma, self._num_envs, autoreset
@@ -167,8 +168,6 @@ class ReplayBuffer(PrivateBuffer):
             arguments, stored, layout = stages.fields, stages.stored, stages.layout
         else:
             check_memory(capacity * stored.dtype.itemsize)
-        if gamma is not None and n_step is None:
-            raise ValueError(f"gamma={gamma!r} is the discount factor of n_step; pass n_step, too.")
         check_finite = checked_flag("check_finite", check_finite)
         self._fields = FiniteFields(arguments.specs) if check_finite else arguments
         self._ring = self._new_ring(capacity, stored.dtype)

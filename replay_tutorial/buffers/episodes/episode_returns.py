@@ -8,13 +8,17 @@ Source: Sutton and Barto 2018, section 7.1.
 """
 
 from replay_tutorial.buffers.fields import Fields
-from replay_tutorial.buffers.n_step.settings import NStep, ParsedNStep, as_settings, parse_settings
+from replay_tutorial.buffers.n_step.settings import NStep, ParsedNStep, optional_settings, parse_settings
 from replay_tutorial.buffers.runtime.jit import Flags, Floats, Integers, kernel
 
 
-def parse_returns(n_step: int | NStep, gamma: float | None, reward: str, fields: Fields) -> ParsedNStep:
+def parse_returns(
+    n_step: int | NStep | None, gamma: float | None, reward: str, fields: Fields
+) -> ParsedNStep | None:
     """Parse and check the arguments `n_step` and `gamma` of a buffer whose reward has this name."""
-    settings = as_settings(n_step, gamma)
+    settings = optional_settings(n_step, gamma)
+    if settings is None:
+        return None
     if settings.next_fields is not None:
         raise ValueError("n_step: next_fields must be None in a buffer of episodes.")
     if isinstance(settings.gamma, str):

@@ -28,7 +28,7 @@ from replay_tutorial.buffers.episodes.episode_ring import NO_STEP, ArraysTuple, 
 from replay_tutorial.buffers.fields import FieldSpecs
 from replay_tutorial.buffers.inherited_options import accepts_options_of
 from replay_tutorial.buffers.n_step.settings import NStep, ParsedNStep
-from replay_tutorial.buffers.rows import checked_number, next_slots, random_below, take_parts
+from replay_tutorial.buffers.rows import checked_number, checked_share, next_slots, random_below, take_parts
 from replay_tutorial.buffers.runtime.jit import Flags, Floats, Integers, int64, kernel
 from replay_tutorial.buffers.streams import restore_rng_on_error
 
@@ -175,7 +175,7 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
             stored.fields[achieved_goal],
             stored.dtype.fields[achieved_goal][1],
         )  # and its offset
-        self._n_step = None if n_step is None else self._parse(n_step, gamma)
+        self._n_step = self._parse(n_step, gamma)
         self._layout |= {
             "goals": [goal, achieved_goal],
             "strategy": strategy,
@@ -211,11 +211,11 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
         if {"terminated", "done"} <= declared.keys():
             raise ValueError("Declare 'terminated' or 'done', not both: only one of them is recomputed.")
 
-    def _parse(self, n_step: int | NStep, gamma: float | None) -> ParsedNStep:
+    def _parse(self, n_step: int | NStep | None, gamma: float | None) -> ParsedNStep | None:
         """Check `n_step` and `gamma`; the reward is the one that is recomputed."""
         reward = self._layout["reward"]
         parsed = parse_returns(n_step, gamma, reward, self._fields)
-        if parsed.rewards != (reward,):
+        if parsed is not None and parsed.rewards != (reward,):
             raise ValueError(
                 f"n_step: the reward must be {reward!r}, the argument reward, not {parsed.rewards[0]!r}."
             )
@@ -232,7 +232,7 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
         """
         if self._n_step is None:
             raise ValueError("The buffer has no gamma, because it was created without n_step.")
-        self._n_step = self._parse(self._n_step.n, gamma)
+        self._n_step = self._n_step._replace(gamma=checked_share("gamma", gamma))
         self._layout["n_step"] = [self._n_step.n, self._n_step.gamma]
 
     def sample(self, batch_size: int, beta: float = 0.4, *, normalize: str = "buffer") -> Batch:

@@ -226,7 +226,7 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
                 f"capacity must be at least {(length + 2) * environments} for windows of {length} steps, "
                 f"length + 2 for each environment, not {capacity}."
             )
-        self._n_step = None if n_step is None else parse_returns(n_step, gamma, self._layout["reward"], steps)
+        self._n_step = parse_returns(n_step, gamma, self._layout["reward"], steps)
         returns = ("n_step_return", "discount", "bootstrap") if self._n_step else ()
         self._reserve_names("valid", "learn", *returns)
         self._check_firsts(firsts)

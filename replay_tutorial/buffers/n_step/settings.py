@@ -64,6 +64,15 @@ def as_settings(n_step: int | NStep, gamma: float | str | None) -> NStep:
     return NStep(checked_at_least("n_step", n_step, 1), 0.99 if gamma is None else gamma)
 
 
+def optional_settings(n_step: int | NStep | None, gamma: float | str | None) -> NStep | None:
+    """As `as_settings`, or None without n_step; raise ValueError if only gamma is passed."""
+    if n_step is not None:
+        return as_settings(n_step, gamma)
+    if gamma is not None:
+        raise ValueError(f"gamma={gamma!r} is the discount factor of n_step; pass n_step, too.")
+    return None
+
+
 def parse_settings(settings: NStep, fields: Fields) -> ParsedNStep:
     """Check settings for a buffer with these fields, and list the names of the fields.
 

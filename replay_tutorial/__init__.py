@@ -1,6 +1,17 @@
 """Replay buffers for reinforcement learning: uniform, prioritized and shared between processes.
 
-The core, which the chapters build, and which you should read first:
+    from replay_tutorial import PrioritizedReplayBuffer
+
+    buffer = PrioritizedReplayBuffer.for_env(env, 100_000, n_step=3, gamma=0.99)   # env may be a vector
+    environment buffer.add(obs=obs, action=action, reward=reward, next_obs=next_obs, terminated=terminated,
+    truncated=truncated) batch = buffer.sample(64).to_torch()             # batch.obs, batch.action, …,
+    batch.weights, batch.indexes buffer.update_priorities(batch.indexes, td_error.abs())
+
+`help(PrioritizedReplayBuffer.for_env)` has a complete example. `ReplayBuffer` samples uniformly;
+`MPReplayBuffer` and `MPPrioritizedReplayBuffer` are shared by the processes of one machine;
+`EpisodeReplayBuffer`, `SequenceReplayBuffer` and `HindsightReplayBuffer` store episodes.
+
+In the source code, the chapters build two folders, which you should read first:
     buffers/          uniform and prioritized replay in one process; its folders contain options
     shared/           the same buffers for several processes of one machine
 Agents and training runs:
@@ -8,6 +19,8 @@ Agents and training runs:
     apex/             Ape-X; local/ runs it as processes of one machine, cluster/ on several hosts
 Tables of trajectories, with Reverb's semantics:
     tables/
+The names of cpprb, for programs that were written for it:
+    cpprb.py
 The course:
     steps/, teaching/ earlier versions of the core, and the exercises
 """

@@ -13,7 +13,13 @@ import numpy.typing as npt
 from replay_tutorial.buffers.batch import Batch
 from replay_tutorial.buffers.fields import Fields
 from replay_tutorial.buffers.gather import ArraySpec, array_specs
-from replay_tutorial.buffers.rows import as_integers, check_batch_size, checked_at_least, unknown_index_error
+from replay_tutorial.buffers.rows import (
+    as_integers,
+    check_batch_size,
+    checked_at_least,
+    indexes_of,
+    unknown_index_error,
+)
 from replay_tutorial.buffers.runtime.jit import Flags, Integers
 from replay_tutorial.buffers.streams import Stream
 
@@ -118,7 +124,7 @@ class BaseBuffer:
         """The maximum number of stored transitions."""
         return self._ring.capacity
 
-    def __getitem__(self, indexes: npt.ArrayLike | slice) -> Batch:
+    def __getitem__(self, indexes: "npt.ArrayLike | slice") -> Batch:
         """Return copies of stored rows, by index.
 
         `buffer[:]` returns all rows, oldest first, and `buffer[-100:]` the rows among the last 100 indexes;
@@ -137,11 +143,7 @@ class BaseBuffer:
             ValueError: If the step of a slice is not 1.
         """
         if isinstance(indexes, slice):
-            stored_indexes = self.indexes
-            start, stop, step = indexes.indices(int(stored_indexes[-1]) + 1 if len(stored_indexes) else 0)
-            if step != 1:
-                raise ValueError(f"A slice of rows must have step 1, not {step}; pass an array of indexes.")
-            return self._rows(stored_indexes[slice(*np.searchsorted(stored_indexes, (start, stop)))])[0]
+            return self._rows(indexes_of(indexes, self.indexes))[0]
         checked = as_integers("indexes", indexes)
         self._check_indexes(checked)
         batch, stored = self._rows(checked)

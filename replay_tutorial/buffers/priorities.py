@@ -24,7 +24,13 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.cast import as_array, widened
-from replay_tutorial.buffers.rows import as_integers, checked_number, checked_share, unknown_index_error
+from replay_tutorial.buffers.rows import (
+    as_integers,
+    checked_number,
+    checked_share,
+    indexes_of,
+    unknown_index_error,
+)
 from replay_tutorial.buffers.runtime.jit import Floats, Integers, jitable, kernel, types, writable
 from replay_tutorial.buffers.streams import state_before
 from replay_tutorial.buffers.sum_tree import SumTree
@@ -188,7 +194,8 @@ def limit_of_priorities(capacity: int) -> float:
 class Priorities:
     """The priorities of the stored rows, by index.
 
-    They are computed from the masses, so they are accurate to about 12 digits of priority + eps.
+    They are computed from the masses, (priority + eps) ** alpha, so they are accurate to about 12 digits of
+    priority + eps, and not exactly the numbers that were set.
 
     Example:
         >>> from replay_tutorial import PrioritizedReplayBuffer
@@ -201,18 +208,27 @@ class Priorities:
 
     __iter__ = None  # otherwise, Python would count up from index 0, which may have been replaced, and stop
 
-    def __init__(self, rules: "Prioritization", masses_of: Callable[[Integers], Floats]) -> None:
-        """Use a function that returns the masses of stored rows, or raises IndexError."""
-        self._rules, self._masses_of = rules, masses_of
+    def __init__(
+        self, rules: "Prioritization", masses_of: Callable[[Integers], Floats], stored: Callable[[], Integers]
+    ) -> None:
+        """Use functions that return the masses of stored rows, or raise IndexError, and all their indexes."""
+        self._rules, self._masses_of, self._stored = rules, masses_of, stored
 
-    def __getitem__(self, indexes: npt.ArrayLike) -> Floats:
+    def __repr__(self) -> str:
+        return f"<Priorities of {len(self._stored()):,} rows>"
+
+    def __getitem__(self, indexes: "npt.ArrayLike | slice") -> Floats:
         """Return the priorities of rows: float64[n], or one number for a single index.
+
+        A slice, such as `[:]`, returns those of the stored rows, oldest first, as for the buffer itself.
 
         Raises:
             IndexError: If a row is not stored: it has not been added, has been replaced, or was removed.
             TypeError: If the indexes are not integers.
-            ValueError: If alpha is 0, because all masses are then 1.
+            ValueError: If alpha is 0, because all masses are then 1, or the step of a slice is not 1.
         """
+        if isinstance(indexes, slice):
+            indexes = indexes_of(indexes, self._stored())
         priorities = self._rules.priorities_of(self._masses_of(as_integers("indexes", indexes)))
         return priorities[0] if np.ndim(indexes) == 0 else priorities
 

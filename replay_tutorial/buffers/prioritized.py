@@ -131,8 +131,9 @@ class PrioritizedReplayBuffer(ReplayBuffer):
 
         Returns:
             The index of the first row that was added, or None if no row was added because the n-step window
-            is not full yet. Indexes count rows from 0 and are never reused; a row is stored in slot
-            `index % capacity`.
+            is not full yet. The step that ends an episode also adds the remaining rows of its window, whose
+            returns have fewer rewards. With `num_envs`, the rows of environment 0 come first. Indexes count
+            rows from 0 and are never reused; a row is stored in slot `index % capacity`.
 
         Raises:
             KeyError: If a field is missing or unknown.
@@ -170,9 +171,12 @@ class PrioritizedReplayBuffer(ReplayBuffer):
 
         Args:
             batch_size: Number of transitions.
-            beta: Exponent of the importance-sampling weights, in [0, 1]; 1 corrects the bias fully.
-            normalize: "buffer" divides the weights by the largest weight in the buffer, "batch" by the
-                largest weight in the batch. None means "batch" with a scheme, and otherwise "buffer".
+            beta: Exponent of the importance-sampling weights, (N * P) ** -beta, in [0, 1], where P is the
+                probability of the row, its mass divided by `total_mass`, and N is `len(buffer)`. 1 corrects
+                the bias fully.
+            normalize: "buffer" divides the weights by the largest weight in the buffer (of the rows whose
+                mass isn't 0), "batch" by the largest weight in the batch. None means "batch" with a scheme,
+                and otherwise "buffer".
             scheme: A scheme that chooses the transitions; see `buffers.schemes`. None samples in proportion
                 to the masses.
 
@@ -214,7 +218,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         batch["indexes"], batch["weights"] = indexes, weights
         return batch if self._counts is None else self._counted(batch, indexes)
 
-    def update_priorities(self, indexes: npt.ArrayLike, priorities: npt.ArrayLike) -> None:
+    def update_priorities(self, indexes: "npt.ArrayLike", priorities: "npt.ArrayLike") -> None:
         """Set the priorities of rows.
 
         If an index is repeated, its last priority counts. Updates of rows that have been replaced since they
@@ -222,7 +226,8 @@ class PrioritizedReplayBuffer(ReplayBuffer):
 
         Args:
             indexes: The `indexes` of a sample, int[n].
-            priorities: |TD error|, float[n] or one number for all rows, finite and at least 0.
+            priorities: |TD error|, float[n] or one number for all rows, finite and at least 0: an array, a
+                list, or a tensor, on any device and with or without gradient.
 
         Raises:
             IndexError: If an index has not been assigned to any row.
@@ -256,8 +261,23 @@ class PrioritizedReplayBuffer(ReplayBuffer):
 
     @property
     def priorities(self) -> Priorities:
-        """The priorities of the stored rows: `buffer.priorities[indexes]` is float64[n]."""
-        return Priorities(self._ring.rules, self._masses_of)
+        """The priorities of the stored rows: `buffer.priorities[indexes]` is float64[n].
+
+        They are computed from the masses, so they equal the priorities that were set to about 12 digits of
+        priority + eps. `buffer.priorities[:]` returns those of all stored rows, oldest first. With alpha=0,
+        the priorities are unknown, and reading them raises ValueError.
+        """
+        return Priorities(self._ring.rules, self._masses_of, lambda: self.indexes)
+
+    @property
+    def alpha(self) -> float:
+        """Exponent of the priorities."""
+        return self._ring.rules.alpha
+
+    @property
+    def eps(self) -> float:
+        """Added to each priority."""
+        return self._ring.rules.eps
 
     def _masses_of(self, indexes: Integers) -> Floats:
         """Return the masses of stored rows."""

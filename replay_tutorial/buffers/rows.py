@@ -184,6 +184,14 @@ def as_integers(name: str, values: npt.ArrayLike, too_large: type[Exception] = I
     return writable(np.ascontiguousarray(array, np.int64).reshape(-1))
 
 
+def indexes_of(part: slice, stored: Integers) -> Integers:
+    """Return the stored indexes in a slice; `stored` is in ascending order."""
+    start, stop, step = part.indices(int(stored[-1]) + 1 if len(stored) else 0)
+    if step != 1:
+        raise ValueError(f"A slice of rows must have step 1, not {step}; pass an array of indexes.")
+    return stored[slice(*np.searchsorted(stored, (start, stop)))]
+
+
 def unknown_index_error(indexes: Integers, next_index: int) -> IndexError:
     """Return the error for the first index that has not been assigned to any row."""
     wrong = indexes[(indexes < 0) | (indexes >= next_index)][0]

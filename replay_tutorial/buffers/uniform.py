@@ -119,9 +119,10 @@ class ReplayBuffer(PrivateBuffer):
                 it isn't clear, as in colour stacks of shape (4, 64, 64, 3), pass a dict such as `{"obs": 0}`.
                 After 1,000 transitions, a warning reports if they share hardly any frames.
             n_step: n, the number of rewards in a return. Rows then have an additional field `discount`, and
-                the target is `reward + discount * Q(next_obs)`. The `next_` fields, and `terminated`,
-                `truncated` and `done`, are taken from the last of the n steps. A field `terminated` or `done`
-                is required. Pass an `NStep` if the reward is not called `reward`.
+                the target is `reward + discount * Q(next_obs)`. `discount` is γ^k for a return of k rewards,
+                and 0 if the last of these steps terminated (`terminated` or `done`). The `next_` fields, and
+                `terminated`, `truncated` and `done`, are taken from the last of the n steps. A field
+                `terminated` or `done` is required. Pass an `NStep` if the reward is not called `reward`.
             gamma: The discount factor of `n_step`, in [0, 1], or the name of a field that contains the
                 discount of each step. None means 0.99.
             num_envs: Number of environments whose steps are added. With more than one, each call of `add` has
@@ -207,9 +208,11 @@ class ReplayBuffer(PrivateBuffer):
 
         Returns:
             The index of the first row that was added, or None if no row was added because the n-step window
-            is not full yet. Indexes count rows from 0 and are never reused, so the rows of a batch have
-            consecutive ones; a row is stored in slot `index % capacity`. Of a batch that is longer than the
-            buffer, the first rows, including that of the returned index, are not stored.
+            is not full yet. The step that ends an episode also adds the remaining rows of its window, whose
+            returns have fewer rewards. With `num_envs`, the rows of environment 0 come first. Indexes count
+            rows from 0 and are never reused, so the rows of a batch have consecutive ones; a row is stored in
+            slot `index % capacity`. Of a batch that is longer than the buffer, the first rows, including that
+            of the returned index, are not stored.
 
         Raises:
             KeyError: If a field is missing or unknown.

@@ -505,7 +505,7 @@ class EpisodeReplayBuffer(PrivateBuffer):
     @property
     def priorities(self) -> Priorities:
         """The priorities of the rows that can be drawn: `buffer.priorities[indexes]` is float64[n]."""
-        return Priorities(self._prioritization, self._masses_of)
+        return Priorities(self._prioritization, self._masses_of, lambda: self.indexes)
 
     def _masses_of(self, indexes: Integers) -> Floats:
         """Return the masses of steps, each of which must be stored and be the start of a window."""

@@ -5,13 +5,13 @@ stored as `obs/image` and `obs/goal/0`, are nested again where they are read: `b
 """
 
 import sys
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from functools import cache
-from importlib import import_module
 from typing import Any, Self
 
 import numpy as np
+
+KNOWN_TO_JAX: list[bool] = []  # not empty once JAX treats a batch as a pytree
 
 
 class Batch(dict[str, Any]):
@@ -47,8 +47,11 @@ class Batch(dict[str, Any]):
 
     def __new__(cls, *_: Any, **__: Any) -> Self:
         """Create an empty batch, as `dict.__new__`; unpickling calls this, too, but not `__init__`."""
-        if "jax" not in REGISTERED_WITH and sys.modules.get("jax"):
-            register_with_jax()
+        if not KNOWN_TO_JAX and sys.modules.get("jax"):
+            from replay_tutorial.buffers.frameworks import register_with_jax
+
+            register_with_jax(Batch)
+            KNOWN_TO_JAX.append(True)
         return super().__new__(cls)
 
     def __getattr__(self, name: str) -> Any:
@@ -120,6 +123,8 @@ class Batch(dict[str, Any]):
         try:
             tensors = Batch({name: torch.from_numpy(value) for name, value in self.items()})
         except TypeError:  # a NumPy scalar, a tensor, or a dtype that PyTorch lacks
+            from replay_tutorial.buffers.frameworks import as_tensor
+
             tensors = Batch({name: as_tensor(torch, name, value) for name, value in self.items()})
         if device is not None:
             tensors.update({name: tensor.to(device) for name, tensor in tensors.items()})
@@ -133,57 +138,9 @@ def described(value: Any) -> str:
     return type(value).__name__
 
 
-def as_tensor(torch: Any, name: str, value: Any) -> Any:
-    """Return the tensor of one field; raise TypeError if PyTorch has no dtype for it."""
-    try:
-        return torch.as_tensor(value)
-    except TypeError as error:
-        raise TypeError(
-            f"{name!r} can't become a tensor: {error} Declare the field with one of these."
-        ) from None
-
-
-REGISTERED_WITH = set[str]()  # "jax", once JAX treats a batch as a pytree
-
-
-def flatten_batch(batch: Batch) -> tuple[list[Any], tuple[str, ...]]:
-    """Return the values and names of the fields, in the order of the names, as JAX does for a dict."""
-    names = tuple(sorted(batch))
-    return [batch[name] for name in names], names
-
-
-def register_with_jax() -> None:
-    """Let JAX treat a batch as a pytree."""
-    jax: Any = import_module("jax.tree_util")
-
-    def with_keys(batch: Batch) -> tuple[list[tuple[Any, Any]], tuple[str, ...]]:
-        values, names = flatten_batch(batch)
-        return [(jax.DictKey(name), value) for name, value in zip(names, values, strict=True)], names
-
-    def unflatten(names: tuple[str, ...], values: Iterable[Any]) -> Batch:
-        return Batch(zip(names, values, strict=True))
-
-    with suppress(ValueError):  # another thread has just registered it
-        jax.register_pytree_with_keys(Batch, with_keys, unflatten, flatten_batch)
-    REGISTERED_WITH.add("jax")
-
-
 @cache
 def pytorch() -> Any:
     """Import PyTorch, and let it treat a batch as a pytree."""
-    torch, pytree = import_module("torch"), import_module("torch.utils._pytree")
+    from replay_tutorial.buffers.frameworks import register_with_torch
 
-    def with_keys(batch: Batch) -> tuple[list[tuple[Any, Any]], tuple[str, ...]]:
-        values, names = flatten_batch(batch)
-        return [(pytree.MappingKey(name), value) for name, value in zip(names, values, strict=True)], names
-
-    def unflatten(values: Iterable[Any], names: tuple[str, ...]) -> Batch:
-        return Batch(zip(names, values, strict=True))
-
-    with suppress(ValueError):  # another thread has just registered it
-        pytree.register_pytree_node(
-            *(Batch, flatten_batch, unflatten),
-            serialized_type_name="replay_tutorial.Batch",
-            flatten_with_keys_fn=with_keys,
-        )
-    return torch
+    return register_with_torch(Batch)

@@ -1,47 +1,27 @@
-"""Sample and transfer the next batch while the GPU computes on the current one."""
+"""Draw and transfer the next batches while the GPU computes on the current one."""
 
-# --8<-- [start:pinned]
+# --8<-- [start:learn]
 import numpy as np
 import torch
 
 from replay_tutorial import PrioritizedReplayBuffer
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-PIN = torch.cuda.is_available()  # without a GPU, the program uses ordinary memory
 
 
-def sample_and_transfer(buffer, batch_size):
-    """Sample, start the transfer, and return the batch on the device and its indexes."""
-    sample = buffer.sample(batch_size, beta=0.4)
-    indexes = sample.pop("indexes")  # stay on the CPU, for update_priorities
-    batch = {}
-    for name, array in sample.items():
-        tensor = torch.from_numpy(array)
-        if PIN:
-            tensor = tensor.contiguous().pin_memory()
-        batch[name] = tensor.to(DEVICE, non_blocking=True)
-    return batch, indexes
-
-
-# --8<-- [end:pinned]
-
-
-# --8<-- [start:learn]
 def learn(network, optimizer, buffer, updates, batch_size=32):
-    """Train on rewards; sample and transfer the next batch before waiting for the current errors."""
-    batch, indexes = sample_and_transfer(buffer, batch_size)
+    """Train on rewards; meanwhile, a thread copies the next two batches to the device."""
     losses = []
-    for _ in range(updates):
-        td_error = batch["reward"] - network(batch["obs"]).squeeze(1)
-        loss = (batch["weights"] * td_error**2).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()  # only queues work on the GPU
-
-        batch, following = sample_and_transfer(buffer, batch_size)  # meanwhile
-        buffer.update_priorities(indexes, td_error.detach().abs().cpu().numpy())  # waits for the GPU
-        indexes = following
-        losses.append(loss.item())
+    with buffer.batches(batch_size, device=DEVICE, beta=0.4, prefetch=2) as batches:
+        for _ in range(updates):
+            batch = next(batches)
+            td_error = batch.reward - network(batch.obs).squeeze(1)
+            loss = (batch.weights * td_error**2).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()  # only queues work on the GPU
+            buffer.update_priorities(batch.indexes, td_error.abs())  # waits for the GPU
+            losses.append(loss.item())
     return losses
 
 
@@ -49,10 +29,10 @@ def learn(network, optimizer, buffer, updates, batch_size=32):
 
 
 # --8<-- [start:main]
-def new_buffer(size=1_000):
+def new_buffer(capacity=1_000):
     """Return a full buffer; the reward of each row is the mean of its observation."""
-    buffer = PrioritizedReplayBuffer(size, {"obs": {"shape": 8}, "reward": {}}, seed=0)
-    obs = np.random.default_rng(0).random((size, 8))
+    buffer = PrioritizedReplayBuffer(capacity, {"obs": {"shape": 8}, "reward": {}}, seed=0)
+    obs = np.random.default_rng(0).random((capacity, 8))
     buffer.add(obs=obs, reward=obs.mean(1))
     return buffer
 

@@ -10,24 +10,19 @@ from replay_tutorial import PrioritizedReplayBuffer, fields_from_spaces
 GAMMA = 0.99
 
 
-def update(network, target_network, optimizer, buffer, batch_size=32, beta=0.4):
+def update(network, target_network, optimizer, buffer, batch):
     """Do one DQN update. All scalars have the shape (B,), so nothing broadcasts to (B, B)."""
-    sample = buffer.sample(batch_size, beta=beta)
-    batch = {name: torch.from_numpy(array) for name, array in sample.items()}  # views
-
-    chosen = (
-        network(batch["obs"]).gather(1, batch["action"][:, None]).squeeze(1)
-    )  # gather requires int64 (B, 1)
+    chosen = network(batch.obs).gather(1, batch.action[:, None]).squeeze(1)  # gather requires int64 (B, 1)
     with torch.no_grad():
-        next_value = target_network(batch["next_obs"]).amax(1)
-        target = batch["reward"] + GAMMA * ~batch["terminated"] * next_value  # 1 - bool raises an error
+        next_value = target_network(batch.next_obs).amax(1)
+        target = batch.reward + GAMMA * ~batch.terminated * next_value  # 1 - bool raises an error
     td_error = target - chosen
 
-    loss = (batch["weights"] * td_error**2).mean()
+    loss = (batch.weights * td_error**2).mean()
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
-    buffer.update_priorities(sample["indexes"], td_error.detach().abs().numpy())
+    buffer.update_priorities(batch.indexes, td_error.abs())
     return loss.item()
 
 
@@ -37,7 +32,7 @@ def update(network, target_network, optimizer, buffer, batch_size=32, beta=0.4):
 # --8<-- [start:images]
 def as_images(observations):
     """Convert uint8 (B, height, width, channels) to float32 (B, channels, height, width) from 0 to 1."""
-    return torch.from_numpy(observations).permute(0, 3, 1, 2).float() / 255
+    return observations.permute(0, 3, 1, 2).float() / 255
 
 
 # --8<-- [end:images]
@@ -53,7 +48,7 @@ def main(steps=300):
     network, target_network = torch.nn.Linear(4, 2), torch.nn.Linear(4, 2)
     optimizer = torch.optim.Adam(network.parameters(), lr=1e-2)
     env.action_space.seed(0)
-    losses = []
+    batches, losses = buffer.batches(32, beta=0.4), []
 
     obs, _ = env.reset(seed=0)
     for step in range(steps):
@@ -69,7 +64,7 @@ def main(steps=300):
         )
         obs = env.reset()[0] if terminated or truncated else next_obs
         if step >= 64:
-            losses.append(update(network, target_network, optimizer, buffer))
+            losses.append(update(network, target_network, optimizer, buffer, next(batches)))
     return buffer, losses
 
 

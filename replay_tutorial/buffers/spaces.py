@@ -38,8 +38,8 @@ def fields_from_spaces(
 
     Returns:
         A dict with `obs`, `action`, `reward`, `next_obs`, and the bool fields `terminated` and `truncated`.
-        Integer fields keep the dtype of their space. Scalars have the shape `()` and are sampled with shape
-        `(batch,)`.
+        A field of a Discrete space has the dtype int64; other integer fields keep the dtype of their space.
+        Scalars have the shape `()` and are sampled with shape `(batch,)`.
 
     Raises:
         TypeError: If a space is not supported, or float_dtype is not a float dtype.
@@ -103,7 +103,9 @@ def leaves(name: str, space: "Space[Any]") -> Iterator[tuple[str, dict[str, Any]
         for i, part in enumerate(parts.spaces):
             yield from leaves(f"{name}/{i}", part)
     elif isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
-        yield name, {"shape": parts.shape, "dtype": np.dtype(parts.dtype)}
+        # PyTorch's `gather` requires int64
+        dtype = np.int64 if isinstance(space, spaces.Discrete) else parts.dtype
+        yield name, {"shape": parts.shape, "dtype": np.dtype(dtype)}
     elif not isinstance(space, spaces.Space):
         raise TypeError(
             f"{name!r} must be a gymnasium space, such as env.observation_space, not {space!r:.60}."

@@ -154,6 +154,21 @@ def test_priorities_are_updated_with_what_a_learner_has(kind):
         assert np.allclose(buffer.priorities[batch.indexes], errors.tolist(), 1e-14)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+@pytest.mark.parametrize("prefetch", [0, 3])
+def test_batches_on_a_gpu_are_whole_while_the_next_are_copied(prefetch):
+    buffer, twin = filled(PrioritizedReplayBuffer, 4096), filled(PrioritizedReplayBuffer, 4096)
+    busy = torch.ones(4096, 4096, device="cuda")
+    for _ in range(100):  # so that no copy starts before all batches are drawn
+        busy = busy @ busy
+    batches = buffer.batches(256, device="cuda", prefetch=prefetch)
+    for batch in [next(batches) for _ in range(6)]:
+        assert {tensor.device.type for tensor in batch.values()} == {"cuda"}
+        assert as_lists(Batch({name: tensor.cpu() for name, tensor in batch.items()})) == as_lists(
+            twin.sample(256)
+        )
+
+
 @pytest.mark.parametrize("prefetch", [0, 1])
 def test_the_device_is_that_of_the_argument(prefetch):
     batch = next(filled(ReplayBuffer).batches(8, device="meta", prefetch=prefetch))

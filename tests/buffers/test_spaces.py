@@ -181,3 +181,17 @@ def test_two_spaces_of_one_name_are_refused():
     twice = spaces.Dict({"a/b": spaces.Box(0, 1, (2,)), "a": spaces.Dict({"b": spaces.Box(0, 1, (3,))})})
     with pytest.raises(ValueError, match="Two spaces would have the field name 'obs/a/b'"):
         fields_from_spaces(twice, spaces.Discrete(2))
+
+
+def test_a_discrete_action_indexes_a_tensor_of_q_values():
+    """PyTorch's `gather` requires int64, whatever the dtype of the space."""
+    torch = pytest.importorskip("torch")
+    actions = spaces.Discrete(3)
+    actions.dtype = np.dtype(np.int32)  # newer versions of gymnasium accept dtype=
+    buffer = ReplayBuffer(4, fields_from_spaces(spaces.Box(-1, 1, (2,)), actions))
+    for action in range(3):
+        flags = {"terminated": False, "truncated": False}
+        buffer.add(obs=np.zeros(2), action=np.int32(action), reward=0, next_obs=np.zeros(2), **flags)
+    batch = buffer.sample(8).to_torch()
+    q = torch.tensor([[0.0, 10.0, 20.0]]).repeat(8, 1)
+    assert q.gather(1, batch.action[:, None]).squeeze(1).tolist() == (10.0 * batch.action).tolist()

@@ -62,8 +62,8 @@ def test_a_stored_state_is_exact_until_the_network_changes() -> None:
 
 def test_the_reward_of_a_corridor_depends_on_its_cue_and_no_window_contains_cue_and_exit() -> None:
     steps = cue_corridor.walk(cue_corridor.Network(), np.random.default_rng(0))
-    cues, acts = steps["obs"][0, :, 0], steps["action"][-1]
-    assert steps["reward"][-1].tolist() == np.where((acts == 1) == (cues == 1), 1, -1).tolist()
+    cues, actions = steps["obs"][0, :, 0], steps["action"][-1]
+    assert steps["reward"][-1].tolist() == np.where((actions == 1) == (cues == 1), 1, -1).tolist()
     assert not steps["obs"][1:, :, 0].any() and not steps["reward"][:-1].any()
     assert steps["obs"][:, :, 1].sum(axis=0).tolist() == [1] * cue_corridor.CORRIDORS
     assert cue_corridor.BURN_IN + cue_corridor.LENGTH < cue_corridor.STEPS

@@ -8,7 +8,8 @@ from cpprb" lists what differs nevertheless. Files of the two classes are interc
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, Self
+from types import MappingProxyType
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -89,9 +90,7 @@ def n_step_of(settings: Mapping[str, Any]) -> NStep:
 class CpprbMethods(uniform.ReplayBuffer):
     """The constructor and the methods of cpprb's buffers."""
 
-    def __new__(cls, *_: Any, **__: Any) -> Self:
-        """Create a buffer; cpprb's keyword arguments are valid."""
-        return super().__new__(cls)
+    _renamed = MappingProxyType({})  # cpprb's keyword arguments are valid
 
     def __init__(self, size: int, env_dict: Mapping[str, Mapping[str, Any]], **keywords: Any) -> None:
         """Create an empty buffer.

@@ -32,16 +32,16 @@ if TYPE_CHECKING:  # loaded when they are used
 
 # Keyword arguments of cpprb, and what to use instead; `replay_tutorial.cpprb` accepts them.
 CPPRB_KEYWORDS = {
-    "size": "capacity=",
-    "env_dict": "fields=",
-    "next_of": "dedupe_next=",
-    "stack_compress": "dedupe_frames=",
-    "Nstep": "n_step=3, gamma=0.99",
-    "default_dtype": "a dtype for each field",
-    "backend": "nothing",
-    "check_for_update": "nothing",
-    "ctx": "nothing",
-    "mmap_prefix": "MPReplayBuffer or MPPrioritizedReplayBuffer with path=",
+    "size": "use capacity= instead",
+    "env_dict": "use fields= instead",
+    "next_of": "use dedupe_next= instead",
+    "stack_compress": "use dedupe_frames= instead",
+    "Nstep": "use n_step=3, gamma=0.99 instead",
+    "default_dtype": "declare the dtype of each field instead",
+    "backend": "omit it",
+    "check_for_update": "omit it",
+    "ctx": "omit it",
+    "mmap_prefix": "use MPReplayBuffer or MPPrioritizedReplayBuffer with path= instead",
 }
 
 
@@ -52,16 +52,17 @@ class BaseBuffer:
     _fields: Fields  # the arguments of `add`
     _layout: dict[str, Any]  # must equal the layout in a loaded file
     _rng: Stream
+    _renamed: Mapping[str, str] = CPPRB_KEYWORDS  # keyword arguments that are refused with a remedy
     _iterators: "WeakSet[Batches] | None" = None  # those of `batches`, which may have drawn ahead
     _loaded_ahead: "Sequence[list[Batch]]" = ()  # batches that had been drawn ahead when the file was saved
 
     def __new__(cls, *_: Any, **keywords: Any) -> Self:
         """Raise TypeError for a keyword argument of cpprb; it names the argument to use."""
         for name in keywords:
-            if name in CPPRB_KEYWORDS:
+            if name in cls._renamed:
                 raise TypeError(
-                    f"{cls.__name__} has no argument {name!r}; use {CPPRB_KEYWORDS[name]} instead. Programs "
-                    f"written for cpprb can use replay_tutorial.cpprb.{cls.__name__}."
+                    f"{cls.__name__} has no argument {name!r}; {cls._renamed[name]}. The buffers of "
+                    "replay_tutorial.cpprb accept the arguments of cpprb."
                 )
         return super().__new__(cls)
 

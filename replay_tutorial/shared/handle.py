@@ -133,8 +133,8 @@ class Handle(ReplayBuffer):
 
     def __new__(cls, *_: Any, **keywords: Any) -> Self:
         """Create a handle, which other processes may copy without a warning."""
-        for name in ("n_step", "num_envs", "autoreset"):
-            if name in keywords:
+        for name in ("n_step", "Nstep", "num_envs", "autoreset"):
+            if keywords.get(name):
                 raise TypeError(
                     f"{cls.__name__} has no argument {name!r}, because an n-step window belongs to one "
                     "stream of steps, and many processes add. Compute n-step rows in each actor with "

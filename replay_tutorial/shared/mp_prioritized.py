@@ -100,7 +100,7 @@ class MPPrioritizedReplayBuffer(  # pyright: ignore[reportIncompatibleVariableOv
         initial_priority: Literal["max", "max_stored"] = "max",
         **options: Unpack[MPBufferOptions],
     ) -> None:
-        """Reserve shared memory for `size` transitions; the system allocates pages as they are first written.
+        """Create an empty buffer in shared memory, whose pages are allocated when they are first written.
 
         Args:
             capacity: Maximum number of transitions; once it is reached, each new one replaces the oldest.

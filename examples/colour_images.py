@@ -5,14 +5,12 @@ import gymnasium
 import numpy as np
 import torch
 
-from replay_tutorial import ReplayBuffer, fields_from_spaces
+from replay_tutorial import ReplayBuffer
 
 
 def colour_buffer(env, size, seed=0):
-    """Store each image once; `dedupe_next` adds the field `next_obs`."""
-    fields = fields_from_spaces(env.observation_space, env.action_space)
-    del fields["next_obs"]
-    return ReplayBuffer(size, fields, dedupe_next="obs", dedupe_frames={"obs": 0}, seed=seed)
+    """Store each image once."""
+    return ReplayBuffer.for_env(env, size, dedupe_next="obs", dedupe_frames={"obs": 0}, seed=seed)
 
 
 # --8<-- [end:store]
@@ -21,7 +19,7 @@ def colour_buffer(env, size, seed=0):
 # --8<-- [start:network]
 def as_input(stacks, device="cpu"):
     """Convert uint8 (B, 4, 64, 64, 3) to float32 (B, 12, 64, 64) on the device, from 0 to 1."""
-    images = torch.from_numpy(stacks).to(device)  # transfer bytes, then convert
+    images = stacks.to(device)  # transfer bytes, then convert
     return images.permute(0, 1, 4, 2, 3).flatten(1, 2).float() / 255
 
 
@@ -60,14 +58,8 @@ def main(size=1_000, steps=1_500):
     for _ in range(steps):
         action = env.action_space.sample()
         next_obs, reward, terminated, truncated, _ = env.step(action)
-        buffer.add(
-            obs=obs,
-            action=action,
-            reward=reward,
-            next_obs=next_obs,
-            terminated=terminated,
-            truncated=truncated,
-        )
+        ends = {"terminated": terminated, "truncated": truncated}
+        buffer.add(obs=obs, action=action, reward=reward, next_obs=next_obs, **ends)
         obs = env.reset()[0] if terminated or truncated else next_obs
     return buffer
 
@@ -77,7 +69,7 @@ if __name__ == "__main__":
     plain = 2 * 4 * 64 * 64 * 3
     print(f"{buffer.bytes_per_transition:,.0f} bytes per row, instead of {plain:,} for two stacks")
 
-    batch = buffer.sample(32)
+    batch = buffer.sample(32).to_torch()
     network = torch.nn.Sequential(torch.nn.Conv2d(12, 16, 8, stride=4), torch.nn.ReLU(), torch.nn.Flatten())
-    print("features", tuple(network(as_input(batch["obs"])).shape))
+    print("features", tuple(network(as_input(batch.obs)).shape))
 # --8<-- [end:main]

@@ -7,13 +7,11 @@ from tempfile import TemporaryDirectory
 
 import gymnasium
 
-from replay_tutorial import EpisodeReplayBuffer, fields_from_spaces
+from replay_tutorial import EpisodeReplayBuffer
 
 
 def new_buffer(envs, size=2_000):
-    fields = fields_from_spaces(envs.single_observation_space, envs.single_action_space)
-    mode = envs.metadata["autoreset_mode"]
-    return EpisodeReplayBuffer(size, fields, num_envs=envs.num_envs, autoreset=mode, seed=0)
+    return EpisodeReplayBuffer.for_env(envs, size, seed=0)
 
 
 def collect(envs, buffer, steps):
@@ -23,8 +21,8 @@ def collect(envs, buffer, steps):
     for _ in range(steps):
         action = envs.action_space.sample()
         next_obs, reward, terminated, truncated, _ = envs.step(action)
-        flags = {"terminated": terminated, "truncated": truncated}
-        buffer.add_step(obs=obs, action=action, reward=reward, next_obs=next_obs, **flags)
+        ends = {"terminated": terminated, "truncated": truncated}
+        buffer.add_step(obs=obs, action=action, reward=reward, next_obs=next_obs, **ends)
         obs = next_obs
 
 
@@ -67,8 +65,8 @@ def main():
 if __name__ == "__main__":
     envs, buffer, best = main()
     print(buffer)
-    print("best episode:", len(best["reward"]), "steps,", len(best["obs"]), "observations")
-    print("a batch to learn from:", buffer.sample(256)["next_obs"].shape)
+    print("best episode:", len(best.reward), "steps,", len(best.obs), "observations")
+    print("a batch to learn from:", buffer.sample(256).next_obs.shape)
     if find_spec("minari"):
         with TemporaryDirectory() as folder:
             os.environ["MINARI_DATASETS_PATH"] = folder  # the default is ~/.minari/datasets

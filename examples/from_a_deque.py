@@ -13,13 +13,8 @@ def with_a_deque(transitions):
         memory.append((obs, action, reward, next_obs, terminated))
     chosen = random.sample(memory, 32)
     obs, action, reward, next_obs, terminated = map(np.array, zip(*chosen, strict=True))
-    return memory, {
-        "obs": obs,
-        "action": action,
-        "reward": reward,
-        "next_obs": next_obs,
-        "terminated": terminated,
-    }
+    batch = {"obs": obs, "action": action, "reward": reward, "next_obs": next_obs}
+    return memory, {**batch, "terminated": terminated}
 
 
 # --8<-- [end:before]
@@ -28,9 +23,13 @@ def with_a_deque(transitions):
 # --8<-- [start:after]
 from replay_tutorial import ReplayBuffer
 
-number, vector = {}, {"shape": 4}
-FIELDS = {"obs": vector, "action": {"dtype": np.int64}, "reward": number, "next_obs": vector}
-FIELDS["terminated"] = {"dtype": bool}
+FIELDS = {
+    "obs": {"shape": 4},
+    "action": {"dtype": np.int64},
+    "reward": {},  # a float32 scalar
+    "next_obs": {"shape": 4},
+    "terminated": {"dtype": bool},
+}
 
 
 def with_a_buffer(transitions):

@@ -9,9 +9,7 @@ import numpy as np
 
 from replay_tutorial import NStepWindow, PrioritizedReplayBuffer
 
-number = {}
-FIELDS = {"obs": number, "reward": number, "next_obs": number, "terminated": {"dtype": bool}}
-WINDOW = {"size": 3, "gamma": 0.9, "reward": "reward", "next": "next_obs"}
+FIELDS = {"obs": {}, "reward": {}, "next_obs": {}, "terminated": {"dtype": bool}}
 STEPS = 1_000
 # --8<-- [end:parts]
 
@@ -26,16 +24,16 @@ def beta_at(step, steps=STEPS, first=0.4):
 
 
 # --8<-- [start:save]
-def save(folder, buffer, n_step, rng):
+def save(folder, buffer, window, rng):
     buffer.save(folder / "buffer.npz")
-    np.savez(folder / "windows.npz", *n_step.state())
+    np.savez(folder / "windows.npz", *window.state())
     (folder / "random.json").write_text(json.dumps(rng.bit_generator.state))
 
 
-def restore(folder, buffer, n_step, rng):
+def restore(folder, buffer, window, rng):
     buffer.load(folder / "buffer.npz")
-    with np.load(folder / "windows.npz") as windows:
-        n_step.restore([windows[name] for name in windows.files])
+    with np.load(folder / "windows.npz") as pending:
+        window.restore([pending[name] for name in pending.files])
     rng.bit_generator.state = json.loads((folder / "random.json").read_text())
 
 
@@ -44,24 +42,23 @@ def restore(folder, buffer, n_step, rng):
 
 # --8<-- [start:main]
 def new_parts(num_envs=12):
-    n_step = NStepWindow(FIELDS, WINDOW, num_envs=num_envs)
-    return PrioritizedReplayBuffer(500, n_step.env_dict, seed=0), n_step, np.random.default_rng(0)
+    window = NStepWindow(FIELDS, 3, gamma=0.9, num_envs=num_envs)
+    return PrioritizedReplayBuffer(500, window.fields, seed=0), window, np.random.default_rng(0)
 
 
-def play(steps, buffer, n_step, rng):
+def play(steps, buffer, window, rng):
     """Step random environments, add their rows, sample, and update priorities; return the samples."""
     drawn = []
     for step in steps:
         obs = np.full(12, step)
-        rows = n_step.add_step(
-            obs=obs, reward=rng.random(12), next_obs=obs + 1, terminated=rng.random(12) < 0.1
-        )
+        step_of_each = {"obs": obs, "reward": rng.random(12), "next_obs": obs + 1}
+        rows = window.add_step(**step_of_each, terminated=rng.random(12) < 0.1)
         if rows is not None:
             buffer.add(**rows)
         if len(buffer) >= 32:
-            sample = buffer.sample(32, beta=beta_at(step))
-            buffer.update_priorities(sample["indexes"], rng.random(32))
-            drawn.append(sample)
+            batch = buffer.sample(32, beta=beta_at(step))
+            buffer.update_priorities(batch.indexes, rng.random(32))
+            drawn.append(batch)
     return drawn
 
 

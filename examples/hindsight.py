@@ -10,7 +10,7 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
-from replay_tutorial import HindsightReplayBuffer, fields_from_spaces
+from replay_tutorial import HindsightReplayBuffer
 
 GAMMA, TAU, LEARNING_RATE, BATCH_SIZE, EPSILON, UPDATES = 0.98, 0.05, 1e-3, 128, 0.1, 4
 
@@ -57,22 +57,19 @@ class BitFlip(gymnasium.Env):
 
 
 # --8<-- [start:update]
-def inputs(obs, goal):
+def inputs(obs):
     """Concatenate bits and goal, which are both part of the network's input: float32[n, 2 * bits]."""
-    return torch.cat([torch.as_tensor(obs), torch.as_tensor(goal)], dim=-1).float()
+    return torch.cat([torch.as_tensor(obs[name]) for name in ("observation", "desired_goal")], -1).float()
 
 
 def update(network, target_network, optimizer, buffer):
-    sample = buffer.sample(BATCH_SIZE)  # obs and next_obs have the same goal: the new one, if relabelled
-    batch = {name: torch.as_tensor(array) for name, array in sample.items()}
-    with torch.no_grad():
-        next_value = target_network(
-            inputs(batch["next_obs/observation"], batch["next_obs/desired_goal"])
-        ).amax(1)
-        target = batch["reward"] + GAMMA * ~batch["terminated"] * next_value
+    batch = buffer.sample(BATCH_SIZE).to_torch()
+    with torch.no_grad():  # obs and next_obs have the same goal: the new one, if relabelled
+        next_value = target_network(inputs(batch.next_obs)).amax(1)
+        target = batch.reward + GAMMA * ~batch.terminated * next_value
         target = target.clamp(-1 / (1 - GAMMA), 0)
-    values = network(inputs(batch["obs/observation"], batch["obs/desired_goal"]))
-    loss = nn.functional.mse_loss(values.gather(1, batch["action"][:, None]).squeeze(1), target)
+    values = network(inputs(batch.obs)).gather(1, batch.action[:, None]).squeeze(1)
+    loss = nn.functional.mse_loss(values, target)
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
@@ -84,10 +81,10 @@ def update(network, target_network, optimizer, buffer):
 
 
 # --8<-- [start:priorities]
-def update_priorities(buffer, sample, td_errors):
+def update_priorities(buffer, batch, td_errors):
     """Set the priorities of the rows that have kept their goal."""
-    kept = ~sample["relabelled"]
-    buffer.update_priorities(sample["indexes"][kept], np.abs(td_errors[kept]))
+    kept = ~batch.relabelled
+    buffer.update_priorities(batch.indexes[kept], td_errors[kept].abs())
 
 
 # --8<-- [end:priorities]
@@ -103,8 +100,8 @@ def buffer_for(env, size=1_000_000, **options):
     def compute_terminated(achieved, goals, rows):
         return rows["terminated"]  # only if reaching a goal doesn't end an episode, as in FetchReach
 
-    fields = fields_from_spaces(env.observation_space, env.action_space)
-    return HindsightReplayBuffer(size, fields, compute_reward, compute_terminated, **options)
+    rules = {"compute_reward": compute_reward, "compute_terminated": compute_terminated}
+    return HindsightReplayBuffer.for_env(env, size, **rules, **options)
 
 
 # --8<-- [end:goal_env]
@@ -112,13 +109,13 @@ def buffer_for(env, size=1_000_000, **options):
 
 # --8<-- [start:main]
 def new_buffer(env, relabel=0.8, seed=0):
-    fields = fields_from_spaces(env.observation_space, env.action_space)
-    return HindsightReplayBuffer(1_000_000, fields, reward, reached, relabel=relabel, seed=seed)
+    rules = {"compute_reward": reward, "compute_terminated": reached}
+    return HindsightReplayBuffer.for_env(env, 1_000_000, **rules, relabel=relabel, seed=seed)
 
 
 def act(network, obs):
     with torch.no_grad():
-        return int(network(inputs(obs["observation"], obs["desired_goal"])).argmax())
+        return int(network(inputs(obs)).argmax())
 
 
 def success_rate(network, bits, episodes=200):
@@ -147,14 +144,8 @@ def main(bits=15, episodes=10_000, relabel=0.8, seed=0):
         while not ended:
             action = int(rng.integers(bits)) if rng.random() < EPSILON else act(network, obs)
             next_obs, reward, terminated, truncated, _ = env.step(action)
-            buffer.add(
-                obs=obs,
-                action=action,
-                reward=reward,
-                next_obs=next_obs,
-                terminated=terminated,
-                truncated=truncated,
-            )
+            ends = {"terminated": terminated, "truncated": truncated}
+            buffer.add(obs=obs, action=action, reward=reward, next_obs=next_obs, **ends)
             obs, ended = next_obs, terminated or truncated
         for _ in range(UPDATES):
             update(network, target_network, optimizer, buffer)

@@ -15,15 +15,15 @@ def reward_func(next_state, act, goal):  # as in cpprb
 
 
 def compute_reward(achieved, goal, rows):
-    return reward_func(rows["next_obs"], rows["act"], goal)
+    return reward_func(rows["next_obs"], rows["action"], goal)
 
 
 def compute_terminated(achieved, goal, rows):  # cpprb keeps the `done` of the original goal
     return rows["done"] | (achieved == goal).all(axis=1)
 
 
-k, number, flag = 4, {"shape": ()}, {"shape": (), "dtype": bool}
-FIELDS = {"obs": {"shape": 3}, "next_obs": {"shape": 3}, "act": number, "rew": number, "done": flag}
+k = 4
+FIELDS = {"obs": {"shape": 3}, "next_obs": {"shape": 3}, "action": {}, "reward": {}, "done": {"dtype": bool}}
 FIELDS |= {name: {"shape": 2} for name in ("goal", "achieved", "next_achieved")}
 
 buffer = HindsightReplayBuffer(
@@ -49,16 +49,14 @@ for _ in range(20):
         next_obs = obs + np.append(rng.integers(2, size=2), 1)
         achieved, next_achieved = goal_func(obs), goal_func(next_obs)
         done = bool((next_achieved == goal).all())
-        buffer.add(
-            obs=obs, act=0, rew=done - 1, next_obs=next_obs, done=done,
-            goal=goal, achieved=achieved, next_achieved=next_achieved,
-        )  # fmt: skip
+        goals = {"goal": goal, "achieved": achieved, "next_achieved": next_achieved}
+        buffer.add(obs=obs, action=0, reward=done - 1, next_obs=next_obs, done=done, **goals)
         if done:
             break
         obs = next_obs
-    buffer.on_episode_end()  # on_episode_end(goal) in cpprb, which stores no row before this call
+    buffer.end_episode()  # on_episode_end(goal) in cpprb, which stores no row before this call
 
-sample = buffer.sample(256, beta=0.4)
-print("relabelled:", sample["relabelled"].mean(), "reached:", sample["done"].mean())
-buffer.update_priorities(sample["indexes"], np.ones(256))
+batch = buffer.sample(256, beta=0.4)
+print("relabelled:", batch.relabelled.mean(), "reached:", batch.done.mean())
+buffer.update_priorities(batch.indexes, np.ones(256))
 # --8<-- [end:main]

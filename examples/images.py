@@ -6,9 +6,8 @@ import torch
 
 from replay_tutorial import ReplayBuffer
 
-number, flag = {}, {"dtype": bool}
 STACK = {"shape": (4, 84, 84), "dtype": np.uint8}  # the four newest frames
-REST = {"action": {"dtype": np.int64}, "reward": number, "terminated": flag}
+REST = {"action": {"dtype": np.int64}, "reward": {}, "terminated": {"dtype": bool}}
 
 
 def plain_buffer(size, seed=0):
@@ -26,7 +25,7 @@ def small_buffer(size, seed=0):
 # --8<-- [start:network]
 def as_input(stacks, device="cpu"):
     """Convert uint8 (B, 4, 84, 84) from 0 to 255 to float32 on the device, from 0 to 1."""
-    return torch.from_numpy(stacks).to(device).float() / 255  # transfer bytes, then convert
+    return stacks.to(device).float() / 255  # transfer bytes, then convert
 
 
 # --8<-- [end:network]
@@ -60,5 +59,5 @@ if __name__ == "__main__":
     assert all(np.array_equal(batch[name], same[name]) for name in batch)
 
     network = torch.nn.Sequential(torch.nn.Conv2d(4, 16, 8, stride=4), torch.nn.ReLU(), torch.nn.Flatten())
-    print("features", tuple(network(as_input(same["obs"])).shape))
+    print("features", tuple(network(as_input(same.to_torch().obs)).shape))
 # --8<-- [end:main]

@@ -39,9 +39,9 @@ def main(scheme, size=1_000_000, steps=50_000, seed=0):
         state = next_state
 
         batch = buffer.sample(BATCH_SIZE, scheme=scheme)
-        target = -1 + ~batch["terminated"] * values[batch["next_obs"]].max(1)
-        error = target - values[batch["obs"], batch["action"]]
-        values[batch["obs"], batch["action"]] += STEP_SIZE * error  # a pair that is drawn twice counts once
+        target = -1 + ~batch.terminated * values[batch.next_obs].max(1)
+        error = target - values[batch.obs, batch.action]
+        values[batch.obs, batch.action] += STEP_SIZE * error  # a pair that is drawn twice counts once
 
         if state == GOAL:
             lengths.append(step + 1 - started)

@@ -37,11 +37,11 @@ def reseed(worker):
 def main():
     buffer = ReplayBuffer(1_000, {"obs": {"shape": 4}, "row": {"dtype": np.int64}})
     buffer.add(obs=np.random.default_rng(0).random((1_000, 4)), row=np.arange(1_000))
-    batches = [batch["row"].tolist() for batch in new_loader(buffer)]
+    batches = [batch.row.tolist() for batch in new_loader(buffer)]
     seeded = []
     for _ in range(2):
         torch.manual_seed(0)
-        seeded.append([batch["row"].tolist() for batch in new_loader(buffer, worker_init_fn=reseed)])
+        seeded.append([batch.row.tolist() for batch in new_loader(buffer, worker_init_fn=reseed)])
     return batches, seeded
 
 

@@ -7,8 +7,7 @@ import numpy as np
 
 from replay_tutorial import Mailbox, MPPrioritizedReplayBuffer
 
-number, vector = {}, {"shape": 4}
-FIELDS = {"obs": vector, "action": {"dtype": np.int64}, "reward": number}
+FIELDS = {"obs": {"shape": 4}, "action": {"dtype": np.int64}, "reward": {}}
 
 
 def actor(seed, buffer, mailbox, stop):
@@ -31,11 +30,11 @@ def learner(buffer, mailbox, updates):
     """Train a linear Q-network; return the mean |TD error| of each update."""
     q, errors = np.zeros((4, 2), np.float32), []
     for update in range(updates):
-        sample = buffer.sample(32, beta=0.4)
-        chosen = np.take_along_axis(sample["obs"] @ q, sample["action"][:, None], 1)[:, 0]
-        td_error = sample["reward"] - chosen
-        np.add.at(q.T, sample["action"], 0.3 / 32 * (sample["weights"] * td_error)[:, None] * sample["obs"])
-        buffer.update_priorities(sample["indexes"], np.abs(td_error))
+        batch = buffer.sample(32, beta=0.4)
+        chosen = np.take_along_axis(batch.obs @ q, batch.action[:, None], 1)[:, 0]
+        td_error = batch.reward - chosen
+        np.add.at(q.T, batch.action, 0.3 / 32 * (batch.weights * td_error)[:, None] * batch.obs)
+        buffer.update_priorities(batch.indexes, np.abs(td_error))
         errors.append(np.abs(td_error).mean())
         if update % 20 == 0:
             mailbox.publish(q.ravel())

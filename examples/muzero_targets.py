@@ -6,16 +6,15 @@ import numpy as np
 from replay_tutorial import SequenceReplayBuffer
 
 ACTIONS, UNROLL = 2, 3
-number, flag = {}, {"dtype": bool}
 FIELDS = {
-    "obs": number,
+    "obs": {},
     "action": {"dtype": np.int64},
-    "reward": number,
-    "next_obs": number,
-    "terminated": flag,
-    "truncated": flag,
-    "value": number,  # of the search at obs
-    "next_value": number,  # of the search at next_obs; stored only once, as next_obs
+    "reward": {},
+    "next_obs": {},
+    "terminated": {"dtype": bool},
+    "truncated": {"dtype": bool},
+    "value": {},  # of the search at obs
+    "next_value": {},  # of the search at next_obs; stored only once, as next_obs
     "policy": {"shape": ACTIONS},  # share of the visits of each action
 }
 buffer = SequenceReplayBuffer(
@@ -27,11 +26,11 @@ buffer = SequenceReplayBuffer(
 # --8<-- [start:targets]
 def targets(batch):
     """Return the targets of each window: value and policy of UNROLL + 1 steps, and which of them count."""
-    searched = np.take_along_axis(batch["value"], batch["bootstrap"], axis=1)
-    value = batch["n_step_return"] + batch["discount"] * searched  # 0 after the end
-    policy = np.where(batch["valid"][..., None], batch["policy"], 1 / ACTIONS)
-    terminated = batch["terminated"].cumsum(axis=1) > 0
-    return value, policy, batch["valid"] | terminated  # steps after a truncation are unknown
+    searched = np.take_along_axis(batch.value, batch.bootstrap, axis=1)
+    value = batch.n_step_return + batch.discount * searched  # 0 after the end
+    policy = np.where(batch.valid[..., None], batch.policy, 1 / ACTIONS)
+    terminated = batch.terminated.cumsum(axis=1) > 0
+    return value, policy, batch.valid | terminated  # steps after a truncation are unknown
 
 
 # --8<-- [end:targets]
@@ -62,7 +61,7 @@ def main():
         add_game(steps=5 + game, truncated=game % 4 == 3, seed=game)
     batch = buffer.sample(64, beta=1.0)
     value, policy, counts = targets(batch)
-    buffer.update_priorities(batch["indexes"], np.abs(batch["value"][:, 0] - value[:, 0]))
+    buffer.update_priorities(batch.indexes, np.abs(batch.value[:, 0] - value[:, 0]))
     print("targets of values:", value.shape, "of policies:", policy.shape, "that count:", counts.mean())
     return batch, value, policy, counts
 

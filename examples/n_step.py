@@ -6,8 +6,8 @@ import numpy as np
 from replay_tutorial import ReplayBuffer
 
 GAMMA = 0.5
-number, flag = {}, {"dtype": bool}
-FIELDS = {"obs": number, "reward": number, "next_obs": number, "terminated": flag, "truncated": flag}
+FIELDS = {"obs": {}, "reward": {}, "next_obs": {}}
+FIELDS |= {"terminated": {"dtype": bool}, "truncated": {"dtype": bool}}
 
 
 def new_buffer(n=3):
@@ -19,9 +19,7 @@ def new_buffer(n=3):
 
 # --8<-- [start:target]
 def target(batch, value):
-    return batch["reward"] + batch["discount"] * value(
-        batch["next_obs"]
-    )  # replaces gamma**n * (1 - terminated)
+    return batch.reward + batch.discount * value(batch.next_obs)  # replaces gamma**n * (1 - terminated)
 
 
 # --8<-- [end:target]
@@ -54,12 +52,12 @@ def main(terminates, value):
     buffer = new_buffer()
     walk(buffer, terminates)
     rows = buffer[:]
-    return rows, target(rows, value), value(rows["obs"])
+    return rows, target(rows, value), value(rows.obs)
 
 
 if __name__ == "__main__":
     for terminates, value in [(True, value_if_terminated), (False, value_if_truncated)]:
         rows, targets, values = main(terminates, value)
-        print("from", rows["obs"], "to", rows["next_obs"], "discount", rows["discount"])
+        print("from", rows.obs, "to", rows.next_obs, "discount", rows.discount)
         assert np.allclose(targets, values)  # exact values give exact targets, even in the shorter rows
 # --8<-- [end:main]

@@ -17,13 +17,13 @@ def copy_rows(old, new):
 
 
 # --8<-- [start:n_step]
-def with_n_step(old, fields, settings, size, **options):
-    """Return a larger copy of a buffer with `Nstep`, and the object that combines the next steps."""
-    n_step = NStepWindow(fields, settings)
+def with_n_step(old, fields, n_step, gamma, size, **options):
+    """Return a larger copy of a buffer of n-step rows, and the window that combines the next steps."""
+    window = NStepWindow(fields, n_step, gamma=gamma)
     old.end_episode()  # stores the rows that are pending
-    new = PrioritizedReplayBuffer(size, n_step.env_dict, **options)
+    new = PrioritizedReplayBuffer(size, window.fields, **options)
     copy_rows(old, new)
-    return new, n_step
+    return new, window
 
 
 # --8<-- [end:n_step]

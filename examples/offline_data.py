@@ -95,18 +95,12 @@ def train(episodes, share=0.5, steps=1_500, seed=0, every=250):
             with torch.no_grad():
                 action = agent.policy(torch.as_tensor(obs[None]))[0][0].numpy()
         next_obs, reward, terminated, truncated, _ = env.step(action)
-        online.add(
-            obs=obs,
-            action=action,
-            reward=reward,
-            next_obs=next_obs,
-            terminated=terminated,
-            truncated=truncated,
-        )
+        ends = {"terminated": terminated, "truncated": truncated}
+        online.add(obs=obs, action=action, reward=reward, next_obs=next_obs, **ends)
         obs = env.reset()[0] if terminated or truncated else next_obs
         if step > RANDOM_STEPS:
             for _ in range(UPDATES):
-                agent.update(mixture.sample(BATCH_SIZE))
+                agent.update(mixture.sample(BATCH_SIZE).to_torch())
         if step % every == 0:
             curve.append(float(evaluate(agent, ENVIRONMENT)))
     return mixture, curve

@@ -10,8 +10,7 @@ import numpy as np
 
 from replay_tutorial import Mailbox, MPPrioritizedReplayBuffer, SamplesPerInsert
 
-number, vector = {}, {"shape": 4}
-FIELDS = {"obs": vector, "action": {"dtype": np.int64}, "reward": number}
+FIELDS = {"obs": {"shape": 4}, "action": {"dtype": np.int64}, "reward": {}}
 ACTORS, ROWS, BATCH = 2, 50, 32  # rows of an insert, rows of a batch
 
 
@@ -43,12 +42,11 @@ class Learner:
         for _ in range(updates):
             if not limiter.await_can_sample(BATCH, timeout=60.0):
                 raise TimeoutError("no rows for a minute: have all actors exited?")
-            sample = buffer.sample(BATCH, beta=0.4)
+            batch = buffer.sample(BATCH, beta=0.4)
             limiter.sampled(BATCH)
-            action, obs = sample["action"], sample["obs"]
-            td_error = sample["reward"] - np.take_along_axis(obs @ self.q, action[:, None], 1)[:, 0]
-            np.add.at(self.q.T, action, 0.3 / BATCH * (sample["weights"] * td_error)[:, None] * obs)
-            buffer.update_priorities(sample["indexes"], np.abs(td_error))
+            td_error = batch.reward - np.take_along_axis(batch.obs @ self.q, batch.action[:, None], 1)[:, 0]
+            np.add.at(self.q.T, batch.action, 0.3 / BATCH * (batch.weights * td_error)[:, None] * batch.obs)
+            buffer.update_priorities(batch.indexes, np.abs(td_error))
             self.updates += 1
             if self.updates % 20 == 0:
                 mailbox.publish(self.q.ravel())

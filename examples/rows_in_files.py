@@ -26,14 +26,12 @@ def load_from_cpprb(buffer, path):  # unpickling can run any code: load only fil
 
 
 def main(path):
-    buffer, smaller = (
-        ReplayBuffer(10, {"obs": {}}, dedupe_next="obs"),
-        ReplayBuffer(4, {"obs": {}, "next_obs": {}}),
-    )
+    buffer = ReplayBuffer(10, {"obs": {}}, dedupe_next="obs")
+    smaller = ReplayBuffer(4, {"obs": {}, "next_obs": {}})
     buffer.add(obs=np.arange(10), next_obs=np.arange(1, 11))
     save_transitions(buffer, path)
     load_transitions(smaller, path)
-    print("the last rows:", smaller[:]["obs"].ravel())
+    print("the last rows:", smaller[:].obs)
 
 
 if __name__ == "__main__":

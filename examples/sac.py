@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from replay_tutorial import PrioritizedReplayBuffer, fields_from_spaces
+from replay_tutorial import PrioritizedReplayBuffer
 
 GAMMA, TAU, LEARNING_RATE, BATCH_SIZE, RANDOM_STEPS = 0.99, 0.005, 1e-3, 128, 500
 
@@ -63,17 +63,16 @@ class SAC:
         modules = [self.policy.parameters(), self.critics.parameters(), [self.log_alpha]]
         self.optimizers = [torch.optim.Adam(parameters, lr=LEARNING_RATE) for parameters in modules]
 
-    def update(self, sample):
-        """Train on a batch; return its |TD errors| (B,), the mean over both critics."""
-        batch = {name: torch.from_numpy(array) for name, array in sample.items()}  # views, no copies
-        obs, next_obs, entropy_weight = batch["obs"], batch["next_obs"], self.log_alpha.exp().detach()
+    def update(self, batch):
+        """Train on a batch of tensors; return its |TD errors| (B,), the mean over both critics."""
+        obs, next_obs, entropy_weight = batch.obs, batch.next_obs, self.log_alpha.exp().detach()
 
         with torch.no_grad():
             next_action, next_log_prob, _ = self.policy(next_obs)
             next_value = self.target_critics(next_obs, next_action).amin(0) - entropy_weight * next_log_prob
-            target = batch["reward"] + GAMMA * ~batch["terminated"] * next_value  # truncated steps bootstrap
-        td_errors = target - self.critics(obs, batch["action"])  # (2, B)
-        critic_loss = (batch["weights"] * td_errors.square().sum(0)).mean()  # only this loss is weighted
+            target = batch.reward + GAMMA * ~batch.terminated * next_value  # truncated steps bootstrap
+        td_errors = target - self.critics(obs, batch.action)  # (2, B)
+        critic_loss = (batch.weights * td_errors.square().sum(0)).mean()  # only this loss is weighted
         self.step(1, critic_loss)
 
         action, log_prob, _ = self.policy(obs)
@@ -83,7 +82,7 @@ class SAC:
 
         for slow, fast in zip(self.target_critics.parameters(), self.critics.parameters(), strict=True):
             slow.lerp_(fast.detach(), TAU)
-        return td_errors.detach().abs().mean(0).numpy()
+        return td_errors.abs().mean(0)
 
     def step(self, number, loss):
         self.optimizers[number].zero_grad()
@@ -117,8 +116,7 @@ def main(steps=1_000, environment="Pendulum-v1", seed=0, alpha=0.6):
     env = rescaled(gymnasium.make(environment))
     torch.manual_seed(seed)
     env.action_space.seed(seed)
-    fields = fields_from_spaces(env.observation_space, env.action_space)
-    buffer = PrioritizedReplayBuffer(100_000, fields, alpha=alpha, seed=seed)
+    buffer = PrioritizedReplayBuffer.for_env(env, 100_000, alpha=alpha, seed=seed)
     agent = SAC(env.observation_space.shape[0], env.action_space.shape[0])
 
     obs, _ = env.reset(seed=seed)
@@ -129,18 +127,12 @@ def main(steps=1_000, environment="Pendulum-v1", seed=0, alpha=0.6):
             with torch.no_grad():
                 action = agent.policy(torch.as_tensor(obs[None]))[0][0].numpy()
         next_obs, reward, terminated, truncated, _ = env.step(action)
-        buffer.add(
-            obs=obs,
-            action=action,
-            reward=reward,
-            next_obs=next_obs,
-            terminated=terminated,
-            truncated=truncated,
-        )
+        ends = {"terminated": terminated, "truncated": truncated}
+        buffer.add(obs=obs, action=action, reward=reward, next_obs=next_obs, **ends)
         obs = env.reset()[0] if terminated or truncated else next_obs
         if step >= RANDOM_STEPS:
-            sample = buffer.sample(BATCH_SIZE, beta=0.4 + 0.6 * step / steps)
-            buffer.update_priorities(sample["indexes"], agent.update(sample))
+            batch = buffer.sample(BATCH_SIZE, beta=0.4 + 0.6 * step / steps).to_torch()
+            buffer.update_priorities(batch.indexes, agent.update(batch))
     return agent, buffer, evaluate(agent, environment)
 
 

@@ -22,5 +22,5 @@ def train(bits=8, steps=400):
 
 if __name__ == "__main__":
     rows = train().replay_buffer.rows.sample(1_000)
-    print(f"{rows['relabelled'].mean():.0%} of the rows have a new goal")
+    print(f"{rows.relabelled.mean():.0%} of the rows have a new goal")
 # --8<-- [end:main]

@@ -15,8 +15,8 @@ def collect(envs, policy, buffer, steps):
         action = policy(obs)
         following_obs, reward, terminated, truncated, infos = envs.step(action)
         next_obs = with_final_obs(following_obs, infos)  # SAME_STEP: the true next observations
-        flags = {"terminated": terminated, "truncated": truncated}
-        buffer.add(obs=obs, action=action, reward=reward, next_obs=next_obs, **flags)
+        ends = {"terminated": terminated, "truncated": truncated}
+        buffer.add(obs=obs, action=action, reward=reward, next_obs=next_obs, **ends)
         obs, ended = following_obs, terminated | truncated
         if envs.metadata["autoreset_mode"] == AutoresetMode.DISABLED and ended.any():
             obs, _ = envs.reset(options={"reset_mask": ended})

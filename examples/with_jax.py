@@ -15,10 +15,10 @@ def update(parameters, target_parameters, batch):
     """Do one DQN update of a linear network; return new parameters and the TD errors (B,)."""
 
     def loss_of(parameters):
-        chosen = jnp.take_along_axis(batch["obs"] @ parameters, batch["action"][:, None], 1)[:, 0]
-        next_value = (batch["next_obs"] @ target_parameters).max(1)
-        td_error = batch["reward"] + GAMMA * (1 - batch["terminated"]) * next_value - chosen
-        return (batch["weights"] * td_error**2).mean(), td_error
+        chosen = jnp.take_along_axis(batch.obs @ parameters, batch.action[:, None], 1)[:, 0]
+        next_value = (batch.next_obs @ target_parameters).max(1)
+        td_error = batch.reward + GAMMA * (1 - batch.terminated) * next_value - chosen
+        return (batch.weights * td_error**2).mean(), td_error
 
     gradient, td_error = jax.grad(loss_of, has_aux=True)(parameters)
     return parameters - LEARNING_RATE * gradient, td_error
@@ -38,8 +38,7 @@ def as_jax(array):
 
 # --8<-- [start:main]
 def main(updates=1_000):
-    number, vector = {}, {"shape": 4}
-    fields = {"obs": vector, "action": {"dtype": np.int64}, "reward": number, "next_obs": vector}
+    fields = {"obs": {"shape": 4}, "action": {"dtype": np.int64}, "reward": {}, "next_obs": {"shape": 4}}
     fields["terminated"] = {"dtype": bool}
     buffer = PrioritizedReplayBuffer(1_000, fields, seed=0)
     rng = np.random.default_rng(0)
@@ -51,9 +50,9 @@ def main(updates=1_000):
     parameters = jnp.zeros((4, 2))
     errors = []
     for _ in range(updates):
-        sample = buffer.sample(32, beta=0.4)
-        indexes = sample.pop("indexes")  # JAX would convert them to int32, which serial numbers can exceed
-        parameters, td_error = update(parameters, parameters, sample)
+        batch = buffer.sample(32, beta=0.4)
+        indexes = batch.pop("indexes")  # JAX would convert them to int32, which serial numbers can exceed
+        parameters, td_error = update(parameters, parameters, batch)
         buffer.update_priorities(indexes, np.abs(td_error))
         errors.append(float(jnp.abs(td_error).mean()))
     return buffer, errors

@@ -5,7 +5,7 @@ import gymnasium
 import numpy as np
 import torch
 
-from replay_tutorial import PrioritizedReplayBuffer, fields_from_spaces
+from replay_tutorial import PrioritizedReplayBuffer
 
 GAMMA = 0.99
 
@@ -41,8 +41,7 @@ def as_images(observations):
 # --8<-- [start:main]
 def main(steps=300):
     env = gymnasium.make("CartPole-v1")
-    fields = fields_from_spaces(env.observation_space, env.action_space)
-    buffer = PrioritizedReplayBuffer(10_000, fields, alpha=0.6, seed=0)
+    buffer = PrioritizedReplayBuffer.for_env(env, 10_000, alpha=0.6, seed=0)
 
     torch.manual_seed(0)
     network, target_network = torch.nn.Linear(4, 2), torch.nn.Linear(4, 2)
@@ -54,14 +53,8 @@ def main(steps=300):
     for step in range(steps):
         action = env.action_space.sample()
         next_obs, reward, terminated, truncated, _ = env.step(action)
-        buffer.add(
-            obs=obs,
-            action=action,
-            reward=reward,
-            next_obs=next_obs,
-            terminated=terminated,
-            truncated=truncated,
-        )
+        ends = {"terminated": terminated, "truncated": truncated}
+        buffer.add(obs=obs, action=action, reward=reward, next_obs=next_obs, **ends)
         obs = env.reset()[0] if terminated or truncated else next_obs
         if step >= 64:
             losses.append(update(network, target_network, optimizer, buffer, next(batches)))

@@ -1,6 +1,6 @@
 """Programs written from the calls that cpprb's articles use: they run, store and learn here.
 
-The same files in `article_programs/` run on cpprb with nothing but the import line changed.
+They import `replay_tutorial.cpprb`. With nothing but the import line changed, they run on cpprb.
 """
 
 import json
@@ -42,12 +42,12 @@ def check_that_it_learned(told: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("kind", ["uniform", "prioritized"])
-@pytest.mark.parametrize("library", ["replay_tutorial", pytest.param("cpprb", marks=needs_cpprb)])
+@pytest.mark.parametrize("library", ["replay_tutorial.cpprb", pytest.param("cpprb", marks=needs_cpprb)])
 def test_replay_program_stores_every_step_and_learns(library: str, kind: str, tmp_path: Path) -> None:
     ours = (PROGRAMS / "replay_loop.py").read_text()
-    theirs = ours.replace("from replay_tutorial import", f"from {library} import")
+    theirs = ours.replace("from replay_tutorial.cpprb import", f"from {library} import")
     changed = sum(a != b for a, b in zip(ours.splitlines(), theirs.splitlines(), strict=True))
-    assert changed == (library != "replay_tutorial"), "nothing but the import line"
+    assert changed == (library == "cpprb"), "nothing but the import line"
     (tmp_path / "replay_loop.py").write_text(theirs)
     told = run_program(tmp_path / "replay_loop.py", kind, "3000")
     assert told["stored"] == 3000

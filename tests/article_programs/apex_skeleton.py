@@ -9,7 +9,7 @@ from multiprocessing import Event, Process, Queue, SimpleQueue
 import gymnasium
 from q_network import QNetwork
 
-from replay_tutorial import MPPrioritizedReplayBuffer, ReplayBuffer
+from replay_tutorial.cpprb import MPPrioritizedReplayBuffer, ReplayBuffer
 
 
 def explorer(global_rb, env_dict, is_training_done, queue, number, reports):

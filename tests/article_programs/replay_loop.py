@@ -7,7 +7,7 @@ import gymnasium
 import numpy as np
 from q_network import QNetwork
 
-from replay_tutorial import PrioritizedReplayBuffer, ReplayBuffer
+from replay_tutorial.cpprb import PrioritizedReplayBuffer, ReplayBuffer
 
 buffer_size = int(1e6)
 batch_size = 32

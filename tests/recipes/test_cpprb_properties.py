@@ -1,4 +1,4 @@
-"""What cpprb's own tests assert, through the names of the page *Coming from cpprb*.
+"""What cpprb's own tests assert, with `replay_tutorial.cpprb` and the other names of *Coming from cpprb*.
 
 `covers` names the tests of cpprb 11.0.0 whose assertions a test here repeats; `HER.future` is `test_future`
 in `test/test_HER.py`. If an assertion doesn't hold here, `but` is the departure, a row of the page's table.
@@ -15,17 +15,13 @@ from oracles import assert_same_columns
 from places import ROOT
 from rows_in_files import load_from_cpprb, load_transitions, save_transitions
 
-from replay_tutorial import (
-    EpisodeReplayBuffer,
-    HindsightReplayBuffer,
-    PrioritizedReplayBuffer,
-    ReplayBuffer,
-    laber,
-)
+from replay_tutorial import EpisodeReplayBuffer, HindsightReplayBuffer, laber
 from replay_tutorial.buffers.schemes import Reverse
+from replay_tutorial.cpprb import PrioritizedReplayBuffer, ReplayBuffer
 
 COVERED: dict[str, set[str]] = {}  # a test of cpprb → the departures that it meets; none if all of it holds
 STEPS = ("obs", "act", "rew", "next_obs", "done")
+NATIVE_STEPS = ("obs", "action", "reward", "next_obs", "done")
 both_classes = pytest.mark.parametrize("kind", [ReplayBuffer, PrioritizedReplayBuffer])
 
 
@@ -45,11 +41,11 @@ def reached(achieved: Any, goal: Any, rows: Any) -> Any:
 
 def hindsight(steps: int = 2, **settings: Any) -> HindsightReplayBuffer:
     """0 → 1 → 2 with the goal 9; as in cpprb without `goal_func`, the goal is the state."""
-    fields = {name: {} for name in (*STEPS, "goal")}
+    fields = {name: {"shape": 1} for name in (*NATIVE_STEPS, "goal")}
     settings = {"goal": "goal", "achieved_goal": "obs", "seed": 0, **settings}
     buffer = HindsightReplayBuffer(10, fields, reward, reached, **settings)
     for state in range(steps):
-        buffer.add(obs=state, act=0, next_obs=state + 1, rew=-1, goal=9, done=0)
+        buffer.add(obs=state, action=0, next_obs=state + 1, reward=-1, goal=9, done=0)
     return buffer
 
 
@@ -57,12 +53,12 @@ def hindsight(steps: int = 2, **settings: Any) -> HindsightReplayBuffer:
 @covers("HER.stored_size", but="Copies of an episode")
 def test_hindsight_buffer_counts_each_step_once_and_at_once():
     buffer = hindsight()
-    assert (buffer.get_buffer_size(), buffer.get_stored_size()) == (10, 2)
+    assert (buffer.capacity, len(buffer)) == (10, 2)
     for _ in range(2):
-        buffer.on_episode_end()
-        assert buffer.get_stored_size() == 2
+        buffer.end_episode()
+        assert len(buffer) == 2
     buffer.clear()
-    assert buffer.get_stored_size() == 0
+    assert len(buffer) == 0
 
 
 @covers(
@@ -80,28 +76,35 @@ def test_hindsight_buffer_counts_each_step_once_and_at_once():
 )
 def test_each_row_has_a_goal_of_its_strategy_and_the_reward_for_it(strategy, allowed):
     buffer = hindsight(strategy=strategy, relabel=0.5)
-    buffer.on_episode_end()
+    buffer.end_episode()
     rows = buffer.sample(256)
     states, goals, new = rows["obs"].ravel(), rows["goal"].ravel(), rows["relabelled"]
     assert set(zip(states[new].tolist(), goals[new].tolist(), strict=True)) == allowed
     assert set(goals[~new]) == {9}
-    np.testing.assert_array_equal(rows["rew"], np.where(rows["next_obs"] == rows["goal"], 0, -1))
-    for stored in (buffer.get_all_transitions(), buffer.get_episode(0)):
+    np.testing.assert_array_equal(rows["reward"], np.where(rows["next_obs"] == rows["goal"], 0, -1))
+    for stored in (buffer[:], buffer.get_episode(0)):
         assert stored["goal"].ravel().tolist() == [9, 9], "as stored"
 
 
 @covers("HER.goal_func HER.goal_final")
 def test_goal_may_be_a_part_of_the_state():
     state, goal = {"shape": 5}, {"shape": 3}
-    fields = {name: {} for name in STEPS} | {"obs": state, "next_obs": state}
+    fields = {name: {} for name in NATIVE_STEPS} | {"obs": state, "next_obs": state}
     fields |= {name: goal for name in ("goal", "achieved", "next_achieved")}
     names = {"goal": "goal", "achieved_goal": "achieved", "strategy": "final", "seed": 0}
     buffer = HindsightReplayBuffer(10, fields, reward, reached, **names)
     for at in range(2):
         now, following = np.full(5, at), np.full(5, at + 1)
-        step = {"obs": now, "act": 0, "next_obs": following, "rew": -1, "done": 0, "goal": np.full(3, 3)}
+        step = {
+            "obs": now,
+            "action": 0,
+            "next_obs": following,
+            "reward": -1,
+            "done": 0,
+            "goal": np.full(3, 3),
+        }
         buffer.add(**step, achieved=now[:3], next_achieved=following[:3])
-    buffer.on_episode_end()
+    buffer.end_episode()
     rows = buffer.sample(64)
     assert rows["goal"].shape == (64, 3)
     np.testing.assert_array_equal(rows["goal"], np.where(rows["relabelled"], 2, 3)[:, None].repeat(3, 1))
@@ -124,10 +127,10 @@ def test_episode_may_be_longer_than_announced_and_than_the_buffer():
 @pytest.mark.parametrize("alpha", [0.0, 0.6])
 def test_hindsight_buffer_takes_priorities_with_any_alpha(alpha):
     buffer = hindsight(alpha=alpha)
-    buffer.on_episode_end()
+    buffer.end_episode()
     buffer.update_priorities(buffer.sample(4)["indexes"], np.zeros(4))
     buffer.update_priorities([0], [8.0])
-    assert buffer.get_max_priority() == 8
+    assert buffer.max_priority == 8
     first = (buffer.sample(1000)["obs"] == 0).mean()
     assert first == pytest.approx(0.5, abs=0.01) if alpha == 0 else first > 0.9, "stratified"
 
@@ -171,13 +174,13 @@ def test_batches_walk_back_and_begin_again_after_two_strides(stored, stride, bat
 
 def episodes_of(*lengths: int, size: int = 100, finished: bool = True) -> EpisodeReplayBuffer:
     """Observations count all steps; the last episode may still run."""
-    fields: dict[str, Any] = {"obs": {"shape": 3}, "act": {}, "rew": {}, "next_obs": {"shape": 3}, "done": {}}
+    fields: dict[str, Any] = {name: {"shape": 3 if "obs" in name else 1} for name in NATIVE_STEPS}
     buffer, at = EpisodeReplayBuffer(size, fields, seed=0), 0
     for episode, length in enumerate(lengths):
         done = np.zeros(length)
         done[-1] = finished or episode < len(lengths) - 1
         obs = np.arange(at, at + length).repeat(3).reshape(-1, 3)
-        buffer.add(obs=obs, act=np.zeros(length), rew=np.ones(length), next_obs=obs + 1, done=done)
+        buffer.add(obs=obs, action=np.zeros(length), reward=np.ones(length), next_obs=obs + 1, done=done)
         at += length
     return buffer
 
@@ -190,7 +193,7 @@ def episodes_of(*lengths: int, size: int = 100, finished: bool = True) -> Episod
 def test_samples_of_episodes_have_the_shapes_of_cpprb_if_the_steps_are_consecutive():
     buffer = episodes_of(6, 4)
     rows = buffer.sample(16)
-    shapes = {"obs": (16, 3), "act": (16, 1), "rew": (16, 1), "next_obs": (16, 3), "done": (16, 1)}
+    shapes = {"obs": (16, 3), "action": (16, 1), "reward": (16, 1), "next_obs": (16, 3), "done": (16, 1)}
     assert {name: rows[name].shape for name in shapes} == shapes
     assert set(rows["done"].ravel()) == {0, 1}
     rows = {name: np.zeros((2, *shape[1:])) for name, shape in shapes.items()}
@@ -202,31 +205,31 @@ def test_samples_of_episodes_have_the_shapes_of_cpprb_if_the_steps_are_consecuti
 @covers("Selective.cpp", but="Errors")
 def test_episodes_are_counted_returned_and_removed():
     buffer = episodes_of(4, 3)
-    assert (buffer.get_stored_size(), len(buffer.episodes()["episode"])) == (7, 2)
-    assert [len(buffer.get_episode(number)["rew"]) for number in range(2)] == [4, 3]
+    assert (len(buffer), len(buffer.episodes()["episode"])) == (7, 2)
+    assert [len(buffer.get_episode(number)["reward"]) for number in range(2)] == [4, 3]
     for call in (buffer.get_episode, buffer.evict):
         with pytest.raises(IndexError, match="no episode 2"):
             call(2)
-    following = buffer.get_next_index()
+    kept = buffer.indexes[-3:].tolist()
     buffer.evict(0)
-    assert (buffer.get_stored_size(), buffer.get_next_index()) == (3, following)
+    assert buffer.indexes.tolist() == kept
     assert buffer.episodes()["episode"].tolist() == [1]
-    assert buffer.get_episode(1)["rew"].shape == (3, 1)
+    assert buffer.get_episode(1)["reward"].shape == (3, 1)
     buffer.evict(0)
-    assert buffer.get_stored_size() == 3, "already gone"
+    assert len(buffer) == 3, "already gone"
 
 
 @covers("Selective.cpp", but="Errors")
 def test_running_episode_is_returned_and_must_end_before_it_is_removed():
     buffer = episodes_of(4, 3, finished=False)
-    assert len(buffer.get_episode(1)["rew"]) == 3
+    assert len(buffer.get_episode(1)["reward"]) == 3
     with pytest.raises(ValueError, match="running"):
         buffer.evict(1)
     buffer.evict(0)
-    assert buffer.get_stored_size() == 3
-    buffer.on_episode_end()
+    assert len(buffer) == 3
+    buffer.end_episode()
     buffer.evict(1)
-    assert (buffer.get_stored_size(), len(buffer.episodes()["episode"])) == (0, 0)
+    assert (len(buffer), len(buffer.episodes()["episode"])) == (0, 0)
 
 
 @covers("Selective.episode", but="Full buffers and deletion")

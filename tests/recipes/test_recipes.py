@@ -24,13 +24,15 @@ pytest.importorskip("gymnasium")
 from small_environments import Counting  # observes (episode, step); five steps; odd episodes terminate
 
 from replay_tutorial import (
+    Batch,
     EpisodeReplayBuffer,
     Mailbox,
     MPPrioritizedReplayBuffer,
-    NStep,
     PrioritizedReplayBuffer,
     ReplayBuffer,
+    fields_from_spaces,
 )
+from replay_tutorial import cpprb as with_cpprbs_names
 from replay_tutorial.buffers.runtime.numba_internals import COMPILING
 
 EXAMPLES = ROOT / "examples"
@@ -51,6 +53,11 @@ def skip_without(name: str) -> None:
     for package, programs in NEEDS.items():
         if name in programs and find_spec(package) is None:
             pytest.skip(f"{package} is not installed")
+
+
+def as_arrays(batch: Batch) -> Batch:
+    """Return a batch of the arrays that share the memory of tensors."""
+    return Batch({name: tensor.numpy() for name, tensor in batch.items()})
 
 
 def program(name: str) -> Any:
@@ -187,12 +194,12 @@ def test_colour_images_are_stored_once_and_become_channels() -> None:
     rows = buffer[:]
     same = ~(rows["terminated"] | rows["truncated"])[:-1]
     np.testing.assert_array_equal(rows["next_obs"][:-1][same], rows["obs"][1:][same])
-    channels = recipe.as_input(rows["obs"]).numpy()
+    channels = recipe.as_input(rows.to_torch().obs).numpy()
     assert channels.shape == (50, 12, 64, 64)
     np.testing.assert_allclose(channels[:, 3 * 2 + 1], rows["obs"][:, 2, :, :, 1] / 255, rtol=1e-6)
     page = (ROOT / "docs" / "recipes" / "images.md").read_text("utf-8")
     env = recipe.gymnasium.wrappers.FrameStackObservation(recipe.Walk(), 4)
-    plain = recipe.fields_from_spaces(env.observation_space, env.action_space)
+    plain = fields_from_spaces(env.observation_space, env.action_space)
     for large in (recipe.colour_buffer(env, 100_000), ReplayBuffer(100_000, plain)):
         assert f"{math.ceil(large.bytes_per_transition):,} bytes" in page
     with pytest.raises(ValueError, match=r"dedupe_frames={'obs': 0}"):
@@ -202,7 +209,7 @@ def test_colour_images_are_stored_once_and_become_channels() -> None:
 def test_bytes_become_floats_of_the_same_shape_and_at_most_one() -> None:
     recipe = program("images")
     stacks = np.random.default_rng(0).integers(256, size=(3, 4, 84, 84), dtype=np.uint8)
-    tensor = recipe.as_input(stacks)
+    tensor = recipe.as_input(recipe.torch.from_numpy(stacks))
     assert tensor.shape == (3, 4, 84, 84) and tensor.dtype == recipe.torch.float32
     np.testing.assert_allclose(tensor, stacks / 255.0, rtol=1e-6)
 
@@ -226,7 +233,7 @@ def test_half_of_each_batch_are_steps_of_the_file(monkeypatch, tmp_path) -> None
     path = tmp_path / "data.npz"
     recipe.collect(path, episodes=3)
     batches = []
-    monkeypatch.setattr(recipe.SAC, "update", lambda agent, batch: batches.append(batch))
+    monkeypatch.setattr(recipe.SAC, "update", lambda agent, batch: batches.append(as_arrays(batch)))
     for share in (0.5, 0.0):
         recipe.train(list(recipe.read_episodes(path)), share, steps=210)
     mixed, alone = batches[:40], batches[40:]
@@ -334,11 +341,8 @@ def test_actors_end_cleanly_when_the_learner_is_done(monkeypatch) -> None:
     recipe = program("many_processes")
     # If a stopped actor holds the slot of a row, the row takes a second index: indexes do not count rows.
     counted = MPPrioritizedReplayBuffer.statistics
-    monkeypatch.setattr(
-        recipe.MPPrioritizedReplayBuffer,
-        "get_next_index",
-        lambda buffer: counted(buffer).rows_added + counted(buffer).rows_dropped,
-    )
+    rows_added = property(lambda buffer: counted(buffer).rows_added + counted(buffer).rows_dropped)
+    monkeypatch.setattr(recipe.MPPrioritizedReplayBuffer, "next_index", rows_added)
     errors, rows, exit_codes = recipe.main(updates=50)
     assert len(errors) == 50 and np.isfinite(errors).all()
     assert rows >= 1_000 and rows % 50 == 0
@@ -485,21 +489,20 @@ def test_a_larger_buffer_of_n_step_rows_continues_with_the_same_rows() -> None:
     recipe, rng = program("new_size"), np.random.default_rng(0)
     number = {}
     fields = {"obs": number, "reward": number, "next_obs": number, "terminated": {"dtype": bool}}
-    settings = NStep(3, gamma=0.9)
     rewards = rng.random(60)
     steps = [
         {"obs": i, "next_obs": i + 1, "reward": rewards[i], "terminated": i % 7 == 6} for i in range(60)
     ]  # the 30th step is in the middle of an episode
-    old, whole = (PrioritizedReplayBuffer(size, fields, n_step=settings) for size in (30, 60))
+    old, whole = (PrioritizedReplayBuffer(size, fields, n_step=3, gamma=0.9) for size in (30, 60))
     for i, step in enumerate(steps[:30]):
         old.add(**step, priorities=i)
         whole.add(**step, priorities=i)
     whole.end_episode()
-    new, n_step = recipe.with_n_step(old, fields, settings, 60)
+    new, window = recipe.with_n_step(old, fields, 3, 0.9, 60)
     assert len(new) == len(old) == 30
     for i, step in enumerate(steps[30:], 30):
         whole.add(**step, priorities=i)
-        rows = n_step.add(**step)
+        rows = window.add(**step)
         if rows is not None:
             first = len(new)
             new.add(**rows, priorities=np.arange(first, first + len(rows["reward"])))
@@ -565,46 +568,37 @@ def test_beta_ends_at_one_exactly() -> None:
         buffer.sample(1, beta=beta)
 
 
-def test_array_beside_the_buffer_counts_the_draws_of_the_rows_that_are_there() -> None:
-    after = runpy.run_path(str(EXAMPLES / "by_index.py"))
-    buffer, draws = after["buffer"], after["draws"]
-    np.testing.assert_array_equal(after["again"], after["sample"]["obs"])
-
-    twin, counts = PrioritizedReplayBuffer(100, {"obs": {"shape": 4}, "reward": {}}, seed=0), {}
-    rng = np.random.default_rng(0)
-    for _ in range(30):
-        twin.add(obs=rng.random((10, 4)), reward=rng.random(10))
-        for index in twin.sample(8, beta=0.4)["indexes"].tolist():
-            counts[index] = counts.get(index, 0) + 1
-    assert buffer.next_index == 300
-    assert draws.tolist() == [counts.get(200 + slot, 0) for slot in range(100)]
+def test_program_with_cpprbs_names_and_the_native_one_do_the_same() -> None:
+    recipe = program("from_cpprb")
+    assert recipe.with_cpprbs_names() == pytest.approx(recipe.with_native_names())
+    assert recipe.with_native_names() == pytest.approx((500, 1 + 0.99 + 0.99**2))
 
 
 def test_cpprb_differs_as_the_page_says() -> None:
     cpprb = pytest.importorskip("cpprb")
-    fields = {name: {} for name in ("obs", "reward", "next_obs", "done")}
-    window = NStep(3, gamma=0.5)
-    theirs = cpprb.ReplayBuffer(4, copy.deepcopy(fields), n_step=window)  # cpprb changes the dict
-    ours = ReplayBuffer(4, fields, n_step=window)
+    fields = {name: {} for name in ("obs", "rew", "next_obs", "done")}
+    window = {"size": 3, "rew": "rew", "gamma": 0.5, "next": "next_obs"}
+    theirs = cpprb.ReplayBuffer(4, copy.deepcopy(fields), Nstep=window)  # cpprb changes the dict
+    ours = with_cpprbs_names.ReplayBuffer(4, fields, Nstep=window)
     for step in range(8):
-        row = {"obs": step, "reward": 1, "next_obs": step + 1, "done": step == 7}
+        row = {"obs": step, "rew": 1, "next_obs": step + 1, "done": step == 7}
         theirs.add(**row, unknown=0)
         ours.add(**row)
-    theirs.end_episode()
-    ours.end_episode()
-    slots, in_order = theirs[:], ours[:]
+    theirs.on_episode_end()
+    ours.on_episode_end()
+    slots, in_order = theirs.get_all_transitions(), ours.get_all_transitions()
     assert in_order["obs"].ravel().tolist() == [4, 5, 6, 7], "the oldest first"
     np.testing.assert_array_equal(slots["obs"][np.arange(4, 8) % 4], in_order["obs"])
-    assert (theirs.next_index, ours.next_index % 4) == (0, 0)
+    assert (theirs.get_next_index(), ours.get_next_index() % 4) == (0, 0)
     assert in_order["done"].ravel().tolist() == [0, 1, 1, 1]
     assert slots["done"][5 % 4] == 0, "5 leads to 8, the terminal state"
     assert in_order["discount"].ravel().tolist() == [0.125, 0, 0, 0]
 
     plain = cpprb.ReplayBuffer(10, copy.deepcopy(fields), unknown=0)
     plain.add(**{name: np.arange(10) for name in fields})
-    moved = ReplayBuffer(10, fields)
-    moved.add(**plain[:])
-    np.testing.assert_array_equal(moved[:]["obs"].ravel(), np.arange(10))
+    moved = with_cpprbs_names.ReplayBuffer(10, fields)
+    moved.add(**plain.get_all_transitions())
+    np.testing.assert_array_equal(moved.get_all_transitions()["obs"].ravel(), np.arange(10))
 
 
 def test_sampling_schemes_do_what_the_page_says() -> None:
@@ -649,35 +643,35 @@ def test_the_scheme_of_ones_own_draws_the_newest_rows_after_a_wrap_around() -> N
 
 def test_cpprbs_hindsight_differs_as_the_page_says() -> None:
     cpprb = pytest.importorskip("cpprb")
-    fields = {name: {} for name in ("obs", "action", "next_obs", "done")}
+    fields = {name: {} for name in ("obs", "act", "next_obs", "done")}
 
     def replay(**settings: Any) -> Any:
-        def reward(next_obs: Any, action: Any, goal: Any) -> Any:
+        def reward(next_obs: Any, act: Any, goal: Any) -> Any:
             return -(next_obs != goal).astype(float)
 
         buffer = cpprb.HindsightReplayBuffer(
             100, copy.deepcopy(fields), 4, reward, prioritized=False, **settings
         )
         for step in range(4):
-            buffer.add(obs=step, action=0, next_obs=step + 1, done=0)
-        assert len(buffer) == 0, "no row before the end of the episode"
-        buffer.end_episode(99)
-        return {name: column.ravel() for name, column in buffer[:].items()}
+            buffer.add(obs=step, act=0, next_obs=step + 1, done=0)
+        assert buffer.get_stored_size() == 0, "no row before the end of the episode"
+        buffer.on_episode_end(99)
+        return {name: column.ravel() for name, column in buffer.get_all_transitions().items()}
 
     rows = replay(strategy="future", additional_goals=4)
     assert len(rows["obs"]) == (4 + 1) * 4, "additional_goals=4 stores 4 copies: 4 / 5 are relabelled"
-    assert (rows["reward"] == 0).any()
-    assert not rows["done"][rows["reward"] == 0].any(), "the goal is reached, but the row bootstraps"
+    assert (rows["rew"] == 0).any()
+    assert not rows["done"][rows["rew"] == 0].any(), "the goal is reached, but the row bootstraps"
     assert len(replay(strategy="final")["obs"]) == 2 * 4, "one copy: half of the rows are relabelled"
 
-    rows = replay(strategy="final", n_step=3, gamma=1.0)
+    rows = replay(strategy="final", Nstep={"size": 3, "rew": "rew", "gamma": 1.0, "next": "next_obs"})
     crossed = (rows["goal"] == 99) & (rows["obs"] == 2)
     assert rows["next_obs"][crossed].tolist() == [1], "step 2, 3, and step 0 of the copy with another goal"
 
     with pytest.raises(ValueError, match="Exceed Max Episode Length"):
         long = cpprb.HindsightReplayBuffer(100, copy.deepcopy(fields), 1, None)
         for step in range(2):
-            long.add(obs=step, action=0, next_obs=step + 1, done=0)
+            long.add(obs=step, act=0, next_obs=step + 1, done=0)
 
 
 def test_hindsight_from_cpprb_relabels_with_goals_of_the_episode() -> None:
@@ -718,13 +712,13 @@ def test_cpprbs_files_and_loop_are_as_the_page_says(tmp_path) -> None:
     loaded.load_transitions(tmp_path / "rows.npz")
     assert set(loaded.sample(64, beta=1.0)["weights"].tolist()) == {1.0}, "the priorities are not in the file"
     loaded.load_transitions(tmp_path / "rows.npz")
-    assert len(loaded) == 10, "8 + 8 rows, of which 10 fit"
+    assert loaded.get_stored_size() == 10, "8 + 8 rows, of which 10 fit"
     with pytest.raises(IndexError):
         cpprb.ReplayBuffer(3, {"id": {}}).load_transitions(tmp_path / "rows.npz")
     with pytest.raises(ValueError, match="allow_pickle"):
         np.load(tmp_path / "rows.npz")["data"]
 
-    fields = {"obs": {"shape": 2}, "action": {}, "reward": {}, "next_obs": {"shape": 2}, "done": {}}
+    fields = {"obs": {"shape": 2}, "act": {}, "rew": {}, "next_obs": {"shape": 2}, "done": {}}
     loop: Any = functools.partial(cpprb.train, get_action=lambda *_: 0, update_policy=lambda *_: None)
     with pytest.warns(UserWarning, match="beta"), pytest.raises(ValueError, match="too many values"):
         loop(cpprb.ReplayBuffer(9, copy.deepcopy(fields)), Counting(), max_steps=20)
@@ -749,7 +743,9 @@ def test_every_name_of_cpprb_is_in_the_table() -> None:
     kinds = (cpprb.ReplayBuffer, cpprb.PrioritizedReplayBuffer, cpprb.MPReplayBuffer)
     names = {*cpprb.__all__, *(name for kind in kinds for name in dir(kind) if not name.startswith("_"))}
     told = {name for name in names if re.search(rf"`{name}\b", page)}
-    assert told == names, f"not in the table: {names - told}"
-    here = {name for name in names if hasattr(PrioritizedReplayBuffer, name)}
-    same = {name for name in names if re.search(rf"`{name}`[^|]*\| The methods have the same names", page)}
-    assert here == same - {*cpprb.__all__}
+    assert told == names, f"not on the page: {names - told}"
+    with_both = dir(with_cpprbs_names.PrioritizedReplayBuffer)
+    assert names - {*cpprb.__all__, *with_both} == {"save_transitions", "load_transitions"}
+    table = page.split("\n## Native names\n")[1].split("\n## ")[0]
+    for name in {*with_both} - {*dir(PrioritizedReplayBuffer)}:
+        assert f"| `{name}(" in table, f"{name} has no native name in the table"

@@ -53,7 +53,7 @@ def test_samples_are_those_of_the_single_process_buffer(capacity):
 
 def test_rows_without_priority_get_the_highest_seen_from_any_process():
     context = multiprocessing.get_context(START_METHODS[0])
-    buffer = MPPrioritizedReplayBuffer(8, row_fields(), ctx=context, eps=0.0, alpha=1.0)
+    buffer = MPPrioritizedReplayBuffer(8, row_fields(), eps=0.0, alpha=1.0)
     assert buffer.max_priority == 1.0
     buffer.add(**rows_of(1, 0, 1))
     in_child(context, add_with_priorities, buffer, 1, np.array([3.0]))

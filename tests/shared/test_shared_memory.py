@@ -83,7 +83,7 @@ def test_closed_buffer_says_so(buffer_class):
         buffer.clear,
     ]
     if buffer_class is MPPrioritizedReplayBuffer:
-        calls += [lambda: buffer.update_priorities([0], [1.0]), buffer.get_max_priority]
+        calls += [lambda: buffer.update_priorities([0], [1.0]), lambda: buffer.max_priority]
     for call in calls:
         with pytest.raises(ValueError, match="closed"):
             call()

@@ -17,7 +17,7 @@ from benchmarks.measuring.provenance import Provenance
 from replay_tutorial.teaching.number_tables import table
 
 SCRIPT = "chapters/records/bit_flip.py"
-RECIPE = Path(__file__).parents[2] / "examples" / "hindsight.py"
+RECIPE = Path(__file__).parents[2] / "docs" / "recipes" / "programs" / "hindsight_n_step.py"
 SHARES = {"with hindsight": 0.8, "DQN alone": 0.0}  # agent → relabel
 HEADS = ("agent", "success rate: median (min to max)")
 
@@ -36,7 +36,8 @@ def main(argv: Sequence[str]) -> int:
     rates: dict[str, list[float]] = {}
     for agent, share in SHARES.items():
         runs = (
-            recipe["main"](arguments.bits, arguments.episodes, share, seed) for seed in range(arguments.runs)
+            recipe["train"](arguments.bits, arguments.episodes, seed, share, n_step=1)
+            for seed in range(arguments.runs)
         )
         rates[agent] = [rate for _, rate in runs]
     cells = [

@@ -24,7 +24,7 @@ torch = pytest.importorskip("torch")
 FOLDER = ROOT / "docs" / "recipes" / "programs"
 PAGE = (ROOT / "docs" / "recipes" / "programs.md").read_text("utf-8")
 PROGRAMS = modules_in(FOLDER)
-SHORT = {"rainbow": "150", "recurrent": "150"}  # the first argument: how long to train
+SHORT = {"rainbow": ["150"], "recurrent": ["150"], "hindsight_n_step": ["5", "50"]}  # arguments
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +44,7 @@ def test_a_program_is_short_and_the_page_tells_how_to_run_it(path: Path) -> None
 
 @pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
 def test_a_program_runs_with_few_steps(path: Path) -> None:
-    finished = run_python(path, SHORT[path.stem])
+    finished = run_python(path, *SHORT[path.stem])
     assert finished.returncode == 0, finished.stderr
     assert finished.stderr.replace(COMPILING + "\n", "") == "", "with a cold cache it may compile"
     assert finished.stdout
@@ -306,3 +306,96 @@ def test_only_a_recurrent_learner_with_memory_solves_the_corridors() -> None:
 
     assert any(recurrent.train(400, seed)[1] > 0.9 for seed in range(3))
     assert abs(recurrent.train(200, memory=False)[1]) < 0.3
+
+
+# ------------------------------------------------------------------------------------- hindsight_n_step.py
+
+
+def test_hindsight_learner_gets_returns_for_goals_that_were_achieved_later(monkeypatch: Any) -> None:
+    import hindsight_n_step
+
+    batches, update = [], hindsight_n_step.update
+
+    def recorded(network: Any, target: Any, optimizer: Any, batch: Any) -> float:
+        batches.append((len(steps), {name: array.numpy().copy() for name, array in batch.items()}))
+        return update(network, target, optimizer, batch)
+
+    monkeypatch.setattr(hindsight_n_step, "update", recorded)
+    steps = recorded_calls(monkeypatch, hindsight_n_step.HindsightReplayBuffer, "add")
+    hindsight_n_step.train(bits=4, episodes=60)
+    assert len(batches) == 240
+
+    episodes, slots = [[]], []  # one slot per step, and one for the final observation of an episode
+    for step in steps:
+        slots.append((len(episodes) - 1, len(episodes[-1])))
+        bits = {when: step[when].item()["observation"] for when in ("obs", "next_obs")}
+        episodes[-1].append({**step, **bits, "goal": step["obs"].item()["desired_goal"]})
+        if step["terminated"] or step["truncated"]:
+            episodes.append([])
+            slots.append((-1, -1))
+
+    kinds, relabelled = set(), 0
+    for known, batch in batches[::8]:
+        for row, index in enumerate(batch["indexes"]):
+            number, start = slots[index]
+            episode = episodes[number]
+            assert sum(map(len, episodes[: number + 1])) <= known, "the whole episode has been added"
+            goal = batch["obs/desired_goal"][row]
+            later = [step["next_obs"].tolist() for step in episode[start:]]
+            assert goal.tolist() in (later if batch["relabelled"][row] else [episode[0]["goal"].tolist()])
+            total, discount, last = 0.0, 1.0, start
+            for last in range(start, min(start + 3, len(episode))):
+                at_goal = (episode[last]["next_obs"] == goal).all()
+                total += discount * (0 if at_goal else -1)
+                discount *= 0.98
+                if at_goal:
+                    discount = 0
+                    break
+            for when, step in (("obs", episode[start]["obs"]), ("next_obs", episode[last]["next_obs"])):
+                np.testing.assert_array_equal(batch[f"{when}/observation"][row], step)
+                np.testing.assert_array_equal(batch[f"{when}/achieved_goal"][row], step)
+                np.testing.assert_array_equal(batch[f"{when}/desired_goal"][row], goal)
+            assert batch["action"][row] == episode[start]["action"]
+            assert batch["terminated"][row] == (discount == 0)
+            assert batch["truncated"][row] == episode[last]["truncated"]
+            np.testing.assert_allclose(batch["reward"][row], total, rtol=1e-6)
+            np.testing.assert_allclose(batch["discount"][row], discount, rtol=1e-6)
+            kinds.add((last - start, bool(discount == 0), bool(batch["relabelled"][row])))
+            relabelled += batch["relabelled"][row]
+    # 1, 2 and 3 steps to the goal, or to the end of the episode without it; another goal is always reached
+    assert kinds == {(n, True, other) for n in range(3) for other in (True, False)} | {
+        *((n, False, False) for n in range(3)),
+        (2, False, True),
+    }
+    drawn = 30 * 128
+    assert abs(relabelled / drawn - 0.8) < 4 * (0.8 * 0.2 / drawn) ** 0.5  # 1 in 16,000 seeds is outside
+
+
+def test_hindsight_learner_computes_the_loss_of_q_learning() -> None:
+    import hindsight_n_step
+
+    buffer, _ = hindsight_n_step.train(bits=5, episodes=20)
+    network, target = torch.nn.Linear(10, 5), torch.nn.Linear(10, 5)
+    (w, b), (w_target, b_target) = (
+        [p.detach().numpy().copy() for p in n.parameters()] for n in (network, target)
+    )
+    batch, errors = buffer.sample(128), []
+    for i in range(128):
+        obs, next_obs = (
+            np.concatenate([batch[f"{when}/observation"][i], batch[f"{when}/desired_goal"][i]])
+            for when in ("obs", "next_obs")
+        )
+        goal = batch["reward"][i] + batch["discount"][i] * max(w_target @ next_obs + b_target)
+        errors.append(np.clip(goal, -50, 0) - (w @ obs + b)[batch["action"][i]])
+    optimizer = torch.optim.SGD(network.parameters(), 0.0)
+    loss = hindsight_n_step.update(network, target, optimizer, batch.to_torch())
+    assert loss == pytest.approx(np.mean(np.square(errors)), rel=1e-4)
+
+
+@pytest.mark.learns
+def test_only_hindsight_reaches_goals_of_ten_bits() -> None:
+    """Of 8 seeds, the lowest success rate was 0.9, and the highest without hindsight 0.005."""
+    import hindsight_n_step
+
+    assert any(hindsight_n_step.train(seed=seed)[1] > 0.7 for seed in range(3))
+    assert hindsight_n_step.train(episodes=100, relabel=0.0)[1] < 0.1

@@ -1,6 +1,10 @@
-"""DQN with hindsight experience replay learns to flip bits (Andrychowicz et al. 2017, section 3.1)."""
+"""DQN with hindsight experience replay (Andrychowicz et al. 2017) and n-step returns: learns to reach goals.
 
-# --8<-- [start:environment]
+The environment shows bits and a goal. An action flips one bit, and the reward is 0 only at the goal.
+
+    python docs/recipes/programs/hindsight_n_step.py [BITS [EPISODES [SEED]]]
+"""
+
 import copy
 import sys
 
@@ -12,9 +16,11 @@ from torch import nn
 
 from replay_tutorial import HindsightReplayBuffer
 
-GAMMA, TAU, LEARNING_RATE, BATCH_SIZE, EPSILON, UPDATES = 0.98, 0.05, 1e-3, 128, 0.1, 4
+GAMMA, N_STEP, RELABEL = 0.98, 3, 0.8
+TAU, LEARNING_RATE, BATCH_SIZE, EPSILON, UPDATES = 0.05, 1e-3, 128, 0.1, 4
 
 
+# --8<-- [start:environment]
 def reached(achieved, goals, rows=None):
     """Return whether each goal is reached: bool[n]."""
     return (achieved == goals).all(-1)
@@ -43,9 +49,6 @@ class BitFlip(gymnasium.Env):
         self.steps = 0
         return self.observe(), {}
 
-    def compute_reward(self, achieved_goal, desired_goal, info):
-        return reward(achieved_goal, desired_goal)
-
     def step(self, action):
         self.bits[action] ^= 1
         self.steps += 1
@@ -53,64 +56,38 @@ class BitFlip(gymnasium.Env):
         return self.observe(), float(reward(self.bits, self.goal)), terminated, self.steps == self.size, {}
 
 
+def new_buffer(env, relabel=RELABEL, n_step=N_STEP, seed=0):
+    functions = {"compute_reward": reward, "compute_terminated": reached}
+    settings = {"relabel": relabel, "n_step": n_step, "gamma": GAMMA, "seed": seed}
+    return HindsightReplayBuffer.for_env(env, 1_000_000, **functions, **settings)
+
+
 # --8<-- [end:environment]
 
 
 # --8<-- [start:update]
 def inputs(obs):
-    """Concatenate bits and goal, which are both part of the network's input: float32[n, 2 * bits]."""
-    return torch.cat([torch.as_tensor(obs[name]) for name in ("observation", "desired_goal")], -1).float()
+    """Concatenate bits and goals, which are both part of the network's input: float32[n, 2 * bits]."""
+    parts = [torch.as_tensor(obs[name]) for name in ("observation", "desired_goal")]
+    return torch.cat(parts, dim=-1).float()
 
 
-def update(network, target_network, optimizer, buffer):
-    batch = buffer.sample(BATCH_SIZE).to_torch()
-    with torch.no_grad():  # obs and next_obs have the same goal: the new one, if relabelled
-        next_value = target_network(inputs(batch.next_obs)).amax(1)
-        target = batch.reward + GAMMA * ~batch.terminated * next_value
-        target = target.clamp(-1 / (1 - GAMMA), 0)
+def update(network, target, optimizer, batch):
+    """Take one step of Q-learning; return the loss. A relabelled row has the new goal in obs and next_obs."""
+    with torch.no_grad():
+        goal = batch.reward + batch.discount * target(inputs(batch.next_obs)).amax(1)
+        goal = goal.clamp(-1 / (1 - GAMMA), 0)  # no return is outside
     values = network(inputs(batch.obs)).gather(1, batch.action[:, None]).squeeze(1)
-    loss = nn.functional.mse_loss(values, target)
+    loss = nn.functional.mse_loss(values, goal)
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
-    for slow, fast in zip(target_network.parameters(), network.parameters(), strict=True):
+    for slow, fast in zip(target.parameters(), network.parameters(), strict=True):
         slow.data.lerp_(fast.data, TAU)
+    return loss.item()
 
 
 # --8<-- [end:update]
-
-
-# --8<-- [start:priorities]
-def update_priorities(buffer, batch, td_errors):
-    """Set the priorities of the rows that have kept their goal."""
-    kept = ~batch.relabelled
-    buffer.update_priorities(batch.indexes[kept], td_errors[kept].abs())
-
-
-# --8<-- [end:priorities]
-
-
-# --8<-- [start:goal_env]
-def buffer_for(env, size=1_000_000, **options):
-    """Return a buffer for an environment with the GoalEnv interface, such as FetchReach."""
-
-    def compute_reward(achieved, goals, rows):
-        return env.unwrapped.compute_reward(achieved, goals, {})
-
-    def compute_terminated(achieved, goals, rows):
-        return rows["terminated"]  # only if reaching a goal doesn't end an episode, as in FetchReach
-
-    rules = {"compute_reward": compute_reward, "compute_terminated": compute_terminated}
-    return HindsightReplayBuffer.for_env(env, size, **rules, **options)
-
-
-# --8<-- [end:goal_env]
-
-
-# --8<-- [start:main]
-def new_buffer(env, relabel=0.8, seed=0):
-    rules = {"compute_reward": reward, "compute_terminated": reached}
-    return HindsightReplayBuffer.for_env(env, 1_000_000, **rules, relabel=relabel, seed=seed)
 
 
 def act(network, obs):
@@ -130,15 +107,13 @@ def success_rate(network, bits, episodes=200):
     return successes / episodes
 
 
-def main(bits=15, episodes=10_000, relabel=0.8, seed=0):
-    """Train for some episodes; return the buffer and the success rate."""
-    env = BitFlip(bits)
+def train(bits=10, episodes=300, seed=0, relabel=RELABEL, n_step=N_STEP):
+    """Return the buffer and the success rate after training."""
+    env, rng = BitFlip(bits), np.random.default_rng(seed)
     torch.manual_seed(seed)
-    rng = np.random.default_rng(seed)
-    buffer = new_buffer(env, relabel, seed)
+    buffer = new_buffer(env, relabel, n_step, seed)
     network = nn.Sequential(nn.Linear(2 * bits, 256), nn.ReLU(), nn.Linear(256, bits))
-    target_network = copy.deepcopy(network)
-    optimizer = torch.optim.Adam(network.parameters(), lr=LEARNING_RATE)
+    target, optimizer = copy.deepcopy(network), torch.optim.Adam(network.parameters(), lr=LEARNING_RATE)
     for episode in range(episodes):
         (obs, _), ended = env.reset(seed=seed if episode == 0 else None), False
         while not ended:
@@ -148,14 +123,12 @@ def main(bits=15, episodes=10_000, relabel=0.8, seed=0):
             buffer.add(obs=obs, action=action, reward=reward, next_obs=next_obs, **ends)
             obs, ended = next_obs, terminated or truncated
         for _ in range(UPDATES):
-            update(network, target_network, optimizer, buffer)
+            update(network, target, optimizer, buffer.sample(BATCH_SIZE).to_torch())
     return buffer, success_rate(network, bits)
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)  # more threads don't speed up a network this small
-    bits, episodes = [int(text) for text in sys.argv[1:]] or [10, 200]
-    for name, relabel in {"DQN with hindsight": 0.8, "DQN alone": 0.0}.items():
-        rate = main(bits, episodes, relabel)[1]
-        print(f"{name}: {rate:.1%} of greedy episodes reach their goal after {episodes:,} episodes")
-# --8<-- [end:main]
+    for name, relabel in {"with hindsight": RELABEL, "without": 0.0}.items():
+        _, rate = train(*map(int, sys.argv[1:]), relabel=relabel)
+        print(f"{name}: {rate:.1%} of greedy episodes reach their goal")

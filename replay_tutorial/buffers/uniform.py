@@ -342,6 +342,8 @@ class ReplayBuffer(PrivateBuffer):
 
     def _draw_ahead(self, batch_size: int, options: Mapping[str, Any]) -> Callable[[], Batch]:
         """Draw as `sample` does; return a function that copies the rows, which must not change until then."""
+        if not self.sample.__module__.startswith("replay_tutorial.buffers."):
+            return super()._draw_ahead(batch_size, options)  # a subclass's `sample` may use the rows
         take, drawn = self._take, list[Integers]()
 
         def only_note(slots: Integers) -> Batch:

@@ -365,3 +365,16 @@ def test_a_copy_of_a_buffer_has_no_iterator():
     for made in (copy.deepcopy(buffer), pickle.loads(pickle.dumps(buffer))):
         assert not made._iterators
         check_whole(next(made.batches(8, prefetch=2)))
+
+
+@pytest.mark.parametrize("kind", PRIVATE)
+def test_a_subclass_may_change_what_sample_returns(kind):
+    class Clipped(kind):
+        def sample(self, *arguments: Any, **options: Any) -> Batch:
+            batch = super().sample(*arguments, **options)
+            batch.reward = batch.reward.clip(2, 3)
+            return batch
+
+    batches = filled(Clipped).batches(32, prefetch=2)
+    for _ in range(4):
+        assert {*next(batches).reward.tolist()} == {2.0, 3.0}

@@ -94,7 +94,7 @@ def settings(capacity: int) -> Config:
 def prepared_rows(config: Config, spaces: Spaces, number: int) -> dict[str, Any]:
     """Return a chunk's rows: consecutive rows of one environment, with random observations."""
     generator = np.random.default_rng(number)
-    fields = n_step_windows(config, spaces).env_dict
+    fields = n_step_windows(config, spaces).fields
     rows: dict[str, Any] = {
         name: np.ones((ROWS, *spec["shape"]), spec["dtype"]) for name, spec in fields.items()
     }

@@ -57,8 +57,11 @@ class Layout:
             add = buffer.adding(transition)
             assert add is not None
             add()
-            if transition["done"] and hasattr(buffer.buffer, "on_episode_end"):
-                buffer.buffer.on_episode_end()
+            if transition["done"]:
+                ours = getattr(buffer.buffer, "end_episode", None)
+                end = ours or getattr(buffer.buffer, "on_episode_end", None)
+                if end is not None:
+                    end()
         return buffer
 
 

@@ -54,8 +54,8 @@ Chunk = Mapping[str, Any]
 context = multiprocessing.get_context("fork" if "fork" in multiprocessing.get_all_start_methods() else None)
 
 
-def env_dict() -> dict[str, Any]:
-    """Return the fields as an `env_dict`; a new one in every call, because cpprb modifies its argument."""
+def specs() -> dict[str, Any]:
+    """Return the declaration of the fields; a new one in every call, because cpprb modifies its argument."""
     return {name: {"shape": shape} for name, shape in FIELDS.items()}
 
 
@@ -131,7 +131,7 @@ class Managed(Route):
 
 def shared_buffer(capacity: int, package: str = "replay_tutorial") -> Any:
     """Return the multi-process buffer of a package; ours and cpprb's have the same name."""
-    return importlib.import_module(package).MPPrioritizedReplayBuffer(capacity, env_dict())
+    return importlib.import_module(package).MPPrioritizedReplayBuffer(capacity, specs())
 
 
 class BufferManager(BaseManager):
@@ -140,7 +140,7 @@ class BufferManager(BaseManager):
 
 def guarded(capacity: int) -> Locked:
     """Return our single-process buffer under a lock, for the threads of a manager."""
-    return Locked(PrioritizedReplayBuffer(capacity, env_dict()), threading.Lock())
+    return Locked(PrioritizedReplayBuffer(capacity, specs()), threading.Lock())
 
 
 BufferManager.register("buffer", guarded)
@@ -149,7 +149,7 @@ ROUTES: dict[str, Callable[[int], Route]] = {
     OURS: lambda capacity: Route(shared_buffer(capacity)),
     "cpprb": lambda capacity: Route(shared_buffer(capacity, "cpprb")),
     "full lock": lambda capacity: Route(Locked(shared_buffer(capacity), context.Lock())),
-    "Queue": lambda capacity: Queued(PrioritizedReplayBuffer(capacity, env_dict())),
+    "Queue": lambda capacity: Queued(PrioritizedReplayBuffer(capacity, specs())),
     "Manager": Managed,
 }
 
@@ -287,9 +287,9 @@ def add_costs(capacity: int) -> dict[str, Spread]:
     """Return the time of an `add` of 100 rows by one writer, in µs, and the ratios to private memory."""
     chunk = random_chunk(np.random.default_rng(0))
     rows = {name: chunk[name] for name in FIELDS}
-    single = ReplayBuffer(capacity, env_dict())
-    uniform = MPReplayBuffer(capacity, env_dict())
-    prioritized = MPPrioritizedReplayBuffer(capacity, env_dict())
+    single = ReplayBuffer(capacity, specs())
+    uniform = MPReplayBuffer(capacity, specs())
+    prioritized = MPPrioritizedReplayBuffer(capacity, specs())
     workloads = {
         "ReplayBuffer": lambda: single.add(**rows),
         "MPReplayBuffer": lambda: uniform.add(**rows),

@@ -30,7 +30,7 @@ FIRST_SAMPLE = """
 from time import perf_counter
 start = perf_counter()
 from replay_tutorial import PrioritizedReplayBuffer
-buffer = PrioritizedReplayBuffer(1024, {"obs": {"shape": 4}, "rew": {"shape": ()}}, seed=0)
+buffer = PrioritizedReplayBuffer(1024, {"obs": {"shape": 4}, "reward": {}}, seed=0)
 for step in range(64):
     buffer.add(obs=[step, 0, 0, 0], rew=1.0)
 buffer.sample(32, beta=0.4)
@@ -41,8 +41,8 @@ from multiprocessing import get_context
 from time import perf_counter
 from replay_tutorial import MPPrioritizedReplayBuffer
 if __name__ == "__main__":
-    buffer = MPPrioritizedReplayBuffer(1024, {"obs": {"shape": 4}, "rew": {"shape": ()}})
-    worker = get_context("spawn").Process(target=buffer.add, kwargs={"obs": [0.0] * 4, "rew": 1.0})
+    buffer = MPPrioritizedReplayBuffer(1024, {"obs": {"shape": 4}, "reward": {}})
+    worker = get_context("spawn").Process(target=buffer.add, kwargs={"obs": [0.0] * 4, "reward": 1.0})
     start = perf_counter()
     worker.start()
     assert buffer.wait_for(1, timeout=300.0)

@@ -125,7 +125,7 @@ def endless_priorities(batch_size: int) -> Iterator[Float32Array]:
 
 
 class CpprbLike(Buffer):
-    """Our buffer or cpprb's, which have the same API."""
+    """Our buffer or cpprb's, which have almost the same API."""
 
     takes_priorities = True
 
@@ -135,18 +135,18 @@ class CpprbLike(Buffer):
         """Create the buffer; cpprb has no nested fields, so nested values get joined names."""
         self.kind, self.flatten = kind, package == "cpprb"
         columns = {name: np.asarray(value) for name, value in flat(example).items()}
-        env_dict = {
+        fields = {
             name: {"shape": column.shape or 1, "dtype": column.dtype}
             for name, column in columns.items()
             if name != "next_obs" or "next_of" not in kind.once
         }
         name = "MP" * kind.shared + "Prioritized" * kind.prioritized + "ReplayBuffer"
-        options: dict[str, Any] = {option: "obs" for option in kind.once}
-        if kind.once == ("stack_compress",):
-            options["stack_compress"] = ("obs", "next_obs")
+        once = dict.fromkeys(kind.once, "obs" if "next_of" in kind.once else ("obs", "next_obs"))
+        native = {"next_of": "dedupe_next", "stack_compress": "dedupe_frames"}
+        options: dict[str, Any] = once if self.flatten else {native[name]: once[name] for name in once}
         options |= {"alpha": kind.alpha} if kind.prioritized else {}
         make = getattr(importlib.import_module(package), class_name or name)
-        self.buffer = make(kind.capacity, env_dict, **options, **more)
+        self.buffer = make(kind.capacity, fields, **options, **more)
 
     def adding(self, values: Values) -> Workload:
         add, given = self.buffer.add, flat(values) if self.flatten else dict(values)

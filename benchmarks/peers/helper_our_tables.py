@@ -68,8 +68,8 @@ def make(
         max_size=max_size,
         rate_limiter=tables.MinSize(1) if limit is None else tables.SampleToInsertRatio(*limit),
     )
-    env_dict = {field: {"shape": value.shape} for field, value in step.items()}
-    server = tables.Server([described], env_dict, max_size + KEPT)
+    columns = {field: {"shape": value.shape} for field, value in step.items()}
+    server = tables.Server([described], columns, max_size + KEPT)
     return OurTable(server, name, tables.Endpoint(server, serve) if serve else None)
 
 

@@ -60,6 +60,7 @@ PEERS: dict[str, Entry] = {
                 class_name="HindsightReplayBuffer",
                 compute_reward=episodes.reward_of,
                 compute_terminated=episodes.is_achieved,
+                reward="rew",
             ),
         },
     ),

@@ -61,7 +61,7 @@ def test_cleanrl_computes_the_same_parameters_with_our_buffer_if_both_sample_the
 
     def sample(self, batch_size):
         """Draw slots as CleanRL does: from NumPy's global random state."""
-        stored = self.rows.get_all_transitions()  # oldest first
+        stored = self.rows[:]  # oldest first
         slots = np.random.randint(0, len(self.rows), size=batch_size)
         np.random.randint(0, high=1, size=batch_size)
         ages = (slots - self.added) % len(self.rows)

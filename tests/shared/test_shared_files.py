@@ -101,11 +101,11 @@ REFUSED = [
     (TypeError, "alpha must be a number", {"alpha": "high"}),
     (ValueError, "eps must be between", {"eps": -1.0}),
     (ValueError, "weights.*reserved", {"fields": {"weights": {}}}),
-    (ValueError, "Nstep.*actor", {"n_step": NStep(3, reward="checksum", next_fields="obs")}),
-    (TypeError, "keyword argument 'capacity'", {"capacity": 8}),
+    (TypeError, "n_step.*actor", {"n_step": NStep(3, reward="checksum", next_fields="obs")}),
+    (TypeError, "no argument 'size'; use capacity=", {"size": 8}),
     (ValueError, "non-negative", {"seed": -1}),
     (TypeError, "int.*seven", {"seed": "seven"}),
-    (ValueError, "capacity must be", NStep(0)),
+    (ValueError, "capacity must be", {"capacity": 0}),
     (ValueError, "dedupe_next: there is no field 'picture'", {"dedupe_next": "picture"}),
     (ValueError, "dedupe_next: 'next_obs' must have", {"fields": UNEQUAL, "dedupe_next": "obs"}),
     (ValueError, "dedupe_frames: 'number'", {"dedupe_frames": "number"}),
@@ -115,15 +115,15 @@ REFUSED = [
         for frames in (0.9, 0, -1, np.inf, np.nan)
     ),
     (MemoryError, "do not fit", {"dedupe_next": "obs", "frames_per_transition": 1e300}),
-    (MemoryError, "do not fit", NStep(10**15)),
-    (MemoryError, "do not fit", NStep(10**30)),
+    (MemoryError, "do not fit", {"capacity": 10**15}),
+    (MemoryError, "do not fit", {"capacity": 10**30}),
     (ValueError, "Use fewer fields, or shorter names", {"fields": LONG_NAMES}),
 ]
 
 
 @pytest.mark.parametrize(("error", "message", "arguments"), REFUSED)
 def test_refused_arguments_are_named_and_leave_no_file_behind(error, message, arguments, tmp_path):
-    arguments = {"size": 64, "fields": row_fields(), "path": tmp_path / "rows", **arguments}
+    arguments = {"capacity": 64, "fields": row_fields(), "path": tmp_path / "rows", **arguments}
     with pytest.raises(error, match=message):
         MPPrioritizedReplayBuffer(**arguments)
     assert list(tmp_path.iterdir()) == []

@@ -135,7 +135,7 @@ def test_rows_are_whole_and_the_newest_are_there_while_a_thread_overwrites_the_r
     buffer, stop = shared(64, row_fields(), seed=0), threading.Event()
     buffer.add(**rows_of(0, 0, 64))
     schemes = [make() for make in SCHEMES if shared is MPPrioritizedReplayBuffer or make not in BY_MASS]
-    written = [64]  # get_next_index() also counts rows that are reserved and not written yet
+    written = [64]  # next_index also counts rows that are reserved and not written yet
 
     def write() -> None:
         while not stop.is_set():

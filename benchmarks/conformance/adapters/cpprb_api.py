@@ -1,4 +1,4 @@
-"""Buffers with cpprb's API: cpprb's own, and ours."""
+"""The calls that the buffers of cpprb and ours have in common."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -30,7 +30,8 @@ class Rows(Buffer):
         """Add one row."""
         self.buffer.add(**fields)
         if step.ended:
-            self.buffer.on_episode_end()
+            end = getattr(self.buffer, "end_episode", None) or self.buffer.on_episode_end
+            end()
 
     def sample(self, count: int) -> list[Row]:
         """Sample rows, with their indexes, weights and goals."""

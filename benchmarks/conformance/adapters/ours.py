@@ -11,7 +11,7 @@ from benchmarks.conformance.adapters.cpprb_api import Rows, Stacks
 from benchmarks.conformance.library import Buffer, Library, ids
 from benchmarks.conformance.world import Id, Step, VectorStep
 
-FLAG, NUMBER, PLACE = {"shape": (), "dtype": bool}, {"shape": ()}, {"shape": 3}
+FLAG, NUMBER, PLACE = {"dtype": bool}, {}, {"shape": 3}
 FIELDS: Any = {"obs": PLACE, "rew": NUMBER, "terminated": FLAG, "truncated": FLAG, "next_obs": PLACE}
 GOALS: Any = FIELDS | {"at": PLACE, "next_at": PLACE, "goal": PLACE}
 
@@ -38,11 +38,7 @@ def rows_of(buffer: Any, **parts: Any) -> Rows:
 
 
 class _ByEnvironment(Rows):
-    """An n-step window for each environment, and a buffer of their rows."""
-
-    def __init__(self, windows: Any, buffer: Any) -> None:
-        super().__init__(buffer, fields, discount_of)
-        self.n_step = windows
+    """A buffer with an n-step window for each environment."""
 
     def add(self, tick: Sequence[Step]) -> None:
         columns = [fields(step) for step in tick]
@@ -56,9 +52,7 @@ class _ByEnvironment(Rows):
         self.add_columns({**places, "rew": np.array(step.reward), **ends})
 
     def add_columns(self, columns: Any) -> None:
-        batch = self.n_step.add_step(**columns)
-        if batch is not None:
-            self.buffer.add(**batch)
+        self.buffer.add(**columns)
 
 
 class _Episodes(Rows):
@@ -88,23 +82,24 @@ class _Ours(Library):
 
     def stored_once(self, capacity: int, truncation: bool) -> Buffer:
         stored = {name: spec for name, spec in FIELDS.items() if name != "next_obs"}
-        return rows_of(replay_tutorial.ReplayBuffer(capacity, stored, next_of="obs", seed=0))
+        return rows_of(replay_tutorial.ReplayBuffer(capacity, stored, dedupe_next="obs", seed=0))
 
     def n_step(self, capacity: int, n: int, gamma: float, environments: int = 1) -> Buffer:
-        settings = {"size": n, "gamma": gamma, "rew": "rew", "next": "next_obs"}
         if environments == 1:
-            return rows_of(replay_tutorial.ReplayBuffer(capacity, FIELDS, Nstep=settings, seed=0))
+            n_step = replay_tutorial.NStep(n, gamma, reward="rew")
+            return rows_of(replay_tutorial.ReplayBuffer(capacity, FIELDS, n_step=n_step, seed=0))
         return self.vectorized(capacity, n, gamma, environments, "DISABLED")
 
     def vectorized(self, capacity: int, n: int, gamma: float, environments: int, mode: str) -> Buffer:
-        settings = {"size": n, "gamma": gamma, "rew": "rew", "next": "next_obs"}
-        windows = replay_tutorial.NStep(FIELDS, settings, environments=environments, autoreset=mode.lower())
-        return _ByEnvironment(windows, replay_tutorial.ReplayBuffer(capacity, windows.env_dict, seed=0))
+        n_step = replay_tutorial.NStep(n, gamma, reward="rew")
+        options: Any = {"n_step": n_step, "num_envs": environments, "autoreset": mode.lower()}
+        buffer = replay_tutorial.ReplayBuffer(capacity, FIELDS, **options, seed=0)
+        return _ByEnvironment(buffer, fields, discount_of)
 
     def stacked(self, capacity: int, frames: int) -> Buffer:
         stored = {**FIELDS, "obs": {"shape": (3, frames)}}
         del stored["next_obs"]
-        options: Any = {"next_of": "obs", "stack_compress": {"obs": -1}, "seed": 0}
+        options: Any = {"dedupe_next": "obs", "dedupe_frames": {"obs": -1}, "seed": 0}
         buffer = replay_tutorial.ReplayBuffer(capacity, stored, **options)
         return Stacks(buffer, fields, discount_of, frames=frames)
 
@@ -119,12 +114,18 @@ class _Ours(Library):
         return rows_of(replay_tutorial.MPReplayBuffer(capacity, FIELDS, seed=0))
 
     def sequences(self, capacity: int, length: int, environments: int, padded: bool) -> Buffer:
-        options: Any = {"boundary": "pad" if padded else "drop", "environments": environments, "seed": 0}
+        options: Any = {"boundary": "pad" if padded else "drop", "num_envs": environments, "seed": 0}
         buffer = replay_tutorial.SequenceReplayBuffer(capacity, FIELDS, length, **options)
         return _Episodes(buffer, fields, discount_of)
 
     def hindsight(self, capacity: int, strategy: str) -> Buffer:
-        options: Any = {"strategy": strategy, "goal": "goal", "achieved_goal": "at", "seed": 0}
+        options: Any = {
+            "strategy": strategy,
+            "goal": "goal",
+            "achieved_goal": "at",
+            "reward": "rew",
+            "seed": 0,
+        }
 
         def reward(*given: Any) -> Any:
             return achieved(*given) - 1.0
@@ -135,7 +136,7 @@ class _Ours(Library):
     def restored(self, buffer: Any, folder: str) -> Buffer:
         path = Path(folder) / "buffer.zip"
         buffer.buffer.save(path)
-        other: Any = self.prioritized(buffer.buffer.get_buffer_size(), 1.0)
+        other: Any = self.prioritized(buffer.buffer.capacity, 1.0)
         other.buffer.load(path)
         return other
 

@@ -2,10 +2,12 @@
 
     from replay_tutorial import PrioritizedReplayBuffer
 
-    buffer = PrioritizedReplayBuffer.for_env(env, 100_000, n_step=3, gamma=0.99)   # env may be a vector
-    environment buffer.add(obs=obs, action=action, reward=reward, next_obs=next_obs, terminated=terminated,
-    truncated=truncated) batch = buffer.sample(64).to_torch()             # batch.obs, batch.action, …,
-    batch.weights, batch.indexes buffer.update_priorities(batch.indexes, td_error.abs())
+    buffer = PrioritizedReplayBuffer.for_env(env, 100_000, n_step=3, gamma=0.99)  # or a vector environment
+    buffer.add(
+        obs=obs, action=action, reward=reward, next_obs=next_obs, terminated=terminated, truncated=truncated
+    )
+    batch = buffer.sample(64).to_torch()  # batch.obs, batch.action, …, batch.weights, batch.indexes
+    buffer.update_priorities(batch.indexes, td_error.abs())
 
 `help(PrioritizedReplayBuffer.for_env)` has a complete example. `ReplayBuffer` samples uniformly;
 `MPReplayBuffer` and `MPPrioritizedReplayBuffer` are shared by the processes of one machine;
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from replay_tutorial.buffers.episodes.episode_replay import EpisodeReplayBuffer
     from replay_tutorial.buffers.episodes.hindsight import HindsightReplayBuffer
     from replay_tutorial.buffers.episodes.sequences import SequenceReplayBuffer, sequence_priorities
+    from replay_tutorial.buffers.n_step.autoreset import with_final_obs
     from replay_tutorial.buffers.n_step.settings import NStep
     from replay_tutorial.buffers.n_step.windows import NStepWindow
     from replay_tutorial.buffers.prioritized import PrioritizedReplayBuffer
@@ -65,6 +68,7 @@ __all__ = [
     "fields_from_spaces",
     "laber",
     "sequence_priorities",
+    "with_final_obs",
 ]
 MODULES = {
     "Batch": "buffers.batch",
@@ -83,6 +87,7 @@ MODULES = {
     "fields_from_spaces": "buffers.spaces",
     "laber": "buffers.schemes.laber",
     "sequence_priorities": "buffers.episodes.sequences",
+    "with_final_obs": "buffers.n_step.autoreset",
 }
 
 

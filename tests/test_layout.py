@@ -19,7 +19,16 @@ FOLDERS = sorted({path.parent for path in [*MODULES, *LAB]})
 
 # A layer may import those below it, and itself. Two of the same height stand side by side: neither imports
 # the other. The package's own __init__ gathers the names of the two lowest.
-LAYERS = [["buffers"], ["shared"], ["__init__"], ["agents", "tables"], ["apex"], ["local"], ["cluster"]]
+LAYERS = [
+    ["buffers"],
+    ["shared"],
+    ["__init__"],
+    ["agents", "tables"],
+    ["apex"],
+    ["local"],
+    ["cluster"],
+    ["cpprb"],
+]
 HEIGHT = {layer: height for height, layers in enumerate(LAYERS) for layer in layers}
 SEEN_BY = {  # these may import any layer; of the package, only those named may import them
     "steps": {"teaching"},

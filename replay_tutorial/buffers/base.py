@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # loaded when they are used
     from weakref import WeakSet
 
     from replay_tutorial.buffers import archive
-    from replay_tutorial.buffers.batches import Batches
+    from replay_tutorial.buffers.tensors.batches import Batches
 
 
 # Keyword arguments of cpprb, and what to use instead; `replay_tutorial.cpprb` accepts them.
@@ -72,7 +72,9 @@ class BaseBuffer:
 
         The fields are those of `fields_from_spaces`: `obs`, `action`, `reward`, `next_obs`, `terminated` and
         `truncated`. For a vector environment, the number of environments and the autoreset mode,
-        `env.metadata["autoreset_mode"]`, are read as well.
+        `env.metadata["autoreset_mode"]`, are read as well. If the mode is "same_step", pass
+        `next_obs=replay_tutorial.with_final_obs(next_obs, infos)` to `add`, because `next_obs` begins the
+        next episode where one has ended.
 
         Args:
             env: An environment or a vector environment of gymnasium, which may be wrapped.
@@ -235,7 +237,7 @@ class BaseBuffer:
             >>> batch.obs.shape, batch.weights.dtype
             (torch.Size([32, 4]), torch.float32)
         """
-        from replay_tutorial.buffers.batches import Batches
+        from replay_tutorial.buffers.tensors.batches import Batches
 
         check_batch_size(batch_size)
         return Batches(self, batch_size, device, beta, checked_at_least("prefetch", prefetch, 0), options)
@@ -317,14 +319,14 @@ class BaseBuffer:
 
         counters, arrays = self._state()
         if self._iterators or self._loaded_ahead:
-            from replay_tutorial.buffers.batches import state_ahead
+            from replay_tutorial.buffers.tensors.batches import state_ahead
 
             counters["ahead"], drawn = state_ahead(self)
             arrays |= drawn
         archive.save(path, self._layout, counters, arrays)
 
     def load(self, path: str | PathLike[str]) -> None:
-        """Replace the contents of the buffer with the exact state that `save` wrote.
+        """Replace the contents of the buffer with the exact state that `save` wrote, with its random state.
 
         The old contents are freed only after the whole file has been read, so loading into a buffer in use
         temporarily needs twice its memory.
@@ -349,7 +351,7 @@ class BaseBuffer:
         """Read the batches that had been drawn ahead; most files contain none."""
         if "ahead" not in counters:
             return ()
-        from replay_tutorial.buffers.batches import read_ahead
+        from replay_tutorial.buffers.tensors.batches import read_ahead
 
         return read_ahead(counters["ahead"], reader)
 

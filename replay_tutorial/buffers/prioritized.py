@@ -125,14 +125,15 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         Args:
             priorities: |TD error|, one per transition or one for all, finite and at least 0. None means
                 `max_priority`, so that new transitions are likely to be sampled soon. An n-step row has
-                the priority of its first step.
+                the priority of its first step, as of the call that added this step.
             **fields: One value per field, or with `num_envs` one array of shape (num_envs, …). Nested dicts
                 and tuples are flattened, for example `obs={"image": …}` to the field `obs/image`.
 
         Returns:
             The index of the first row that was added, or None if no row was added because the n-step window
             is not full yet. The step that ends an episode also adds the remaining rows of its window, whose
-            returns have fewer rewards. With `num_envs`, the rows of environment 0 come first. Indexes count
+            returns have fewer rewards. With `num_envs`, the rows of environment 0 come
+            first, and those of each environment from oldest to newest. Indexes count
             rows from 0 and are never reused; a row is stored in slot `index % capacity`.
 
         Raises:
@@ -225,7 +226,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         were sampled are ignored and counted in `stale_updates`. O(n log capacity).
 
         Args:
-            indexes: The `indexes` of a sample, int[n].
+            indexes: The `indexes` of a sample, int[n], an array or a tensor.
             priorities: |TD error|, float[n] or one number for all rows, finite and at least 0: an array, a
                 list, or a tensor, on any device and with or without gradient.
 

@@ -135,7 +135,8 @@ class ReplayBuffer(PrivateBuffer):
                   episode only resets its environment, and is ignored. Each call of `add` has one step of
                   every environment, even if there is only one.
                 - "same_step": the step that ends an episode returns the first observation of the next one.
-                  Pass the final observation as its next observation; see `with_final_obs`.
+                  Pass the final observation as its next observation; call
+                  `replay_tutorial.with_final_obs(next_obs, infos)`.
                 - "disabled": environments don't reset themselves. Every step is a transition, as with
                   "same_step".
 
@@ -209,7 +210,8 @@ class ReplayBuffer(PrivateBuffer):
         Returns:
             The index of the first row that was added, or None if no row was added because the n-step window
             is not full yet. The step that ends an episode also adds the remaining rows of its window, whose
-            returns have fewer rewards. With `num_envs`, the rows of environment 0 come first. Indexes count
+            returns have fewer rewards. With `num_envs`, the rows of environment 0 come
+            first, and those of each environment from oldest to newest. Indexes count
             rows from 0 and are never reused, so the rows of a batch have consecutive ones; a row is stored in
             slot `index % capacity`. Of a batch that is longer than the buffer, the first rows, including that
             of the returned index, are not stored.

@@ -1,0 +1,1 @@
+"""Batches of tensors for PyTorch and JAX."""

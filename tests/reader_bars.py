@@ -30,7 +30,19 @@ from programs import run_python
 
 BUILT = re.compile(r"^ *Built in chapter (\d\d), \*([^*]+)\*\.$", re.MULTILINE)
 NOT_BUILT = {  # modules that no chapter builds: what a buffer needs beside its idea, and options
-    *("archive", "batch", "cast", "inherited_options", "private", "ranking", "spaces", "stages", "streams"),
+    *(
+        "archive",
+        "batch",
+        "batches",
+        "cast",
+        "frameworks",
+        "inherited_options",
+        "private",
+        "ranking",
+        "spaces",
+        "stages",
+        "streams",
+    ),
     *("handle", "processes", "scheme_draw", "shared_frames", "snapshot"),
 }
 FOLDERS = {"buffers": (5, 20), "shared": (8, 30)}  # the last chapter that its readers know; bar in percent

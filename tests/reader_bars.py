@@ -33,7 +33,6 @@ NOT_BUILT = {  # modules that no chapter builds: what a buffer needs beside its 
     *(
         "archive",
         "batch",
-        "batches",
         "cast",
         "frameworks",
         "inherited_options",

@@ -2,8 +2,6 @@
 
 The dict stays flat, so that `**batch`, `items` and `|` work as for any dict. Nested observations, which are
 stored as `obs/image` and `obs/goal/0`, are nested again where they are read: `batch.obs["image"]`.
-
-Built in chapter 01, *Uniform replay*.
 """
 
 import sys
@@ -50,7 +48,7 @@ class Batch(dict[str, Any]):
     def __new__(cls, *_: Any, **__: Any) -> Self:
         """Create an empty batch, as `dict.__new__`; unpickling calls this, too, but not `__init__`."""
         if not KNOWN_TO_JAX and sys.modules.get("jax"):
-            from replay_tutorial.buffers.tensors.frameworks import register_with_jax
+            from replay_tutorial.buffers.frameworks import register_with_jax
 
             register_with_jax(Batch)
             KNOWN_TO_JAX.append(True)
@@ -125,7 +123,7 @@ class Batch(dict[str, Any]):
         try:
             tensors = Batch({name: torch.from_numpy(value) for name, value in self.items()})
         except TypeError:  # a NumPy scalar, a tensor, or a dtype that PyTorch lacks
-            from replay_tutorial.buffers.tensors.frameworks import as_tensor
+            from replay_tutorial.buffers.frameworks import as_tensor
 
             tensors = Batch({name: as_tensor(torch, name, value) for name, value in self.items()})
         if device is not None:
@@ -143,6 +141,6 @@ def described(value: Any) -> str:
 @cache
 def pytorch() -> Any:
     """Import PyTorch, and let it treat a batch as a pytree."""
-    from replay_tutorial.buffers.tensors.frameworks import register_with_torch
+    from replay_tutorial.buffers.frameworks import register_with_torch
 
     return register_with_torch(Batch)

@@ -57,10 +57,7 @@ def test_peer_is_full_and_does_what_it_says_it_can(name, prioritized):
             add()
     assert peer.full_of_rows(Kind(ROWS, prioritized=prioritized)) is buffer, "made once"
     if name in ("ours", "cpprb"):
-        assert (
-            len(buffer.buffer[:]["rew"] if name == "ours" else buffer.buffer.get_all_transitions()["rew"])
-            == ROWS
-        )
+        assert len(stored(name, buffer, "rew")) == ROWS
 
 
 BY_KEY = ("ours", "cpprb", "TorchRL")  # the others have fields as attributes, some with names of their own

@@ -195,6 +195,7 @@ class BaseBuffer:
         device: Any = None,
         beta: float | Callable[[int], float] | None = None,
         prefetch: int = 0,
+        start: int = 0,
         **options: Any,
     ) -> "Batches":
         """Iterate over batches of PyTorch tensors without end; each is sampled as by `sample`.
@@ -202,16 +203,17 @@ class BaseBuffer:
         With `prefetch`, each batch is drawn that many batches in advance, so it doesn't reflect the rows and
         priorities of the meantime, and another thread copies its rows to new arrays and to the device, while
         you use the batches before it. It pays off for a GPU or for large rows. A seed determines the batches
-        in any case, and `save` stores those that have been drawn, so that a loop resumes exactly. After
-        `clear`, `load` or `reseed`, new batches are drawn.
+        in any case. `save` stores those that have been drawn, and after `load`, the next iterator returns
+        them first, so that a loop resumes exactly. After `clear` or `reseed`, new batches are drawn.
 
         Args:
             batch_size: Number of rows.
             device: Device of the tensors, such as "cuda"; None leaves them on the CPU, in the memory of the
                 sampled arrays. Pinned memory and a CUDA stream of its own are used with `prefetch`.
             beta: The argument of `sample`, or a function that computes it from the number of the batch,
-                0, 1, …; None uses the default of `sample`.
+                start, start + 1, …; None uses the default of `sample`.
             prefetch: Number of batches to draw in advance; 0 samples in `next`, without a thread.
+            start: Number of the first batch, for `beta`: in a resumed loop, how many batches it has used.
             **options: Further arguments of `sample`, such as `scheme`.
 
         Returns:
@@ -219,9 +221,9 @@ class BaseBuffer:
             a `with` statement, and the thread ends if the iterator is deleted. Each batch is a `Batch`.
 
         Raises:
-            TypeError: If batch_size or prefetch is not an integer.
-            ValueError: If batch_size is below 1, or prefetch is negative. The iterator raises the errors of
-                `sample`, for example while the buffer is empty, and can be used again afterwards.
+            TypeError: If batch_size, prefetch or start is not an integer.
+            ValueError: If batch_size is below 1, or prefetch or start is negative. The iterator raises the
+                errors of `sample`, for example while the buffer is empty, and can be used again afterwards.
 
         Example:
             >>> from replay_tutorial import PrioritizedReplayBuffer
@@ -240,7 +242,8 @@ class BaseBuffer:
         from replay_tutorial.buffers.tensors.batches import Batches
 
         check_batch_size(batch_size)
-        return Batches(self, batch_size, device, beta, checked_at_least("prefetch", prefetch, 0), options)
+        prefetch, start = checked_at_least("prefetch", prefetch, 0), checked_at_least("start", start, 0)
+        return Batches(self, batch_size, device, beta, prefetch, start, options)
 
     def _draw_ahead(self, batch_size: int, options: Mapping[str, Any]) -> Callable[[], Batch]:
         """Sample; return a function that completes the batch in another thread. Here, it is complete."""
@@ -284,7 +287,7 @@ class BaseBuffer:
             TypeError: If the seed is not an integer.
             ValueError: If the seed is negative.
         """
-        self._rng = Stream(seed)
+        self.__dict__.update(_rng=Stream(seed), _loaded_ahead=())
 
     @property
     def field_specs(self) -> dict[str, ArraySpec]:

@@ -336,7 +336,7 @@ class ReplayBuffer(PrivateBuffer):
     def _cleared(self) -> dict[str, Any]:
         """Return new values of the attributes that `clear` replaces."""
         stages = None if self._stages is None else self._stages.cleared()
-        return {"_ring": self._ring.cleared(), "_stages": stages}
+        return {"_ring": self._ring.cleared(), "_stages": stages, "_loaded_ahead": ()}
 
     def _take(self, slots: Integers) -> Batch:
         batch = self._gather.take(self._ring.bytes, slots)

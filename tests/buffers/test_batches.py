@@ -216,6 +216,36 @@ def test_a_loop_without_prefetching_first_gets_the_batches_of_the_file(tmp_path)
         assert [as_lists(next(each)) for _ in range(5)] == expected
 
 
+def test_the_batches_of_the_file_are_not_passed_off_as_another_size(tmp_path):
+    buffer, loaded = filled(ReplayBuffer), filled(ReplayBuffer)
+    next(buffer.batches(8, prefetch=2))  # the iterator is deleted, and with it what it has drawn
+    batches = buffer.batches(8, prefetch=2)
+    next(batches)
+    buffer.save(tmp_path / "file")
+    loaded.load(tmp_path / "file")
+    other = loaded.batches(16, prefetch=2)
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"batches of 8 rows.*batch_size=8, or call reseed\(\)"):
+            next(other)
+    loaded.reseed(1)
+    assert len(next(other).reward) == 16
+
+
+def test_a_resumed_schedule_starts_at_the_number_that_was_reached(tmp_path):
+    whole, interrupted, numbers = filled(PrioritizedReplayBuffer), filled(PrioritizedReplayBuffer), []
+    loops = [buffer.batches(8, beta=lambda n: n / 20, prefetch=2) for buffer in (whole, interrupted)]
+    for _ in range(10):
+        for batches in loops:
+            next(batches)
+    interrupted.save(tmp_path / "file")
+    resumed = PrioritizedReplayBuffer(64, FIELDS)
+    resumed.load(tmp_path / "file")
+    again = resumed.batches(8, beta=lambda n: numbers.append(n) or n / 20, prefetch=2, start=10)
+    for _ in range(5):
+        assert as_lists(next(loops[0])) == as_lists(next(again))
+    assert numbers == [12, 13, 14, 15, 16], "the two batches in the file are numbers 10 and 11"
+
+
 def test_two_iterators_share_a_buffer_and_are_both_resumed(tmp_path):
     buffer = filled(PrioritizedReplayBuffer)
     loops = [buffer.batches(8, prefetch=2), buffer.batches(4, prefetch=1)]

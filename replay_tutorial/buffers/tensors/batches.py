@@ -42,12 +42,13 @@ class Batches(Iterator[Batch]):
         device: Any,
         beta: float | Callable[[int], float] | None,
         prefetch: int,
+        start: int,
         options: Mapping[str, Any],
     ) -> None:
         self._buffer, self._batch_size, self._device = buffer, batch_size, device
         self._beta, self._prefetch, self._options = beta, prefetch, dict(options)
         self._ahead: deque[Future[OnDevice]] = deque()  # drawn and not returned yet, oldest first
-        self._number = 0  # of the next batch to draw
+        self._number = start  # of the next batch to draw
         self._source: Any = None  # of the batches in `_ahead`
         self._copier = ThreadPoolExecutor(1, "batches")  # starts its thread at the first batch drawn ahead
         self._stream = cuda_stream(device)
@@ -113,8 +114,15 @@ class Batches(Iterator[Batch]):
         """Discard the batches of another source, and begin with those that were loaded with this one."""
         self._ahead.clear()
         self._source = source
-        if self._buffer._loaded_ahead:
-            for batch in self._buffer._loaded_ahead.pop(0):
+        if loaded := self._buffer._loaded_ahead:
+            sizes = {len(batch.get("indexes", next(iter(batch.values())))) for batch in loaded[0]}
+            if sizes != {self._batch_size}:
+                self._source = None
+                raise ValueError(
+                    f"The loaded file contains batches of {max(sizes)} rows, which were drawn in advance when "
+                    f"it was saved; pass batch_size={max(sizes)}, or call reseed() to discard them."
+                )
+            for batch in loaded.pop(0):
                 self._submit(batch.copy)
 
     def _arguments(self) -> dict[str, Any]:

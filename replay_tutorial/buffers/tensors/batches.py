@@ -119,8 +119,8 @@ class Batches(Iterator[Batch]):
             if sizes != {self._batch_size}:
                 self._source = None
                 raise ValueError(
-                    f"The loaded file contains batches of {max(sizes)} rows, which were drawn in advance when "
-                    f"it was saved; pass batch_size={max(sizes)}, or call reseed() to discard them."
+                    f"The loaded file contains batches of {max(sizes)} rows, which were drawn in advance "
+                    f"when it was saved; pass batch_size={max(sizes)}, or call reseed() to discard them."
                 )
             for batch in loaded.pop(0):
                 self._submit(batch.copy)

@@ -4,8 +4,7 @@
 import gymnasium
 from gymnasium.vector import AutoresetMode
 
-from replay_tutorial import PrioritizedReplayBuffer
-from replay_tutorial.buffers.n_step.autoreset import with_final_obs
+from replay_tutorial import PrioritizedReplayBuffer, with_final_obs
 
 
 def collect(envs, policy, buffer, steps):

@@ -5,12 +5,11 @@
 """
 
 import argparse
+import runpy
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
 from statistics import median
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -21,7 +20,7 @@ from benchmarks.measuring.provenance import Provenance
 from replay_tutorial.teaching.number_tables import table
 
 SCRIPT = "chapters/records/half_offline.py"
-RECIPES = Path(__file__).parents[2] / "examples"
+PROGRAM = Path(__file__).parents[2] / "docs" / "recipes" / "programs" / "half_offline_sac.py"
 SHARES = {"half offline": 0.5, "online alone": 0.0}  # agent → share of the offline data
 HEADS = ("steps", *(f"{agent}: median (min to max)" for agent in SHARES))
 EPISODES = 20  # of the offline data
@@ -39,15 +38,13 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--chart", type=new_file, metavar="FILE", help="draw the learning curves")
     add_outputs(parser, "half-offline")
     arguments = parser.parse_args(argv)
-    sys.path.insert(0, str(RECIPES))  # the recipe imports another one
-    recipe = import_module("offline_data")
+    program: dict[str, Any] = runpy.run_path(str(PROGRAM))
     torch.set_num_threads(1)  # more threads don't speed up networks this small
-    with TemporaryDirectory() as folder:
-        data_return = recipe.collect(path := Path(folder) / "pendulum.npz", EPISODES)
-        episodes = list(recipe.read_episodes(path))
+    episodes = program["collect"](EPISODES)
+    data_return = sum(float(episode.rewards.sum()) for episode in episodes) / EPISODES
     curves: dict[str, Curves] = {
         agent: [
-            recipe.train(episodes, share, arguments.steps, seed, arguments.every)[1]
+            program["train"](episodes, share, arguments.steps, seed, arguments.every)[1]
             for seed in range(arguments.runs)
         ]
         for agent, share in SHARES.items()

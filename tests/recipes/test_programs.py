@@ -30,6 +30,7 @@ SHORT = {  # arguments
     "recurrent": ["150"],
     "hindsight_n_step": ["5", "50"],
     "with_jax": ["1000"],
+    "half_offline_sac": ["250"],
 }
 
 

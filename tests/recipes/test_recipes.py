@@ -41,7 +41,7 @@ PROGRAMS = sorted(path.stem for path in modules_in(EXAMPLES))
 COMPLETE = modules_in(ROOT / "docs" / "recipes" / "programs")  # test_programs.py runs them
 NEEDS = {
     "torch": {
-        *("with_pytorch", "images", "colour_images", "sac", "offline_data", "own_environment"),
+        *("with_pytorch", "images", "colour_images", "sac", "own_environment"),
         *("to_a_gpu", "tables_with_pytorch", "loader_workers", "cleanrl_autoreset"),
     },
     "jax": {"tables_with_jax"},
@@ -212,58 +212,6 @@ def test_exact_values_give_exact_targets_if_terminations_are_marked() -> None:
     assert targets.tolist() == [2.0] * 5
     _, wrong, _ = recipe.main(True, recipe.value_if_truncated)  # a time limit marked as a termination
     assert wrong.tolist() == [2.0, 2.0, 1.75, 1.5, 1.0]
-
-
-def test_half_of_each_batch_are_steps_of_the_file(monkeypatch, tmp_path) -> None:
-    recipe = program("offline_data")
-    path = tmp_path / "data.npz"
-    recipe.collect(path, episodes=3)
-    batches = []
-    monkeypatch.setattr(recipe.SAC, "update", lambda agent, batch: batches.append(as_arrays(batch)))
-    for share in (0.5, 0.0):
-        recipe.train(list(recipe.read_episodes(path)), share, steps=210)
-    mixed, alone = batches[:40], batches[40:]
-    assert {tuple(np.bincount(batch["source"])) for batch in mixed} == {(64, 64)}
-    assert {tuple(np.bincount(batch["source"])) for batch in alone} == {(128,)}, "only the first buffer"
-    with np.load(path) as file:
-        assert file["observations"].shape == (3, 201, 3)
-        env = recipe.rescaled(recipe.gymnasium.make(recipe.ENVIRONMENT))
-        np.testing.assert_array_equal(env.reset(seed=0)[0], file["observations"][0, 0])
-        for step, action in enumerate(file["actions"][0]):
-            obs, reward, *_ = env.step(action)
-            np.testing.assert_array_equal(obs, file["observations"][0, step + 1])
-            assert reward == file["rewards"][0, step]
-        for batch in mixed:
-            offline = batch["source"] == 1
-            episodes, steps = np.divmod(batch["indexes"][offline], 200)
-            rows = {name: array[offline] for name, array in batch.items()}
-            np.testing.assert_array_equal(rows["obs"], file["observations"][episodes, steps])
-            np.testing.assert_array_equal(rows["next_obs"], file["observations"][episodes, steps + 1])
-            np.testing.assert_array_equal(rows["action"], file["actions"][episodes, steps])
-            np.testing.assert_allclose(rows["reward"], file["rewards"][episodes, steps], rtol=1e-6)
-            np.testing.assert_array_equal(rows["truncated"], steps == 199)
-            assert not rows["terminated"].any()
-
-
-@pytest.mark.filterwarnings("ignore::UserWarning")  # Minari recommends to name an author
-def test_a_minari_dataset_can_be_the_offline_data(monkeypatch, tmp_path) -> None:
-    minari = pytest.importorskip("minari")
-    from minari.data_collector import EpisodeBuffer
-
-    recipe = program("offline_data")
-    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
-    recipe.collect(tmp_path / "data.npz", episodes=2)
-    episodes = list(recipe.read_episodes(tmp_path / "data.npz"))
-    env = recipe.rescaled(recipe.gymnasium.make(recipe.ENVIRONMENT))
-    exported = [EpisodeBuffer(id=number, **vars(episode)) for number, episode in enumerate(episodes)]
-    spaces = {"observation_space": env.observation_space, "action_space": env.action_space}
-    minari.create_dataset_from_buffers("pendulum/mediocre-v0", exported, **spaces)
-    fields = recipe.fields_from_spaces(env.observation_space, env.action_space)
-    expected, stored = (
-        recipe.offline_buffer(each, fields)[:]
-        for each in (episodes, minari.load_dataset("pendulum/mediocre-v0"))
-    )
-    assert_same_columns(stored, expected)
 
 
 def test_the_newest_row_in_every_batch_repairs_a_buffer_that_is_too_large() -> None:

@@ -254,7 +254,7 @@ class MPReplayBuffer(Handle):
 
     @property
     def indexes(self) -> Integers:
-        """The indexes of all stored rows, oldest first: int64[n], a new array."""
+        """The indexes of all stored rows, oldest first: int64[n]; some may lack frames (see `dedupe_next`)."""
         return self._ring.published_indexes()
 
     def clear(self) -> None:

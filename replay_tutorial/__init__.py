@@ -6,12 +6,14 @@
     buffer.add(
         obs=obs, action=action, reward=reward, next_obs=next_obs, terminated=terminated, truncated=truncated
     )
-    batch = buffer.sample(64).to_torch()  # batch.obs, batch.action, …, batch.weights, batch.indexes
+    batch = buffer.sample(64, beta=0.4).to_torch()  # batch.obs, …, batch.discount, batch.weights
     buffer.update_priorities(batch.indexes, td_error.abs())
 
-`help(PrioritizedReplayBuffer.for_env)` has a complete example. `ReplayBuffer` samples uniformly;
-`MPReplayBuffer` and `MPPrioritizedReplayBuffer` are shared by the processes of one machine;
-`EpisodeReplayBuffer`, `SequenceReplayBuffer` and `HindsightReplayBuffer` store episodes.
+`help(PrioritizedReplayBuffer.for_env)` shows how steps are added; `help(PrioritizedReplayBuffer)` describes
+the arguments. `ReplayBuffer` samples uniformly. `MPReplayBuffer` and `MPPrioritizedReplayBuffer` are shared
+by the processes of one machine; actors use them with `NStepWindow`, `Mailbox` (parameters) and
+`SamplesPerInsert` (a limiter). `EpisodeReplayBuffer`, `SequenceReplayBuffer` and `HindsightReplayBuffer`
+store episodes.
 
 In the source code, the chapters build two folders, which you should read first:
     buffers/          uniform and prioritized replay in one process; its folders contain options

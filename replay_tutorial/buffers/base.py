@@ -67,12 +67,13 @@ class BaseBuffer:
         return super().__new__(cls)
 
     @classmethod
-    def for_env(cls, env: Any, capacity: float, **options: Any) -> Self:
+    def for_env(cls, env: Any, capacity: int, **options: Any) -> Self:
         """Create an empty buffer for the transitions of an environment.
 
         The fields are those of `fields_from_spaces`: `obs`, `action`, `reward`, `next_obs`, `terminated` and
         `truncated`. For a vector environment, the number of environments and the autoreset mode,
-        `env.metadata["autoreset_mode"]`, are read as well. If the mode is "same_step", pass
+        `env.metadata["autoreset_mode"]`, are read as well. In the default mode,
+        "next_step", the steps that only reset an environment are not stored. If the mode is "same_step", pass
         `next_obs=replay_tutorial.with_final_obs(next_obs, infos)` to `add`, because `next_obs` begins the
         next episode where one has ended.
 
@@ -116,7 +117,8 @@ class BaseBuffer:
 
     def __repr__(self) -> str:
         stored, size = self._ring.stored, self._ring.capacity
-        return f"<{type(self).__name__}: {stored:,} of {size:,} transitions of {self._fields}>"
+        fields = (f"{name} {dtype}{list(shape) or ''}" for name, (dtype, shape) in self.field_specs.items())
+        return f"<{type(self).__name__}: {stored:,} of {size:,} transitions of {', '.join(fields)}>"
 
     def __len__(self) -> int:
         """Return the number of stored transitions."""
@@ -130,8 +132,8 @@ class BaseBuffer:
     def __getitem__(self, indexes: "npt.ArrayLike | slice") -> Batch:
         """Return copies of stored rows, by index.
 
-        `buffer[:]` returns all rows, oldest first, and `buffer[-100:]` the rows among the last 100 indexes;
-        `epoch` returns them in batches.
+        `buffer[:]` returns all rows, oldest first, in the order of `indexes`, and `buffer[-100:]` the rows
+        among the last 100 indexes; `epoch` returns them in batches.
 
         Args:
             indexes: The `indexes` of a sample, int[n], or one index, or a slice of indexes, of which the

@@ -124,8 +124,8 @@ class PrioritizedReplayBuffer(ReplayBuffer):
 
         Args:
             priorities: |TD error|, one per transition or one for all, finite and at least 0. None means
-                `max_priority`, so that new transitions are likely to be sampled soon. An n-step row has
-                the priority of its first step, as of the call that added this step.
+                `max_priority`, so that new transitions are likely to be sampled soon. With
+                `n_step`, it is the priority of the row that begins with this step.
             **fields: One value per field, or with `num_envs` one array of shape (num_envs, …). Nested dicts
                 and tuples are flattened, for example `obs={"image": …}` to the field `obs/image`.
 
@@ -182,7 +182,8 @@ class PrioritizedReplayBuffer(ReplayBuffer):
                 to the masses.
 
         Returns:
-            A `Batch`: one array per field, of shape (batch_size, *shape), and two further arrays: `indexes`,
+            A `Batch`: one array per field, of shape (batch_size, *shape), as `batch.obs` or, if nested,
+            `batch.obs["image"]`, and two further arrays: `indexes`,
             int64[batch_size], the argument of `update_priorities`, and `weights`, float32[batch_size] in
             (0, 1], importance-sampling weights by which the losses must be multiplied. Rows are in ascending
             order of their slots. With a scheme, there is a third array, `probabilities`,
@@ -251,10 +252,10 @@ class PrioritizedReplayBuffer(ReplayBuffer):
     def max_priority(self) -> float:
         """The priority of rows that are added without one.
 
-        It is 1.0 until a priority has been set. Afterwards, it is the largest priority that any row has had,
-        even if the row has been updated or replaced since; this includes the 1.0 of rows that were added
-        before. With `initial_priority="max_stored"`, it is the largest priority of the stored rows, or 1.0 if
-        they have no mass; in shared memory, as of the last `update_priorities`.
+        It is 1.0 until a priority has been set, and after `clear`. Afterwards, it is the largest priority
+        that any row has had, even if the row has been updated or replaced since; this includes the 1.0 of
+        rows that were added before. With `initial_priority="max_stored"`, it is the largest priority of the
+        stored rows, or 1.0 if they have no mass; in shared memory, as of the last `update_priorities`.
         """
         if self._only_stored_count:
             self._ring.rules.lower_max(self._ring.tree(), self._ring.capacity)

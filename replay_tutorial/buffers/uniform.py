@@ -118,11 +118,14 @@ class ReplayBuffer(PrivateBuffer):
                 only once. With three axes, the stack axis is the shorter of the first and the last axis. If
                 it isn't clear, as in colour stacks of shape (4, 64, 64, 3), pass a dict such as `{"obs": 0}`.
                 After 1,000 transitions, a warning reports if they share hardly any frames.
-            n_step: n, the number of rewards in a return. Rows then have an additional field `discount`, and
+            n_step: n, the number of rewards in a return. The reward of a row is then the sum of γ^j · r_j of
+                n steps, or of fewer at the end of an episode. Rows have an additional field `discount`, and
                 the target is `reward + discount * Q(next_obs)`. `discount` is γ^k for a return of k rewards,
-                and 0 if the last of these steps terminated (`terminated` or `done`). The `next_` fields, and
-                `terminated`, `truncated` and `done`, are taken from the last of the n steps. A field
-                `terminated` or `done` is required. Pass an `NStep` if the reward is not called `reward`.
+                and 0 if the last of these steps terminated (`terminated` or `done`). An episode that is
+                truncated is bootstrapped, from its last observation. Returns are summed in float64. The
+                `next_` fields, and `terminated`, `truncated` and `done`, are taken from the last of the n
+                steps. A field `terminated` or `done` is required. Pass an `NStep` if the reward is not called
+                `reward`.
             gamma: The discount factor of `n_step`, in [0, 1], or the name of a field that contains the
                 discount of each step. None means 0.99.
             num_envs: Number of environments whose steps are added. With more than one, each call of `add` has
@@ -241,7 +244,8 @@ class ReplayBuffer(PrivateBuffer):
         Repeated calls have no effect.
 
         Args:
-            environment: Number of the environment, from 0; None ends the episodes of all environments. With
+            environment: Number of the environment, from 0; None ends the episodes of all environments, whose
+                rows are added in this order. With
                 autoreset="next_step", call this method if you reset an environment yourself. After an end
                 that the flags reported, the next step is still ignored if its observation is the final one.
 
@@ -272,7 +276,8 @@ class ReplayBuffer(PrivateBuffer):
                 None samples uniformly.
 
         Returns:
-            A `Batch`: one array per field, of shape (batch_size, *shape). The arrays are writable and are
+            A `Batch`: one array per field, of shape (batch_size, *shape), as `batch.obs` or, if nested,
+            `batch.obs["image"]`. The arrays are writable and are
             not changed by later calls; `batch.to_torch()` converts them without a copy. Fields of at least
             4 KiB per transition are contiguous. Smaller fields are strided views of a common block, which
             doesn't include the large fields. With a scheme, there are two further arrays: `indexes`,

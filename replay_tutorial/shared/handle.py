@@ -257,8 +257,9 @@ class Handle(ReplayBuffer):
             raise ValueError(
                 f'The environments have the autoreset mode "next_step", in which some steps only reset an '
                 f"environment, but {cls.__name__} stores every row that is added. Leave these steps out in "
-                "each actor with NStepWindow(fields, 1, num_envs=..., autoreset=...), and construct the "
-                "buffer with the `fields` of this NStepWindow; or create the environments with another mode."
+                "each actor with window = NStepWindow(fields_from_spaces(...), n, num_envs=..., "
+                f"autoreset=...), where n is 1 for single steps, and construct {cls.__name__}(capacity, "
+                "window.fields); or create the environments with another mode."
             )
         return {}
 

@@ -95,7 +95,7 @@ class Mailbox:
         return int(self._arrays["counters"][VERSION])
 
     def publish(self, vector: npt.NDArray[Any]) -> int:
-        """Publish a vector as the next version. It overwrites the version before the newest one.
+        """Publish a copy of a vector as the next version. It overwrites the version before the newest one.
 
         Args:
             vector: Array of the mailbox's length and dtype.

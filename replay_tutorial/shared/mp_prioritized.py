@@ -67,6 +67,10 @@ class MPPrioritizedReplayBuffer(  # pyright: ignore[reportIncompatibleVariableOv
     until it exits or closes its handle. A sample considers all rows and updates that were complete when it
     was called; its weights are computed from the masses with which its rows were drawn.
 
+    An n-step window belongs to one stream of steps, so this class has no `n_step`, `num_envs` and
+    `autoreset`: each actor combines its steps with `NStepWindow`, and adds the rows that this returns.
+    `Mailbox` sends parameters to the actors, and `SamplesPerInsert` limits how far they run ahead.
+
     Built in chapter 07, *Ape-X*.
 
     Example:

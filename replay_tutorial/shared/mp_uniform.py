@@ -54,6 +54,10 @@ class MPReplayBuffer(Handle):
     Pass the buffer to other processes as an argument; it works with fork, spawn and forkserver. Any process,
     and any of its threads, may add and sample at any time.
 
+    An n-step window belongs to one stream of steps, so this class has no `n_step`, `num_envs` and
+    `autoreset`: each actor combines its steps with `NStepWindow`, and adds the rows that this returns.
+    `Mailbox` sends parameters to the actors, and `SamplesPerInsert` limits how far they run ahead.
+
     Adding large rows is slower until every slot has been written once, because the operating system allocates
     each page at its first write. Call `touch_pages` to allocate all pages in advance.
 
@@ -254,7 +258,7 @@ class MPReplayBuffer(Handle):
 
     @property
     def indexes(self) -> Integers:
-        """The indexes of all stored rows, oldest first: int64[n]; some may lack frames (see `dedupe_next`)."""
+        """The indexes of all stored rows, oldest first: int64[n]; some rows may lack frames."""
         return self._ring.published_indexes()
 
     def clear(self) -> None:

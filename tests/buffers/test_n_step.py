@@ -627,7 +627,7 @@ def test_single_steps_of_two_environments_in_turns_are_refused_and_change_nothin
         made.add(**at(t))
         before = shown()
         for elsewhere in (at(t + 100), at(t), {name: [value] * 2 for name, value in at(t + 9).items()}):
-            with pytest.raises(ValueError, match=r"'next_obs'.*NStepWindow\("):
+            with pytest.raises(ValueError, match=r"'next_obs'.*num_envs=n"):
                 made.add(**elsewhere)
             assert shown() == before
     made.end_episode()

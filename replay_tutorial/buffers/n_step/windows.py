@@ -253,10 +253,10 @@ class Windows:
         where = f" in environment {environment}" * (self.environments > 1)
         return NotConsecutive(
             f"The {name!r} of this step differs from the {next_name!r} of the step before it{where}, but no "
-            "episode ended in between. Call end_episode() if an episode ended without terminated, "
-            "truncated or done being set. For several environments, use NStepWindow(..., num_envs=n). If "
-            "observations are normalized by running statistics, add them unnormalized and normalize the "
-            "sampled batch."
+            "episode ended in between. After each step, the next observation becomes the observation. Call "
+            "end_episode() if an episode ended without terminated, truncated or done being set. For several "
+            "environments, pass num_envs=n. If observations are normalized by running statistics, add them "
+            "unnormalized and normalize the sampled batch."
         )
 
     def without_resets(
@@ -446,8 +446,13 @@ class Windows:
 class NStepWindow:
     """Combines steps of one or several environments into n-step transitions.
 
-    Use it with vector environments, and in actors that add to a shared buffer. Each environment has its own
-    n-step window. Pass `autoreset`, the mode in which a vector environment starts the next episode.
+    Use it in actors that add to a shared buffer; other buffers have the argument `n_step`. Each environment
+    has its own window. A returned row begins with `obs` and `action` of a step. Its `reward` is the sum of
+    γ^j · r_j of the next n steps, or of fewer at the end of an episode; its `next_` fields, `terminated` and
+    `truncated` are those of the last of these steps. The target is `reward + discount * Q(next_obs)`, where
+    `discount` is γ^k for k rewards, and 0 if the episode terminated. Pass `autoreset`, the mode in which a
+    vector environment starts the next episode. Create a window in each actor, and call `end_episode` for each
+    environment before the actor exits.
 
     Built in chapter 02, *Episodes and n-step returns*.
 
@@ -460,6 +465,10 @@ class NStepWindow:
         >>> rows = n_step.add(obs=1, reward=1, next_obs=2, terminated=True)  # episode ends: two rows
         >>> rows["reward"].tolist(), rows["next_obs"].tolist(), rows["discount"].tolist()
         ([1.5, 1.0], [2.0, 2.0], [0.0, 0.0])
+        >>> from replay_tutorial import MPReplayBuffer
+        >>> buffer = MPReplayBuffer(1000, n_step.fields)  # passed to the actors
+        >>> buffer.add(**rows)
+        0
     """
 
     def __init__(

@@ -28,6 +28,7 @@ PROGRAMS = [path for path in modules_in(FOLDER) if path != COPIED]
 SHORT = {  # arguments
     "rainbow": ["150"],
     "recurrent": ["150"],
+    "td3_collectors": ["20"],
     "hindsight_n_step": ["5", "50"],
     "with_jax": ["1000"],
     "half_offline_sac": ["250"],
@@ -408,3 +409,85 @@ def test_only_hindsight_reaches_goals_of_ten_bits() -> None:
 
     assert any(hindsight_n_step.train(seed=seed)[1] > 0.7 for seed in range(3))
     assert hindsight_n_step.train(episodes=100, relabel=0.0)[1] < 0.1
+
+
+# --------------------------------------------------------------------------------------- td3_collectors.py
+
+
+def after_one_step(obs: Any, action: float) -> tuple[list[float], float]:
+    """Return the next observation and the reward of a pendulum: 1 kg, 1 m, 10 m/s², 0.05 s."""
+    angle, velocity, torque = np.arctan2(obs[1], obs[0]), float(obs[2]), 2.0 * float(action)
+    cost = angle**2 + 0.1 * velocity**2 + 0.001 * torque**2
+    velocity = np.clip(velocity + (15 * np.sin(angle) + 3 * torque) * 0.05, -8, 8)
+    angle = angle + velocity * 0.05
+    return [np.cos(angle), np.sin(angle), velocity], -cost
+
+
+@pytest.mark.learns
+def test_td3_swings_up_the_pendulum_with_steps_of_all_collectors(monkeypatch: Any) -> None:
+    """The lowest best evaluation of 8 seeds was -232; a random policy has -1,200."""
+    import td3_collectors
+
+    batches, loss = [], td3_collectors.critic_loss
+
+    def recorded(critics: Any, policy: Any, target: Any, batch: Any) -> Any:
+        batches.append({name: array.numpy().copy() for name, array in batch.items()})
+        return loss(critics, policy, target, batch)
+
+    monkeypatch.setattr(td3_collectors, "critic_loss", recorded)
+    rows, curve = td3_collectors.train()
+    # 1,000 rows before the first update, one per update, a band of 100, and one more of each collector
+    assert len(batches) == 2_000 and abs(len(rows["obs"]) - 3_000) <= 100 + 3
+
+    of_obs = {obs.tobytes(): row for row, obs in enumerate(rows["obs"])}
+    found = 0
+    for seed in range(3):
+        env = gymnasium.make("Pendulum-v1")
+        obs, step = env.reset(seed=seed)[0], 0
+        while obs.tobytes() in of_obs:
+            row, step = of_obs.pop(obs.tobytes()), step + 1
+            next_obs, reward = after_one_step(obs, rows["action"][row, 0])
+            np.testing.assert_allclose(rows["next_obs"][row], next_obs, atol=1e-4)
+            np.testing.assert_allclose(rows["reward"][row], reward, atol=1e-3)
+            assert not rows["terminated"][row] and rows["truncated"][row] == (step % 200 == 0)
+            obs = env.reset()[0] if step % 200 == 0 else rows["next_obs"][row]
+            found += 1
+        assert step > 0, "each collector has added steps"
+    assert found == len(rows["obs"]), "all rows are steps of one of the three"
+
+    of_obs = {obs.tobytes(): row for row, obs in enumerate(rows["obs"])}
+    for batch in batches[::10]:
+        places = [of_obs[obs.tobytes()] for obs in batch["obs"]]
+        for name, column in rows.items():
+            np.testing.assert_array_equal(batch[name], column[places])
+    assert max(curve) > -600 or any(max(td3_collectors.train(seed=seed)[1]) > -600 for seed in (1, 2))
+
+
+def test_td3_computes_the_loss_of_the_paper(monkeypatch: Any) -> None:
+    import td3_collectors
+
+    monkeypatch.setattr(td3_collectors, "SMOOTHING", 0.0)
+    torch.manual_seed(0)
+    rng, env = np.random.default_rng(0), td3_collectors.make_env()
+    policy, critics, target = td3_collectors.new_policy(env), *(td3_collectors.Critics(env) for _ in range(2))
+    batch = Batch(
+        obs=rng.normal(size=(6, 3)).astype(np.float32),
+        next_obs=rng.normal(size=(6, 3)).astype(np.float32),
+        action=rng.uniform(-1, 1, (6, 1)).astype(np.float32),
+        reward=rng.normal(size=6).astype(np.float32),
+        terminated=np.array([True, False] * 3),
+        truncated=np.array([False, False, True] * 2),
+    )
+
+    def value(net: Any, obs: Any, action: Any) -> float:
+        return net(torch.from_numpy(np.concatenate([obs, action]))).item()
+
+    errors = []
+    for i in range(6):
+        next_obs, action = batch["next_obs"][i], td3_collectors.act(policy, batch["next_obs"][i])
+        lower = min(value(target.first, next_obs, action), value(target.second, next_obs, action))
+        goal = batch["reward"][i] + (0 if batch["terminated"][i] else 0.95 * lower)
+        pair = (value(net, batch["obs"][i], batch["action"][i]) for net in (critics.first, critics.second))
+        errors.append([goal - each for each in pair])
+    loss = td3_collectors.critic_loss(critics, policy, target, batch.to_torch())
+    assert loss.item() == pytest.approx(np.square(errors).mean(0).sum(), rel=1e-4)

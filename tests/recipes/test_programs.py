@@ -5,6 +5,7 @@ evaluation of any of three seeds, so that it holds on every processor. A policy 
 far below.
 """
 
+import copy
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,6 +31,7 @@ SHORT = {  # arguments
     "recurrent": ["150"],
     "td3_collectors": ["20"],
     "hindsight_n_step": ["5", "50"],
+    "pictures_and_vectors": ["60"],
     "with_jax": ["1000"],
     "half_offline_sac": ["250"],
 }
@@ -491,3 +493,66 @@ def test_td3_computes_the_loss_of_the_paper(monkeypatch: Any) -> None:
         errors.append([goal - each for each in pair])
     loss = td3_collectors.critic_loss(critics, policy, target, batch.to_torch())
     assert loss.item() == pytest.approx(np.square(errors).mean(0).sum(), rel=1e-4)
+
+
+# --------------------------------------------------------------------------------- pictures_and_vectors.py
+
+
+def test_pictures_and_vectors_are_sampled_as_they_were_added_but_stored_once(monkeypatch: Any) -> None:
+    import pictures_and_vectors
+
+    steps: list[dict[str, Any]] = []
+    batches, update = [], pictures_and_vectors.update
+    add = pictures_and_vectors.PrioritizedReplayBuffer.add
+
+    def recorded_add(self: Any, **fields: Any) -> Any:
+        steps.append(copy.deepcopy(fields))
+        return add(self, **fields)
+
+    def recorded(network: Any, target: Any, optimizer: Any, batch: Any) -> Any:
+        batches.append({name: array.numpy().copy() for name, array in batch.items()})
+        return update(network, target, optimizer, batch)
+
+    monkeypatch.setattr(pictures_and_vectors.PrioritizedReplayBuffer, "add", recorded_add)
+    monkeypatch.setattr(pictures_and_vectors, "update", recorded)
+    buffer, _, _ = pictures_and_vectors.train(episodes=80)
+    assert len(steps) == len(buffer) == 80 * 7, "all episodes are over, so each step has a row"
+    assert len(batches) > 200
+    for batch in batches[::10]:
+        for row, index in enumerate(batch["indexes"]):
+            rest = steps[index : index - index % 7 + 7][:3]  # an episode has seven steps
+            assert batch["action"][row] == rest[0]["action"]
+            reward = sum(0.95**k * step["reward"] for k, step in enumerate(rest))
+            discount = 0 if rest[-1]["terminated"] else 0.95**3
+            np.testing.assert_allclose(batch["reward"][row], reward, rtol=1e-6)
+            np.testing.assert_allclose(batch["discount"][row], discount, rtol=1e-6)
+            for when, step in (("obs", rest[0]), ("next_obs", rest[-1])):
+                for part in ("image", "vector"):
+                    np.testing.assert_array_equal(batch[f"{when}/{part}"][row], step[when][part])
+    assert buffer.bytes_per_transition < 4 * 64, "less than one of the two stacks of four 8 x 8 pictures"
+
+
+def test_pictures_and_vectors_resumes_exactly(tmp_path: Path, monkeypatch: Any) -> None:
+    import pictures_and_vectors
+
+    monkeypatch.setattr(pictures_and_vectors, "evaluate", lambda network: 0.0)
+    monkeypatch.setattr(pictures_and_vectors, "SAVE_EVERY", 40)
+    whole, network, _ = pictures_and_vectors.train(120)
+    pictures_and_vectors.train(90, 0, tmp_path / "run")  # is saved after 80 episodes
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["buffer-80.npz", "state.pt"]
+    (tmp_path / "run" / "buffer-120.npz").write_bytes(b"a crash left half of the next file")
+    resumed, copied, _ = pictures_and_vectors.train(120, 0, tmp_path / "run")
+    for one, other in zip(network.parameters(), copied.parameters(), strict=True):
+        assert torch.equal(one, other)
+    for one, other in ((whole[:], resumed[:]), (whole.sample(64), resumed.sample(64))):
+        assert one.keys() == other.keys()
+        for name in one:
+            np.testing.assert_array_equal(one[name], other[name])
+
+
+@pytest.mark.learns
+def test_pictures_and_vectors_learns_to_catch() -> None:
+    """The lowest best evaluation of 8 seeds was 0.76; a random policy catches 0.34."""
+    import pictures_and_vectors
+
+    assert any(max(pictures_and_vectors.train(seed=seed)[2]) >= 0.6 for seed in range(3))

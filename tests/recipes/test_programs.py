@@ -34,6 +34,7 @@ SHORT = {  # arguments
     "pictures_and_vectors": ["60"],
     "with_jax": ["1000"],
     "half_offline_sac": ["250"],
+    "tokens": ["20"],
 }
 
 

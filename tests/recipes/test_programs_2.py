@@ -327,3 +327,64 @@ def test_half_offline_sac_learns_to_balance() -> None:
 
     episodes = program.collect(20)
     assert any(program.train(episodes, 0.5, 1_000, seed)[1][-1] > -400 for seed in range(3))
+
+
+# ----------------------------------------------------------------------------------------------- tokens.py
+
+
+def test_batches_of_tokens_are_whole_sequences_of_the_newest_versions(monkeypatch: Any) -> None:
+    import tokens as program
+
+    sequences, batches, ratios = list[Any](), list[Any](), list[Any]()
+    add, update = program.add, program.update
+
+    def added(buffer: Any, tokens: Any, log_probs: Any) -> None:
+        sequences.append((tokens.tolist(), log_probs.tolist()))
+        add(buffer, tokens, log_probs)
+
+    def updated(policy: Any, optimizer: Any, batch: Any) -> None:
+        if not batches:
+            log_p = policy(batch.token[:, :-1].long())[0].detach().numpy()
+            chosen = np.take_along_axis(log_p, batch.token[:, 1:, None].numpy().astype(int), 2)[:, :, 0]
+            ratios.extend(np.exp(chosen - batch.log_prob.numpy())[batch.in_response.numpy()])
+        batches.append((len(sequences) // 32, batch))
+        update(policy, optimizer, batch)
+
+    monkeypatch.setattr(program, "add", added)
+    monkeypatch.setattr(program, "update", updated)
+    program.train(versions=12)
+    assert len(sequences) == 12 * 32 and len(batches) == 12 * 4
+    lengths = [len(tokens) for tokens, _ in sequences]
+    assert len(set(lengths)) > 8
+    numbers = {sum(lengths[:number]): number for number in range(len(sequences))}  # by their first index
+    for version, batch in batches:
+        versions = set[int]()
+        for i, index in enumerate(batch.indexes.tolist()):
+            tokens, log_probs = sequences[numbers[index]]
+            versions.add(numbers[index] // 32 + 1)
+            count, dots = len(tokens), tokens.index(program.COLON)
+            assert tokens[: dots + 1] == [program.DOT] * dots + [program.COLON]
+            assert program.END not in tokens[dots + 1 : -1] and (tokens[-1] == program.END or count == 14)
+            wanted = [program.A] * dots + [program.END]
+            response = tokens[dots + 1 :]
+            right = sum(response[k] == wanted[k] for k in range(min(len(response), len(wanted))))
+            rewards = [0.0] * (count - 2) + [right / max(len(response), len(wanted))]
+            padding = [0] * (14 - count)
+            assert batch.token[i].tolist() == tokens + padding
+            assert batch.in_response[i].tolist() == [False] * dots + [True] * len(response) + padding
+            assert batch.valid[i].tolist() == [True] * (count - 1) + padding
+            np.testing.assert_allclose(batch.log_prob[i], log_probs + padding, rtol=1e-6)
+            np.testing.assert_allclose(batch.reward[i], rewards + padding, rtol=1e-6)
+        assert versions == set(range(max(1, version - 3), version + 1)), "64 of 128 sequences: all versions"
+    np.testing.assert_allclose(ratios, 1, rtol=1e-4, err_msg="the policy had not changed")
+
+
+@pytest.mark.learns
+def test_the_policy_learns_to_answer_with_as_many_tokens() -> None:
+    """The lowest of 8 seeds was 0.85; untrained policies have 0.14, those with random rewards 0.19.
+
+    If one seed in 8 missed the bar, the test would fail by chance in 1 of 500 runs.
+    """
+    import tokens as program
+
+    assert any(program.train(40, seed)[1][-1] >= 0.7 for seed in range(3))

@@ -35,6 +35,7 @@ SHORT = {  # arguments
     "with_jax": ["1000"],
     "half_offline_sac": ["250"],
     "tokens": ["20"],
+    "prefetching": ["2"],
 }
 
 

@@ -32,7 +32,7 @@ start = perf_counter()
 from replay_tutorial import PrioritizedReplayBuffer
 buffer = PrioritizedReplayBuffer(1024, {"obs": {"shape": 4}, "reward": {}}, seed=0)
 for step in range(64):
-    buffer.add(obs=[step, 0, 0, 0], rew=1.0)
+    buffer.add(obs=[step, 0, 0, 0], reward=1.0)
 buffer.sample(32, beta=0.4)
 print(perf_counter() - start)
 """

@@ -156,7 +156,9 @@ class BaseBuffer:
         return Batch({name: array[0] for name, array in batch.items()}) if np.ndim(indexes) == 0 else batch
 
     def __iter__(self) -> NoReturn:  # otherwise, Python would count the indexes up from 0
-        raise TypeError(f"A {type(self).__name__} is not iterable. Iterate over `batches` or `epoch`.")
+        raise TypeError(
+            f"A {type(self).__name__} is not iterable. Iterate over epoch(batch_size) or batches(batch_size)."
+        )
 
     def epoch(self, batch_size: int, shuffle: bool = True) -> Generator[Batch]:
         """Iterate once over all rows that are stored now, without replacement.

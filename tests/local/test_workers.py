@@ -23,7 +23,7 @@ from replay_tutorial.apex.config import Config
 from replay_tutorial.apex.messages import Note
 from replay_tutorial.apex.runs import run
 from replay_tutorial.local import workers
-from replay_tutorial.local.workers import NICENESS, action, evaluate, learn_and_save, run_worker
+from replay_tutorial.local.workers import NICENESS, act, evaluate, learn_and_save, run_worker
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_each_process_computes_in_the_threads_of_the_settings_and_the_evaluator_
     with run.torch_threads(1):
         for work, *arguments in [
             (learn_and_save, 0, None, None),
-            (action, 0, np.random.SeedSequence(0)),
+            (act, 0, np.random.SeedSequence(0)),
             (evaluate, folder, None, None, 0),
         ]:
             torch.set_num_threads(1)

@@ -103,13 +103,13 @@ def pair_dtype(fields: Fields, nexts: Mapping[str, str]) -> np.dtype[Any] | None
     )
 
 
-def new_arrays(count: int, specs: Mapping[str, ArraySpec]) -> Batch:
+def new_arrays(count: int, specs: Mapping[str, ArraySpec]) -> dict[str, Any]:
     """Allocate an array of shape (count, *shape) for each large field, all in one block.
 
     The C allocator returns the pages of several large blocks to the operating system whenever they are freed;
     those of a single block can be reused.
     """
-    arrays = Batch()
+    arrays = dict[str, Any]()
     sizes = {name: count * dtype.itemsize * math.prod(shape) for name, (dtype, shape) in specs.items()}
     block, start = np.empty(sum(size + LINE for size in sizes.values()), np.uint8), 0
     for name, (dtype, shape) in specs.items():

@@ -190,12 +190,13 @@ class FrameStore:
             log.layout.warn_if_hardly_shared(rows, log.frames_added)
 
     def restore(self, batch: Batch) -> Batch:
-        """Replace frame numbers in a batch with observations."""
+        """Replace frame numbers in a batch with observations, and return the batch."""
         made = new_arrays(len(next(iter(batch.values()))), self._specs)
         for log in self.logs:
             for name in log.layout.names:
                 log.take(batch[name], made[name])
-        return batch | made
+        batch.update(made)
+        return batch
 
     def values_of(self, name: str, stored: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Convert n stored values of a field to observations, an array of shape (n, *shape)."""

@@ -183,7 +183,7 @@ class Mixture:
             )
         shares /= shares.sum()
         order = self._rng.permutation(batch_size)
-        batch = new_arrays(batch_size, self._specs | MIXTURE_SPECS)
+        batch = Batch(new_arrays(batch_size, self._specs | MIXTURE_SPECS))
         relative = np.empty(batch_size)  # P(row in its buffer), relative to uniform sampling
         stop = 0
         for source, count in enumerate(random_counts(shares, batch_size, self._rng).tolist()):

@@ -72,6 +72,7 @@ def die_in_send(pickled, point):
     sys.setprofile(None)
 
 
+@pytest.mark.filterwarnings("ignore:The frames of .* are hardly shared")  # by rows that are sent again
 @pytest.mark.skipif(sys.platform != "linux", reason="only there a pickle leads to memory without a name")
 def test_gateways_are_killed_at_every_point_of_a_send_and_the_replay_stays_whole():
     context = pictures_context()

@@ -27,7 +27,8 @@ import replay_tutorial
 from replay_tutorial.agents import cleanrl
 from replay_tutorial.buffers.n_step.windows import NotConsecutive
 
-RETURNS = {"n_steps", "gamma"}  # arguments of the algorithm, not of its buffer
+# Arguments of a buffer, and the attributes of the algorithm from which they are read.
+OF_ALGORITHM = {"n_steps": "n_steps", "n_step": "n_steps", "gamma": "gamma", "num_envs": "n_envs"}
 
 
 class ReplayBuffer(cleanrl.ReplayBuffer):
@@ -53,12 +54,12 @@ class ReplayBuffer(cleanrl.ReplayBuffer):
         Raises:
             TypeError: As for `cleanrl.ReplayBuffer`.
             ValueError: As for `cleanrl.ReplayBuffer`, or if `n_steps` is above 1 without `model`, or `gamma`
-                is passed.
+                or `n_step` is passed.
         """
-        if "gamma" in options or (n_steps > 1 and model is None):
-            gamma = f", gamma={options['gamma']}" if "gamma" in options else ""
+        passed = "".join(f", {name}={options[name]}" for name in ("n_step", "gamma") if name in options)
+        if passed or (n_steps > 1 and model is None):
             raise ValueError(
-                f"The buffer was created with n_steps={n_steps}{gamma}, but only the algorithm has its "
+                f"The buffer was created with n_steps={n_steps}{passed}, but only the algorithm has its "
                 "gamma. Pass n_steps and gamma to the algorithm instead of replay_buffer_kwargs; for n-step "
                 "returns, derive the algorithm from NStepReturns: class NStepDQN(NStepReturns, DQN)."
             )
@@ -219,13 +220,15 @@ class NStepReturns(OffPolicyAlgorithm):
             raise TypeError(
                 f"{type(self).__name__} can't sample from replay_buffer_class="
                 f"{self.replay_buffer_class.__name__}, which isn't derived from {__name__}."
-                f"{self._buffer_class.__name__}. Use that class, or an algorithm of stable_baselines3."
+                f"{self._buffer_class.__name__}. Use that class, HindsightReplayBuffer for hindsight goals, or "
+                "an algorithm of stable_baselines3."
             )
         n_steps, options = self.n_steps, self.replay_buffer_kwargs
-        for name in RETURNS & options.keys():
+        for name in OF_ALGORITHM.keys() & options.keys():
+            own = OF_ALGORITHM[name]
             raise ValueError(
                 f"replay_buffer_kwargs contains {name}={options[name]}, and the algorithm has "
-                f"{name}={getattr(self, name)}. Pass {name} only to the algorithm."
+                f"{own}={getattr(self, own)}. Remove {name}: the buffer uses the algorithm's {own}."
             )
         # If n_steps isn't 1, SB3 warns that it doesn't use its own n-step buffer.
         self.n_steps, self.replay_buffer_kwargs = 1, {**options, "n_steps": n_steps, "model": self}

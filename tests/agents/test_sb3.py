@@ -289,10 +289,22 @@ def test_n_steps_or_gamma_beside_those_of_the_algorithm_are_refused() -> None:
         options = {"replay_buffer_class": ReplayBuffer, "replay_buffer_kwargs": settings}
         with pytest.raises(ValueError, match=f"n_steps={settings.get('n_steps', 1)}.*NStepReturns"):
             model_of(DQN, gamma=0.5, **options)
-    for name, values in {"gamma": (0.9, 0.5), "n_steps": (2, 3)}.items():
-        options = {"replay_buffer_kwargs": {name: values[0]}, "gamma": 0.5, "n_steps": 3}
-        with pytest.raises(ValueError, match=rf"{name}={values[0]}.*{name}={values[1]}"):
-            model_of(PrioritizedDQN, **options)
+    for name, value, own in [
+        ("gamma", 0.9, "gamma=0.5"),
+        ("n_steps", 2, "n_steps=3"),
+        ("n_step", 2, "n_steps=3"),
+    ]:
+        for kind, environment, policy, settings in [
+            (PrioritizedReplayBuffer, Counting, "MlpPolicy", {}),
+            (HindsightReplayBuffer, Corridor, "MultiInputPolicy", HINDSIGHT["replay_buffer_kwargs"]),
+        ]:
+            options = {"replay_buffer_class": kind, "replay_buffer_kwargs": {**settings, name: value}}
+            with pytest.raises(ValueError, match=rf"{name}={value}.*{own}"):
+                model_of(PrioritizedDQN, environment, policy, gamma=0.5, n_steps=3, **options)
+    with pytest.raises(ValueError, match=r"n_step=3.*NStepReturns"):
+        model_of(DQN, replay_buffer_class=ReplayBuffer, replay_buffer_kwargs={"n_step": 3})
+    with pytest.raises(ValueError, match=r"num_envs=3.*n_envs=2"):
+        model_of(PrioritizedDQN, replay_buffer_kwargs={"num_envs": 3})
 
 
 def test_a_buffer_with_other_rows_is_refused_with_its_name() -> None:
@@ -415,9 +427,17 @@ HINDSIGHT = {
 }
 
 
-@pytest.mark.parametrize("n", [1, 3])
-def test_hindsight_rows_have_the_returns_of_their_goals(n) -> None:
-    model = model_of(PrioritizedDQN, Corridor, "MultiInputPolicy", n_steps=n, gamma=0.9, **HINDSIGHT)
+class PushedCorridor(Corridor):
+    action_space = Box(-2, 2, (1,))
+
+    def step(self, action):
+        return super().step(int(action[0] > 0))
+
+
+@pytest.mark.parametrize("kind, n", [(PrioritizedDQN, 1), (PrioritizedSAC, 3), (PrioritizedTD3, 3)])
+def test_hindsight_rows_have_the_returns_of_their_goals(kind, n) -> None:
+    environment = Corridor if kind is PrioritizedDQN else PushedCorridor
+    model = model_of(kind, environment, "MultiInputPolicy", n_steps=n, gamma=0.9, **HINDSIGHT)
     model.learn(64)
     assert model._n_updates > 4
     histories = model.env.get_attr("history")
@@ -442,6 +462,7 @@ def test_hindsight_rows_have_the_returns_of_their_goals(n) -> None:
         found += (after["achieved_goal"][i].item(), after["observation"][i, 1].item())
         assert (*found, after["desired_goal"][i].item()) in ends
     assert 300 < relabelled < 500
+    assert len(set(model.replay_buffer.rows.priorities[model.replay_buffer.rows.indexes])) > 10
     assert 0 < data.dones.sum() < 500
 
 

@@ -220,8 +220,8 @@ class NStepReturns(OffPolicyAlgorithm):
             raise TypeError(
                 f"{type(self).__name__} can't sample from replay_buffer_class="
                 f"{self.replay_buffer_class.__name__}, which isn't derived from {__name__}."
-                f"{self._buffer_class.__name__}. Use that class, HindsightReplayBuffer for hindsight goals, or "
-                "an algorithm of stable_baselines3."
+                f"{self._buffer_class.__name__}. Use that class, or HindsightReplayBuffer for hindsight "
+                "goals, or an algorithm of stable_baselines3."
             )
         n_steps, options = self.n_steps, self.replay_buffer_kwargs
         for name in OF_ALGORITHM.keys() & options.keys():

@@ -116,11 +116,64 @@ class Log:
         return row
 
 
+class Stream(Log):
+    """The definition for windows that cross the ends of episodes: entries of a stream per environment."""
+
+    def stream(self, e):
+        """[(episode, step, reward, rewards until the end, whether it ended)]; without a step, None."""
+        entries = []
+        for number, rewards in enumerate(self.episodes[e]):
+            ended = number + 1 < len(self.episodes[e])
+            for k, reward in enumerate(rewards):
+                entries.append((number + 1, k + 1, reward, rewards[k:], ended))
+            if ended or rewards:  # the newest observation of a running episode is not an entry yet
+                entries.append((number + 1, len(rewards) + 1, None, [], ended))
+        return entries
+
+    def windows(self, length, period, boundary):
+        found = {}
+        for e in range(self.environments):
+            entries = self.stream(e)
+            complete = len(entries) - (bool(entries) and not entries[-1][4])
+            for s, (_, step, reward, _, _) in enumerate(entries[: max(0, complete - length + 1)]):
+                if reward is not None and (step - 1) % period == 0 and s > self.heads[e] - self.places:
+                    found[s * self.environments + e] = (e, s, None)
+        return found
+
+    def window(self, e, s, _, length, burn_in, n, gamma):
+        entries, oldest = self.stream(e), max(0, self.heads[e] - self.places + 1)
+        row = {name: [] for name in ("obs", "action", "reward", "valid", "learn", "is_first")}
+        row |= {name: [] for name in ("n_step_return", "discount", "bootstrap", "state")}
+        states = []
+        for k in range(s - burn_in, s + length + n):
+            real = oldest <= k < len(entries)
+            episode, step, reward, rest, ended = entries[k] if real else (0, 0, None, [], False)
+            row["obs"].append((e + 1, episode, step) if real else (0, 0, 0))
+            if k >= s + length:
+                continue
+            real = reward is not None
+            states += [(10 * episode, step)] * real
+            row["action"].append(step * real)
+            row["reward"].append(reward or 0)
+            row["valid"].append(real)
+            row["learn"].append(real and k >= s)
+            row["is_first"].append(real and step == 1)
+            taken = rest[:n]
+            row["n_step_return"].append(sum(gamma**i * r for i, r in enumerate(taken)))
+            through = ended and self.terminates(episode) and len(rest) <= n
+            row["discount"].append(gamma ** len(taken) if real and not through else 0)
+            row["bootstrap"].append(k + len(taken) - (s - burn_in) if real else None)
+            row["state"].append((10 * episode * real, step * real))
+        if burn_in:
+            row["state"] = states[0]
+        return row
+
+
 M, L = 5, 3  # length and burn-in
 SPECIAL = [1, L, M - 1, M, M + 1, 3 * M + 7, 60, 2]  # 60 is longer than a ring
 
 
-@pytest.mark.parametrize("boundary", ["pad", "shift", "drop"])
+@pytest.mark.parametrize("boundary", ["pad", "shift", "drop", "cross"])
 @pytest.mark.parametrize(
     ("period", "burn_in", "n", "time_major"), [(1, L, 3, True), (2, 0, 1, False), (7, 50, 4, False)]
 )
@@ -139,7 +192,7 @@ def test_windows_are_those_of_the_definition(boundary, period, burn_in, n, time_
         num_envs=3,
         seed=0,
     )
-    log = Log(3, places, SPECIAL)
+    log = (Stream if boundary == "cross" else Log)(3, places, SPECIAL)
     for steps in (4, 9, 20, 40, 130, 31, 1):  # more than five laps
         log.play(buffer, steps)
         buffer.save(tmp_path / "sequences")
@@ -187,6 +240,31 @@ def test_every_step_is_learned_and_those_between_twice(boundary):
         assert times == 2 if between else times >= 1
         assert boundary == "shift" or times <= 2
     assert sorted(learned) == [(1, e, s) for e in range(1, 7) for s in range(1, log.length(0, e) + 1)]
+
+
+def test_windows_that_cross_episodes_are_drawn_uniformly_over_their_starts_and_each_new_one_once():
+    options = {"boundary": "cross", "num_envs": 2, "seed": 0}
+    buffer = SequenceReplayBuffer(2 * 61, FIELDS, M, **options)
+    new = SequenceReplayBuffer(2 * 61, FIELDS, M, period=M, online=True, **options)
+    log, copied, served = Stream(2, 61, [1, 3, 7, 2, 12]), Stream(2, 61, [1, 3, 7, 2, 12]), Counter()
+    for _ in range(20):
+        log.play(buffer, 9)
+        copied.play(new, 9)
+        windows, steps = log.windows(M, 1, "cross"), copied.windows(M, M, "cross")
+        drawn = Counter(i for _ in range(100) for i in buffer.sample(10)["indexes"].tolist())
+        assert p_value(drawn, dict.fromkeys(windows, 1)) > LEAST
+        expected = sorted({*steps} - {*served})
+        served.update(new.sample(len(expected))["indexes"].tolist())
+        assert set(expected) <= set(served) and {served[i] for i in expected} == {1}
+    buffer.clear()
+    firsts = [buffer.next_index_of(e) - e for e in range(2)]
+    Stream(2, 61, [3, 2]).play(Mock(add_step=lambda **each: buffer.add_step(**each) - firsts), 5)
+    starts = {firsts[0], firsts[0] + 2, firsts[1] + 1, firsts[1] + 3, firsts[1] + 5}
+    assert set(buffer.sample(50)["indexes"].tolist()) == starts, "none at a final observation"
+    with pytest.raises(ValueError, match='boundary="cross", no episode can be evicted'):
+        new.keep_best(1)
+    with pytest.raises(ValueError, match='by="episode" requires windows of one episode'):
+        new.sample(1, by="episode")
 
 
 @pytest.mark.parametrize("period", range(1, 9))
@@ -485,7 +563,7 @@ def test_saved_and_loaded_buffers_return_the_same_windows(tmp_path):
         different.load(tmp_path / "sequences")
 
 
-@pytest.mark.parametrize("boundary", ["pad", "shift", "drop"])
+@pytest.mark.parametrize("boundary", ["pad", "shift", "drop", "cross"])
 def test_file_whose_windows_start_at_other_steps_is_refused(boundary, tmp_path):
     options = {"boundary": boundary, "period": 2}
     buffer, log = SequenceReplayBuffer(100, FIELDS, 4, **options), Log(1, 100, [7, 9])
@@ -549,7 +627,7 @@ def test_errors_name_the_remedy():
         (3, {"burn_in": 2**63}, ValueError, "burn_in must be below"),
         (3, {"n_step": NStep(2**63)}, ValueError, "n_step must be below"),
         (3.5, {}, TypeError, "length must be an integer"),
-        (3, {"boundary": "wrap"}, ValueError, '"pad", "shift" or "drop"'),
+        (3, {"boundary": "wrap"}, ValueError, '"pad", "shift", "drop" or "cross"'),
         (39, {}, ValueError, "capacity must be at least 41"),
         (3, {"online": True, "alpha": 0.6}, ValueError, "online=True requires alpha=0"),
         (3, {"first_of": "hidden"}, KeyError, "hidden"),

@@ -325,6 +325,19 @@ def test_prefetching_learner_learns_what_one_without_does() -> None:
     assert np.mean(losses[-10:]) < 0.2 * np.mean(losses[:10])
 
 
+def test_a_state_is_reset_where_an_episode_begins_and_final_observations_are_no_steps() -> None:
+    batch, states = program("across_episodes").main()
+    for obs, state, learn in zip(
+        batch.obs.T.tolist(), np.transpose(states).tolist(), batch.learn.T, strict=True
+    ):
+        count = 0
+        for time in range(16):
+            count = 1 if time == 0 or obs[time] == 0 else count + 1  # each episode counts from 0
+            assert state[time] == count
+            assert learn[time] == (obs[time + 1] == obs[time] + 1)
+    assert batch.is_first.any() and not batch.learn.all()
+
+
 @pytest.mark.parametrize("truncated", [False, True])
 def test_targets_of_muzero_by_hand(truncated) -> None:
     recipe = program("muzero_targets")

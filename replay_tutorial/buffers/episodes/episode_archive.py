@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from replay_tutorial.buffers.archive import MAX_COUNT, Arrays, Damaged, Reader
 from replay_tutorial.buffers.episodes.episode_ring import (
+    CROSS,
     ENTRY,
     NO_STEP,
     PAD,
@@ -152,7 +153,7 @@ def check_windows(ring: EpisodeRing, rule: WindowRule) -> None:
     running, heads = table["end"] == RUNNING, ring.arrays.rings["head"][slots["index"] % ring.environments]
     number = positions - table["start"]  # of the step in its episode
     ends: Integers = table["end"]
-    steps = np.where(running, heads, ends) - table["start"]
+    steps = np.where(running | (boundary == CROSS), heads, ends) - table["start"]
     begins = (number % period == 0) & ((number + length <= steps) | (boundary == PAD) & ~running)
     if boundary == SHIFT:
         shifted = ~running & has_shifted_window(steps, length, period)

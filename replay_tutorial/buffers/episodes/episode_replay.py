@@ -24,6 +24,7 @@ from replay_tutorial.buffers.batch import Batch
 from replay_tutorial.buffers.cast import as_array
 from replay_tutorial.buffers.episodes.episode_archive import ring_from_state, state_of
 from replay_tutorial.buffers.episodes.episode_ring import (
+    CROSS,
     DROP,
     FINAL,
     GONE,
@@ -654,8 +655,13 @@ class EpisodeReplayBuffer(PrivateBuffer):
         Raises:
             IndexError: If an episode has not begun.
             TypeError: If the numbers are not integers.
-            ValueError: If an episode is running. The buffer is then unchanged.
+            ValueError: If an episode is running, or windows cross the ends of episodes. The buffer is then
+                unchanged.
         """
+        if self._window_rule[2] == CROSS:
+            raise ValueError(
+                'With boundary="cross", no episode can be evicted: windows of other episodes continue in it.'
+            )
         numbers = as_integers("episodes", episodes)
         found = self._look_up(numbers)
         if (found.stored & found.running).any():

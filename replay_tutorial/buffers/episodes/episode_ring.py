@@ -44,13 +44,13 @@ from replay_tutorial.buffers.sum_tree import SumTree, first_leaf, recompute_abov
 # What a slot holds: nothing or a final observation, a step, or a step where a window starts.
 NO_STEP, STEP, START = 0, 1, 2
 RUNNING = -1  # the end of an episode that has not ended
-# What happens to the windows that the end of an episode cuts off.
-PAD, SHIFT, DROP = 0, 1, 2
+# What happens to the windows that the end of an episode cuts off; with CROSS, they continue in the next one.
+PAD, SHIFT, DROP, CROSS = 0, 1, 2, 3
 # Instead of the slot of a step: it was overwritten or evicted, its index belongs to a final observation, or
 # no step has had the index.
 GONE, FINAL, UNKNOWN = -1, -2, -3
 
-WindowRule = tuple[int, int, int]  # length, period, and PAD, SHIFT or DROP
+WindowRule = tuple[int, int, int]  # length, period, and PAD, SHIFT, DROP or CROSS
 
 # The state of the ring of one environment.
 RING = np.dtype(
@@ -165,6 +165,18 @@ def vacate(arrays: Any, environment: int, position: int) -> int:
 
 
 @jitable
+def completed_window(arrays: Any, environment: int, last: int, rule: WindowRule) -> int:
+    """Return the position where the window whose last entry has this position starts, or -1 if none does."""
+    length, period, boundary = rule
+    ring, start = arrays.rings[environment], last - length + 1
+    place = entry_of(arrays, environment, ring.episodes - 1)
+    if boundary == CROSS and start >= oldest_position(arrays, environment):
+        place = arrays.slots[slot_of(arrays, environment, start)].entry
+    step = start - arrays.table[place].start  # its number in its episode
+    return start if step >= 0 and step % period == 0 else -1
+
+
+@jitable
 def start_window(arrays: Any, environment: int, position: int, mass: float) -> int:
     """Set the mass of a step where a window starts, if the step is still stored; return its slot."""
     slot = slot_of(arrays, environment, position)
@@ -205,6 +217,11 @@ def end_episode(arrays: Any, environment: int, rule: WindowRule, mass: float, ch
     elif boundary == SHIFT and has_shifted_window(steps, length, period):
         changed[changes] = start_window(arrays, environment, start + max(0, steps - length), mass)
         changes += 1
+    elif boundary == CROSS:
+        first = completed_window(arrays, environment, end, rule)
+        if first >= 0:
+            changed[changes] = start_window(arrays, environment, first, mass)
+            changes += 1
     return changes
 
 
@@ -245,11 +262,10 @@ def append_steps(
     arrays, steps = EpisodeArrays(*arrays_tuple), Steps(*steps_tuple)
     if not continue_episodes(arrays, steps, spans):
         return -1
-    length, period, _ = rule
     first_environment, count = steps.environments[0], steps.environments.shape[0]
     environments = arrays.rings.shape[0]
     index = arrays.rings[first_environment].head * environments + first_environment
-    changed = np.empty(length + 5, np.int64)
+    changed = np.empty(rule[0] + 5, np.int64)
     for i in range(count):
         environment = steps.environments[i]
         ring = arrays.rings[environment]
@@ -274,9 +290,9 @@ def append_steps(
         ring.head = position + 1
         entry.reward_sum += steps.rewards[i]
         changed[0], changed[1], changes = slot, next_slot, 2
-        first = position - entry.start - length + 1  # of the window that this step completes
-        if first >= 0 and first % period == 0:
-            changed[2] = start_window(arrays, environment, entry.start + first, steps.masses[i])
+        first = completed_window(arrays, environment, position, rule)
+        if first >= 0:
+            changed[2] = start_window(arrays, environment, first, steps.masses[i])
             changes = 3
         if steps.ends[i]:
             changes += end_episode(arrays, environment, rule, steps.masses[i], changed[changes:])

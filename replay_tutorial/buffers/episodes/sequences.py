@@ -8,11 +8,17 @@ from the steps after it. Padding gives all windows the same shape, and two masks
     valid    0   1   1 | 1   1   1   1   0          real steps, as opposed to padding
     learn    0   0   0 | 1   1   1   1   0          steps to learn from
 
+With boundary="cross", the window continues in the next episode instead, for models that reset their state:
+
+    obs      -   s0  s1  s2  s3  s4  s5  s6  s0     `learn` as above, because no step was taken at s6
+    is_first 0   1   0   0   0   0   0   0          the first step of an episode
+
 A window *starts* at its first learned step. The leaf of this step contains the mass of the window, so that
 windows are drawn, prioritized and overwritten like single steps.
 
 Sources: Kapturowski et al. 2019, "Recurrent Experience Replay in Distributed Reinforcement Learning" (R2D2),
-sections 2.3 and 3; for `online` Hafner et al. 2023, "Mastering Diverse Domains through World Models".
+sections 2.3 and 3; for `online` and "cross", Hafner et al. 2023, "Mastering Diverse Domains through World
+Models".
 
 Built in chapter 09, *Sequences*.
 """
@@ -29,13 +35,17 @@ from replay_tutorial.buffers.cast import as_array, cast
 from replay_tutorial.buffers.episodes.episode_replay import EpisodeOptions, EpisodeReplayBuffer, selected
 from replay_tutorial.buffers.episodes.episode_returns import parse_returns, sum_rewards
 from replay_tutorial.buffers.episodes.episode_ring import (
+    CROSS,
     DROP,
+    NO_STEP,
     PAD,
+    RUNNING,
     SHIFT,
     START,
     ArraysTuple,
     EpisodeArrays,
     Episodes,
+    WindowRule,
     entry_of,
     has_shifted_window,
     locate,
@@ -50,7 +60,8 @@ from replay_tutorial.buffers.priorities import check_weight_options
 from replay_tutorial.buffers.rows import check_batch_size, checked_at_least, checked_flag, random_below
 from replay_tutorial.buffers.runtime.jit import Flags, Floats, Integers, jitable, kernel, types
 
-BOUNDARIES = {"pad": PAD, "shift": SHIFT, "drop": DROP}
+BOUNDARIES = {"pad": PAD, "shift": SHIFT, "drop": DROP, "cross": CROSS}
+Boundary = Literal["pad", "shift", "drop", "cross"]
 Lengths = tuple[int, int, int]  # burn_in, length, n
 IntegerMatrix = Annotated[npt.NDArray[np.int64], types.int64[:, ::1]]
 FlagMatrix = Annotated[npt.NDArray[np.bool_], types.boolean[:, ::1]]
@@ -72,9 +83,12 @@ EntriesTuple = Annotated[tuple[Any, ...], WindowEntries]  # as `ArraysTuple`
 
 @kernel
 def locate_windows(
-    arrays_tuple: ArraysTuple, starts: Integers, lengths: Lengths, entries_tuple: EntriesTuple
+    arrays_tuple: ArraysTuple, starts: Integers, lengths: Lengths, crosses: bool, entries_tuple: EntriesTuple
 ) -> None:
-    """Write the entries of the windows that start in the slots `starts`."""
+    """Write the entries of the windows that start in the slots `starts`.
+
+    With `crosses`, they continue in other episodes, whose ends `mark_ends` marks.
+    """
     arrays, (slots, valid, learn, bootstraps, indexes) = EpisodeArrays(*arrays_tuple), entries_tuple
     burn_in, length, n = lengths
     room, padding = arrays.kinds.shape[0] // arrays.rings.shape[0], arrays.kinds.shape[0]
@@ -82,6 +96,9 @@ def locate_windows(
     positions, firsts, ends = locate(arrays_tuple, starts)
     for i in range(starts.shape[0]):
         environment, zero = starts[i] // room, positions[i] - burn_in  # the position of time 0
+        if crosses:
+            ring = arrays.rings[environment]
+            firsts[i], ends[i] = oldest_position(arrays, environment), ring.head - (0 if ring.running else 1)
         first, stop = max(firsts[i] - zero, 0), ends[i] - zero  # times of first step and last observation
         indexes[i] = arrays.slots[starts[i]].index
         slots[i] = padding
@@ -95,12 +112,35 @@ def locate_windows(
             bootstraps[i, time] = min(max(time, first) + n, stop)
 
 
+@kernel
+def mark_ends(
+    arrays_tuple: ArraysTuple, lengths: Lengths, entries_tuple: EntriesTuple, is_first: FlagMatrix
+) -> None:
+    """Mark the steps that begin an episode, and correct the entries that are, or lead to, its end."""
+    arrays, (slots, valid, learn, bootstraps, _) = EpisodeArrays(*arrays_tuple), entries_tuple
+    environments, padding = arrays.rings.shape[0], arrays.kinds.shape[0]
+    for i in range(slots.shape[0]):
+        for time in range(slots.shape[1]):
+            slot = slots[i, time]
+            if slot == padding:
+                continue
+            is_step, index = arrays.kinds[slot] != NO_STEP, arrays.slots[slot].index
+            entry, position = arrays.table[arrays.slots[slot].entry], index // environments
+            valid[i, time] &= is_step
+            learn[i, time] &= is_step
+            is_first[i, time] = is_step and position == entry.start
+            if time < bootstraps.shape[1]:
+                end = arrays.rings[index % environments].head if entry.end == RUNNING else entry.end
+                bootstraps[i, time] = time + min(lengths[2], end - position)
+
+
 @jitable
-def next_window(arrays: Any, environment: int, position: int, length: int) -> int:
+def next_window(arrays: Any, environment: int, position: int, rule: WindowRule) -> int:
     """Return the first position, from `position` on, where a window starts or where one may start later."""
     ring, position = arrays.rings[environment], max(position, oldest_position(arrays, environment))
-    undecided = ring.head
-    if ring.running:
+    length, _, boundary = rule
+    undecided = ring.head - (length if boundary == CROSS else 0)
+    if ring.running and boundary != CROSS:
         entry = entry_of(arrays, environment, ring.episodes - 1)
         undecided = max(ring.head - length, arrays.table[entry].start)
     while position < undecided and arrays.kinds[slot_of(arrays, environment, position)] != START:
@@ -109,14 +149,14 @@ def next_window(arrays: Any, environment: int, position: int, length: int) -> in
 
 
 @kernel
-def serve_new_windows(arrays_tuple: ArraysTuple, length: int, served: Integers, slots: Integers) -> int:
+def serve_new_windows(arrays_tuple: ArraysTuple, rule: WindowRule, served: Integers, slots: Integers) -> int:
     """Write the slots of new windows, in the order of their indexes, and return their number.
 
     `served`, int64[environments], are the positions before which every window has already been sampled.
     """
     arrays, environments, count = EpisodeArrays(*arrays_tuple), served.shape[0], 0
     for environment in range(environments):
-        served[environment] = next_window(arrays, environment, served[environment], length)
+        served[environment] = next_window(arrays, environment, served[environment], rule)
     while count < slots.shape[0]:
         oldest = -1
         for environment in range(environments):
@@ -127,22 +167,26 @@ def serve_new_windows(arrays_tuple: ArraysTuple, length: int, served: Integers, 
             break
         slots[count] = slot_of(arrays, oldest, served[oldest])
         count += 1
-        served[oldest] = next_window(arrays, oldest, served[oldest] + 1, length)
+        served[oldest] = next_window(arrays, oldest, served[oldest] + 1, rule)
     return count
 
 
 class SequenceReplayBuffer(EpisodeReplayBuffer):
     """An episode buffer that samples windows of consecutive steps.
 
-    A window consists of up to `burn_in` steps to unroll and up to `length` steps to learn from, and never
-    crosses the end of an episode. In every episode, a window starts at step 0, period, 2·period and so on,
-    which is its first step to learn from. It is available as soon as its last step has been added.
-    `boundary` determines what happens to windows that would extend beyond the end of the episode:
+    A window consists of up to `burn_in` steps to unroll and up to `length` steps to learn from. In every
+    episode, a window starts at step 0, period, 2·period and so on, which is its first step to learn from. It
+    is available as soon as its last step has been added. `boundary` determines what happens to windows that
+    would extend beyond the end of the episode:
 
     - "pad": they are padded and available, so that every step is learned if period ≤ length;
     - "shift": one window that ends with the last step replaces them, if there are any; it is padded only if
       the episode is shorter than `length`;
-    - "drop": they are not available.
+    - "drop": they are not available;
+    - "cross": they continue in the next episode of the environment, so that no window is padded after its
+      start. The final observation of an episode is an entry without a step, for which `valid` and `learn`
+      are false. The mask `is_first` marks the steps at which a model must reset its state. With period 1,
+      windows are drawn uniformly over all start positions, as DreamerV3 does. Episodes can't be evicted.
 
     A window is removed when its first learned step is overwritten; before that, its burn-in becomes shorter.
     Each priority belongs to a window: `add(priorities=…)` sets the priority of the window that the step
@@ -173,7 +217,7 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
         *,
         burn_in: int = 0,
         period: int = 1,
-        boundary: Literal["pad", "shift", "drop"] = "pad",
+        boundary: Boundary = "pad",
         first_of: str | Sequence[str] = (),
         n_step: int | NStep | None = None,
         gamma: float | None = None,
@@ -213,7 +257,7 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
         burn_in = checked_at_least("burn_in", burn_in, 0)
         period = checked_at_least("period", period, 1)
         if boundary not in BOUNDARIES:
-            raise ValueError(f'boundary must be "pad", "shift" or "drop", not {boundary!r}.')
+            raise ValueError(f'boundary must be "pad", "shift", "drop" or "cross", not {boundary!r}.')
         if online and (alpha := options.get("alpha", 0.0)) != 0.0:
             raise ValueError(f"online=True requires alpha=0, not {alpha}: it ignores priorities.")
         firsts = field_names(first_of)
@@ -228,7 +272,8 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
             )
         self._n_step = parse_returns(n_step, gamma, self._layout["reward"], steps)
         returns = ("n_step_return", "discount", "bootstrap") if self._n_step else ()
-        self._reserve_names("valid", "learn", *returns)
+        masks = ("valid", "learn", "is_first") if boundary == "cross" else ("valid", "learn")
+        self._reserve_names(*masks, *returns)
         self._check_firsts(firsts)
         self._gather_windows = Gather(selected(steps, [name for name in steps.fields if name not in firsts]))
         self._gather_firsts = Gather(selected(steps, firsts)) if firsts else None
@@ -273,7 +318,7 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
                 largest weight in the batch.
             by: "window" draws windows in proportion to their masses, or uniformly if alpha is 0. "episode"
                 draws an episode uniformly, then one of its windows, so that short and long episodes are drawn
-                equally often; this requires alpha = 0.
+                equally often; this requires alpha = 0 and windows that end with their episode.
             time_major: Whether time is the first axis, before the window. By default, it is the second axis.
 
         Returns:
@@ -288,6 +333,9 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
             - `valid`, bool[n, T], is true for real steps, and false for padding.
             - `learn`, bool[n, T], is true for the steps to learn from. The first of them is always at time
               `burn_in`.
+            - With boundary="cross", `is_first`, bool[n, T], is true for the first step of an episode. A model
+              must reset its state before this step, and start with it at time 0 unless `first_of` contains
+              the state.
             - With `n_step`, there are `n_step_return`, the discounted sum of the next N rewards; `discount`,
               γ to the power of their number, or 0 if the last of these steps terminated; and `bootstrap`,
               int64[n, T], the time of the observation after these steps. Fewer than N rewards are summed at
@@ -308,10 +356,12 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
         if by == "episode" and self._prioritization.alpha != 0.0:
             alpha = self._prioritization.alpha
             raise ValueError(f'by="episode" requires alpha=0, not {alpha}: it ignores priorities.')
+        if by == "episode" and self._window_rule[2] == CROSS:
+            raise ValueError('by="episode" requires windows of one episode, not boundary="cross".')
         starts, weights = np.empty(batch_size, np.int64), np.ones(batch_size, np.float32)
         new, served = 0, self._served.copy()
         if self._online:
-            new = serve_new_windows(self._ring.arrays_tuple, self._lengths[1], served, starts)
+            new = serve_new_windows(self._ring.arrays_tuple, self._window_rule, served, starts)
         if by == "episode":
             starts[new:] = self._draw_by_episode(batch_size - new)
         elif new < batch_size:
@@ -367,9 +417,14 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
         valid, learn = np.zeros((2, count, total), np.bool_)
         slots, indexes = np.empty((count, total), np.int64), np.empty(count, np.int64)
         bootstraps = np.empty((count, total if self._n_step else 0), np.int64)
-        locate_windows(ring.arrays_tuple, starts, self._lengths, (slots, valid, learn, bootstraps, indexes))
+        entries, crosses = (slots, valid, learn, bootstraps, indexes), self._window_rule[2] == CROSS
+        locate_windows(ring.arrays_tuple, starts, self._lengths, crosses, entries)
         rows, steps = ring.arrays.rows, total - self._lengths[2]
         of_steps: dict[str, Any] = {"valid": valid[:, :steps], "learn": learn[:, :steps]}
+        if crosses:
+            is_first = np.zeros_like(valid)
+            mark_ends(ring.arrays_tuple, self._lengths, entries, is_first)
+            of_steps["is_first"] = is_first[:, :steps]
         if self._n_step is not None:
             of_steps |= self._returns(self._n_step, slots, of_steps["valid"], bootstraps[:, :steps])
         batch = Batch()

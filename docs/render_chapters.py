@@ -78,7 +78,7 @@ async def render(source: Path, slots: asyncio.Semaphore, notebooks: bool) -> str
         seconds = time.perf_counter() - start
     without_traceback(notebook)
     text, _ = MarkdownExporter().from_notebook_node(notebook)
-    text = re.sub(r"\((\d\d_\w+)\.ipynb", r"(\1.md", text)  # links to other chapters
+    text = re.sub(r"\((\d\db?_\w+)\.ipynb", r"(\1.md", text)  # links to other chapters
     text = text.replace("](../docs/", "](../")  # links to pages of the site
     # The site has the scripts of the interactive drawings, and starts them in such an element.
     text = re.sub(r'<iframe (data-explore="[\w-]+")[^>]*></iframe>', r"<div \1></div>", text)

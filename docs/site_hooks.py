@@ -38,7 +38,7 @@ COPY = re.compile(
     re.DOTALL,
 )
 # The line in the docstrings of modules and of public classes.
-BUILT = re.compile(r"^ *Built in chapter (\d\d), \*[^*]+\*\.$", re.MULTILINE)
+BUILT = re.compile(r"^ *Built in chapter (\d\db?), \*[^*]+\*\.$", re.MULTILINE)
 IMAGE = re.compile(r'<img\b[^>]*\bsrc="(?P<address>[^"]+\.(?:svg|png))"[^>]*>')
 
 
@@ -169,7 +169,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Replace the placeholder for the table of settings, and list what a chapter builds."""
-    if chapter := re.match(r"chapters/(\d\d)_", page.file.src_uri):
+    if chapter := re.match(r"chapters/(\d\db?)_", page.file.src_uri):
         markdown += built_in(chapter[1])
     return markdown.replace(SETTINGS, settings_table()) if SETTINGS in markdown else markdown
 
@@ -208,13 +208,13 @@ def on_page_content(content: str, page: Any, **_: Any) -> str:
         return f'<a class="picture" href="{address}" title="Enlarge">{image}</a>'
 
     if page.file.src_uri == "chapters/index.md":  # its tables, from chapters/README.md, link notebooks
-        content = re.sub(r'href="(\d\d_\w+)\.ipynb"', r'href="\1.html"', content)
+        content = re.sub(r'href="(\d\db?_\w+)\.ipynb"', r'href="\1.html"', content)
     content = IMAGE.sub(enlarge, FILE.sub(link, COPY.sub(to_line, content)))
     # A module's source is added here, because Markdown would take as long to parse it as all other pages.
     sources = {page_of(name) + ".md": path for name, path in known.items()}
     if path := sources.get(page.file.src_uri):
         content += source_code(path)
-    return re.sub(r"Built in chapter (?P<number>\d\d)", to_chapter, content)
+    return re.sub(r"Built in chapter (?P<number>\d\db?)", to_chapter, content)
 
 
 def on_post_page(output: str, **_: Any) -> str:

@@ -12,7 +12,7 @@ from places import PACKAGE, ROOT, modules_in
 
 import replay_tutorial
 
-CHAPTERS = {path.name[:2]: path for path in (ROOT / "chapters").glob("[0-9]*.md")}
+CHAPTERS = {path.name.partition("_")[0]: path for path in (ROOT / "chapters").glob("[0-9]*.md")}
 BUILT = [path for path in modules_in() if reader_bars.BUILT.search(path.read_text(encoding="utf-8"))]
 
 

@@ -8,8 +8,10 @@ from typing import Any
 
 # Module → its names, imported on first access, so that a chapter without PyTorch doesn't wait for its import.
 NAMES = {
+    "call_trace": "calls interrupt_everywhere",
     "drawings": "draw_checks draw_cliffwalk draw_frames draw_goals draw_layouts draw_masses draw_ring "
     "draw_roles draw_row draw_sequences draw_stamps draw_tree draw_waits draw_way draw_windows",
+    "edited_files": "edited_copy",
     "exercises": "CheckFailed check_written compare",
     "exercises_apex": "check_mailbox",
     "exercises_shared": "check_shared",

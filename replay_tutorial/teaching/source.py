@@ -6,6 +6,7 @@ displays the source of the function with its file and line number, so the code i
 date.
 """
 
+import ast
 import inspect
 import textwrap
 from pathlib import Path
@@ -19,21 +20,24 @@ FOLDER = Path(replay_tutorial.__file__).parents[1]
 class Source:
     """The source code of an object, which a notebook displays with syntax highlighting."""
 
-    def __init__(self, thing: Any) -> None:
-        """Find the source of a module, class, function, method or kernel.
-
-        Raises:
-            TypeError: If the object has no source, such as a number.
-        """
+    def __init__(self, thing: Any, first: str = "", last: str = "", docstrings: bool = True) -> None:
+        """Find the source of a module, class, function, method or kernel; see `show`."""
         thing = getattr(thing, "py_func", thing)  # the Python function of a compiled kernel
         if isinstance(thing, property):
             thing = thing.fget
         thing = inspect.unwrap(thing)  # an atomic operation is a Numba object that wraps a function
-        lines, first = inspect.getsourcelines(thing)
+        lines, number = inspect.getsourcelines(thing)
         path = Path(inspect.getsourcefile(thing) or "").resolve()
         place = path.relative_to(FOLDER) if path.is_relative_to(FOLDER) else Path(path.name)
-        self.place = f"{place.as_posix()}:{max(first, 1)}"
-        self.text = textwrap.dedent("".join(lines)).strip()
+        numbered = list(enumerate("".join(lines).rstrip().split("\n"), start=max(number, 1)))
+        if not docstrings:
+            left_out = lines_of_docstrings(textwrap.dedent("".join(lines)), max(number, 1))
+            numbered = [(at, line) for at, line in numbered if at not in left_out]
+        if first or last:
+            start = place_of(first, numbered, 0)
+            numbered = numbered[start : place_of(last, numbered, start) + 1]
+        self.place = f"{place.as_posix()}:{numbered[0][0]}"
+        self.text = textwrap.dedent("\n".join(line for _, line in numbered)).strip()
 
     def __repr__(self) -> str:
         return f"{self.place}\n\n{self.text}"
@@ -42,12 +46,40 @@ class Source:
         return f"`{self.place}`\n\n```python\n{self.text}\n```"
 
 
-def show(thing: Any) -> Source:
+def lines_of_docstrings(source: str, first_number: int) -> set[int]:
+    """Return the numbers of the lines of all docstrings, if the first line has the number `first_number`."""
+    numbers = set[int]()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node):
+            numbers |= {*range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1)}
+    return {first_number - 1 + number for number in numbers}
+
+
+def place_of(part: str, numbered: list[tuple[int, str]], start: int) -> int:
+    """Return the place of the first line from `start` on that contains `part`."""
+    for place, (_, line) in enumerate(numbered[start:], start=start):
+        if part in line:
+            return place
+    raise ValueError(f"No line of the source from line {numbered[start][0]} on contains {part!r}.")
+
+
+def show(thing: Any, *, first: str = "", last: str = "", docstrings: bool = True) -> Source:
     """Return the source of a module, class, function, method or kernel, for display in a notebook.
+
+    Args:
+        thing: The module, class, function, method or kernel.
+        first: Part of the first line to show; by default, it is the first line of all.
+        last: Part of the last line to show, the next one that contains it; by default, `first` shows one
+            line, and everything is shown without both.
+        docstrings: Whether docstrings are shown.
+
+    Raises:
+        TypeError: If the object has no source, such as a number.
+        ValueError: If no line contains `first` or `last`.
 
     Example:
         >>> from replay_tutorial.teaching.exercises import NotYet
         >>> show(NotYet).text.splitlines()[0]
         'class NotYet(CheckFailed):'
     """
-    return Source(thing)
+    return Source(thing, first, last, docstrings)

@@ -11,12 +11,14 @@ import pytest
 from scipy.stats import binomtest, chisquare
 
 from replay_tutorial import (
+    EpisodeReplayBuffer,
     Mixture,
     MPPrioritizedReplayBuffer,
     NStep,
     NStepWindow,
     PrioritizedReplayBuffer,
     ReplayBuffer,
+    SequenceReplayBuffer,
 )
 from replay_tutorial.buffers.schemes import RankBased, Reverse, Uniform
 
@@ -239,6 +241,81 @@ def test_shared_buffers_mix_with_others_and_by_rank():
     assert shared.min_mass == pytest.approx((1 + EPS) ** ALPHA)
 
 
+WINDOW, BURN_IN, EPISODES = 4, 2, [7, 1, 3, 12]
+
+
+def sequences(first: int = 0, **options: Any) -> SequenceReplayBuffer:
+    """Four episodes; ids count on from step to step, and the final observation has the id of no step."""
+    reward, flag = {}, {"dtype": bool}
+    fields = {"id": {"dtype": np.int64}, "reward": reward, "next_id": {"dtype": np.int64}, "terminated": flag}
+    buffer = SequenceReplayBuffer(100, fields, WINDOW, seed=first, **options)
+    for steps in EPISODES:
+        ids = first + np.arange(steps + 1)
+        ends = np.arange(steps) == steps - 1
+        buffer.add(id=ids[:-1], reward=ids[:-1], next_id=ids[1:], terminated=ends)
+        first += steps + 1
+    return buffer
+
+
+def test_windows_of_sequences_mix_with_their_masks_probabilities_weights_and_priorities():
+    online, offline = sequences(1000, burn_in=BURN_IN, alpha=ALPHA, eps=EPS), sequences(1, burn_in=BURN_IN)
+    windows = dict[int, tuple[int, int, int]]()  # id of the first step: source, its number, episode's length
+    for source, first in enumerate((1000, 1)):
+        for steps in EPISODES:
+            windows |= {first + k: (source, k, steps) for k in range(steps)}  # one at each step, by padding
+            first += steps + 1
+    mine = [i for i in windows if i >= 1000]
+    online.update_priorities([i - 1000 for i in mine], [priority_of(i) for i in mine])
+    mixture = Mixture({"online": (online, 0.25), "offline": (offline, 0.75)}, seed=0)
+    batch = mixture.sample(1_000, beta=1.0)
+    masses = {i: (priority_of(i) + EPS) ** ALPHA if i >= 1000 else 1.0 for i in windows}
+    totals = [sum(mass for i, mass in masses.items() if windows[i][0] == source) for source in (0, 1)]
+    law = {i: masses[i] / totals[windows[i][0]] for i in windows}  # in its buffer
+    ids = batch.id[:, BURN_IN].tolist()
+    assert set(ids) == set(windows)
+    rarest = min(law[i] for i in ids) * len(mine)
+    for row, i in enumerate(ids):
+        source, step, steps = windows[i]
+        assert batch.source[row] == source
+        assert batch.probabilities[row] == pytest.approx([0.25, 0.75][source] * law[i], rel=1e-12)
+        assert batch.weights[row] == pytest.approx(rarest / (law[i] * len(mine)), rel=1e-6)
+        times = np.arange(-BURN_IN, WINDOW + 1)
+        np.testing.assert_array_equal(
+            batch.id[row], np.where((step + times >= 0) & (step + times <= steps), i + times, 0)
+        )
+        valid = ((step + times >= 0) & (step + times < steps))[:-1]
+        assert (batch.valid[row] == valid).all() and (batch.reward[row] == valid * (i + times[:-1])).all()
+        assert (batch.learn[row] == (valid & (times[:-1] >= 0))).all()
+    counts = np.bincount(batch.source).tolist()
+    assert counts == [250, 750]
+    one_by_one = [int(mixture.sample(1).id[0, BURN_IN]) for _ in range(4_000)]
+    expected = np.array([[0.25, 0.75][windows[i][0]] * law[i] * 4_000 for i in windows])
+    assert chisquare([one_by_one.count(i) for i in windows], expected).pvalue > LEAST
+    mixture.update_priorities(batch, np.array(ids) % 3)
+    np.testing.assert_allclose(online.priorities[[i - 1000 for i in mine]], np.array(mine) % 3, atol=1e-9)
+    with pytest.raises(IndexError, match="No step with index 99"):
+        mixture.update_priorities({"source": np.zeros(2, int), "indexes": np.array([0, 99])}, [5.0, 5.0])
+    assert online.priorities[0] == 1000 % 3
+
+
+def test_steps_of_episodes_mix_with_transitions_and_a_buffer_without_windows_is_empty():
+    reward, flag = {}, {"dtype": bool}
+    fields = {"obs": reward, "reward": reward, "next_obs": reward, "terminated": flag}
+    episodes, rows = EpisodeReplayBuffer(50, fields, seed=0), ReplayBuffer(50, fields, seed=1)
+    step = {"reward": np.arange(5.0), "terminated": np.zeros(5, bool)}
+    for buffer, first in ((episodes, 0.0), (rows, 10.0)):
+        buffer.add(obs=first + np.arange(5), next_obs=first + np.arange(1, 6), **step)
+    batch = Mixture({"a": (episodes, 0.5), "b": (rows, 0.5)}, seed=0).sample(100)
+    assert set(batch.obs.tolist()) == {*range(5), *range(10, 15)}
+    np.testing.assert_array_equal(batch.next_obs, batch.obs + 1)
+    assert (batch.probabilities == 0.1).all() and (batch.weights == 1).all()
+    short, full = SequenceReplayBuffer(50, fields, 9, boundary="drop"), SequenceReplayBuffer(50, fields, 9)
+    for buffer in (short, full):
+        buffer.add(obs=np.arange(5), next_obs=np.arange(1, 6), **step)
+        buffer.end_episode()
+    assert (Mixture({"short": (short, 0.9), "full": (full, 0.1)}).sample(9).source == 1).all()
+
+
 def test_n_step_rows_mix_with_a_buffer_that_declares_their_fields():
     number, flag = {}, {"dtype": bool}
     step = {"obs": number, "reward": number, "next_obs": number, "terminated": flag}
@@ -283,7 +360,14 @@ def test_a_seed_makes_batches_reproducible_and_a_generator_can_be_saved():
         (lambda b: {"a": b["online"]}, TypeError, r"must be \(buffer, share\)"),
         (lambda b: {"a": (b["online"], 1.0, "uniform")}, TypeError, "must draw every row with a fixed prob"),
         (lambda b: {"a": (b["online"], 1.0, Reverse())}, TypeError, "such as Uniform"),
-        (lambda b: {"a": ([1, 2], 1.0)}, TypeError, "can't be sampled with a scheme"),
+        (lambda b: {"a": ([1, 2], 1.0)}, TypeError, r"must be a buffer of this package, not \[1, 2\]"),
+        (lambda b: {"a": (sequences(), 1.0, Uniform())}, TypeError, "has no schemes"),
+        (lambda b: {"a": (sequences(period=2, online=True), 1.0)}, ValueError, "can't be online"),
+        (
+            lambda b: {"a": (sequences(), 0.5), "b": (sequences(burn_in=1), 0.5)},
+            ValueError,
+            r"'a' and 'b' differ in the fields \['id', 'learn', 'reward', 'terminated', 'valid'\]",
+        ),
         (lambda b: {"a": (b["online"], 0.5), "b": (b["online"], 0.5)}, ValueError, "two components"),
         (lambda b: {"a": (ReplayBuffer(3, {"source": {}}), 1.0)}, ValueError, r"\['source'\] are reserved"),
         (

@@ -247,9 +247,9 @@ def test_windows_that_cross_episodes_are_drawn_uniformly_over_their_starts_and_e
     buffer = SequenceReplayBuffer(2 * 61, FIELDS, M, **options)
     new = SequenceReplayBuffer(2 * 61, FIELDS, M, period=M, online=True, **options)
     log, copied, served = Stream(2, 61, [1, 3, 7, 2, 12]), Stream(2, 61, [1, 3, 7, 2, 12]), Counter()
-    for _ in range(20):
-        log.play(buffer, 9)
-        copied.play(new, 9)
+    for _ in range(8):
+        log.play(buffer, 23)
+        copied.play(new, 23)
         windows, steps = log.windows(M, 1, "cross"), copied.windows(M, M, "cross")
         drawn = Counter(i for _ in range(100) for i in buffer.sample(10)["indexes"].tolist())
         assert p_value(drawn, dict.fromkeys(windows, 1)) > LEAST

@@ -19,6 +19,7 @@ from replay_tutorial.buffers.episodes.episode_ring import (
     SHIFT,
     SLOT,
     START,
+    STEP,
     EpisodeRing,
     WindowRule,
     entry_of,
@@ -97,7 +98,8 @@ def ring_from_state(reader: Reader, like: EpisodeRing, rule: WindowRule, has_res
     check_windows(ring, rule)
     masses = np.concatenate(segments(ring, ring.tree.leaves))
     check("a slot that can't be drawn has a mass", (masses == 0.0) | (kinds == START))
-    rings["stored"] = (ring.arrays.kinds.reshape(ring.environments, -1) != NO_STEP).sum(axis=1)
+    by_environment = ring.arrays.kinds.reshape(ring.environments, -1)
+    rings["stored"], rings["windows"] = ((by_environment >= kind).sum(axis=1) for kind in (STEP, START))
     ring.tree.recompute(np.arange(ring.capacity))
     if has_resets:
         resets = np.zeros(ring.environments, np.uint8)

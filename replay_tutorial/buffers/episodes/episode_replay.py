@@ -516,6 +516,28 @@ class EpisodeReplayBuffer(PrivateBuffer):
             raise IndexError(f"The step with index {wrong[0]} has no priority: no window begins there.")
         return self._ring.tree.leaves[slots]
 
+    def probabilities(self, indexes: npt.ArrayLike) -> Floats:
+        """Return the probability with which `sample` draws each row; not by episode, and not with `online`.
+
+        Args:
+            indexes: The `indexes` of a sample, int[n].
+
+        Returns:
+            float64[n], the mass of each row divided by the total mass.
+
+        Raises:
+            IndexError: If a row is not stored, or is not the start of a window.
+            TypeError: If the indexes are not integers.
+            ValueError: If every mass is 0.
+        """
+        self._ring.tree.check_total()
+        return self._masses_of(as_integers("indexes", indexes)) / self._ring.tree.total
+
+    @property
+    def num_windows(self) -> int:
+        """Number of rows that can be drawn: steps or, in a `SequenceReplayBuffer`, windows."""
+        return int(self._ring.arrays.rings["windows"].sum())
+
     def update_fields(self, indexes: npt.ArrayLike, /, **fields: Any) -> npt.NDArray[np.bool_]:
         """Overwrite fields of steps, for example to store new targets or recurrent states.
 

@@ -59,6 +59,7 @@ RING = np.dtype(
         ("floor", np.int64),  # the first position that `clear` has not removed
         ("episodes", np.int64),  # number of episodes that have begun
         ("stored", np.int64),  # number of stored steps
+        ("windows", np.int64),  # number of windows that start at them
         ("running", np.bool_),  # whether an episode is running
         ("reset", np.uint8),  # what the next step is, see `autoreset`
         ("next_reset", np.uint8),  # what it will be after the steps that are being added
@@ -159,6 +160,7 @@ def vacate(arrays: Any, environment: int, position: int) -> int:
     slot = slot_of(arrays, environment, position)
     if arrays.kinds[slot] != NO_STEP:
         arrays.rings[environment].stored -= 1
+        arrays.rings[environment].windows -= arrays.kinds[slot] == START
     arrays.kinds[slot] = NO_STEP
     arrays.sums[int64(first_leaf(arrays.sums)) + slot] = 0.0
     return slot
@@ -182,6 +184,7 @@ def start_window(arrays: Any, environment: int, position: int, mass: float) -> i
     slot = slot_of(arrays, environment, position)
     if position >= oldest_position(arrays, environment) and arrays.kinds[slot] == STEP:
         arrays.kinds[slot] = START
+        arrays.rings[environment].windows += 1
         arrays.sums[int64(first_leaf(arrays.sums)) + slot] = mass
     return slot
 
@@ -401,7 +404,8 @@ class EpisodeRing:
     def cleared(self) -> "EpisodeRing":
         """Return an empty ring that uses the same memory and continues to count positions and episodes."""
         ring, rings, tree = copy.copy(self), self.arrays.rings.copy(), SumTree(self.capacity)
-        rings["floor"], rings["stored"], rings["running"] = rings["head"], 0, False
+        rings["floor"], rings["running"] = rings["head"], False
+        rings["stored"] = rings["windows"] = 0
         ring.tree, kinds = tree, np.zeros_like(self.arrays.kinds)
         ring._set_arrays(self.arrays._replace(kinds=kinds, rings=rings, sums=tree.sums, minima=tree.minima))
         return ring

@@ -26,6 +26,7 @@ from replay_tutorial.buffers.episodes.episode_replay import EpisodeOptions, Epis
 from replay_tutorial.buffers.episodes.episode_returns import parse_returns, sum_rewards
 from replay_tutorial.buffers.episodes.episode_ring import NO_STEP, ArraysTuple, EpisodeArrays, locate, slot_of
 from replay_tutorial.buffers.fields import FieldSpecs
+from replay_tutorial.buffers.gather import ArraySpec
 from replay_tutorial.buffers.inherited_options import accepts_options_of
 from replay_tutorial.buffers.n_step.settings import NStep, ParsedNStep
 from replay_tutorial.buffers.rows import checked_number, checked_share, next_slots, random_below, take_parts
@@ -220,6 +221,15 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
                 f"n_step: the reward must be {reward!r}, the argument reward, not {parsed.rewards[0]!r}."
             )
         return parsed
+
+    @property
+    def field_specs(self) -> dict[str, ArraySpec]:
+        """The dtype and shape of each field of a sampled step, and of `relabelled` and `discount`."""
+        specs = super().field_specs
+        specs["relabelled"] = np.dtype(np.bool_), ()
+        if self._n_step is not None:
+            specs["discount"] = specs[self._layout["reward"]]
+        return specs
 
     def set_gamma(self, gamma: float) -> None:
         """Change the discount factor of `n_step`, from the next sample on; the stored steps don't change.

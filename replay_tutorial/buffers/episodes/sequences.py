@@ -53,7 +53,7 @@ from replay_tutorial.buffers.episodes.episode_ring import (
     slot_of,
 )
 from replay_tutorial.buffers.fields import FieldSpecs, field_names
-from replay_tutorial.buffers.gather import Gather
+from replay_tutorial.buffers.gather import ArraySpec, Gather, array_specs
 from replay_tutorial.buffers.inherited_options import accepts_options_of
 from replay_tutorial.buffers.n_step.settings import NStep, ParsedNStep
 from replay_tutorial.buffers.priorities import check_weight_options
@@ -297,6 +297,22 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
         returns = (*self._n_step.rewards, self._roles.terminated) if self._n_step else ()
         if wrong := set(firsts) & {*self._roles.nexts, *returns}:
             raise ValueError(f"first_of can't contain {sorted(wrong)}, which a sample needs for every step.")
+
+    @property
+    def field_specs(self) -> dict[str, ArraySpec]:
+        """The dtype and shape of each array of a sampled window, except `indexes` and `weights`."""
+        burn_in, length, n = self._lengths
+        firsts = self._layout["first_of"]
+        flag, number = np.dtype(np.bool_), np.dtype(np.int64)
+        steps, specs = (burn_in + length,), dict[str, ArraySpec]()
+        for name, (dtype, shape) in array_specs(self._ring.fields).items():
+            times = (burn_in + length + n,) if name in self._roles.nexts else steps
+            specs[name] = dtype, shape if name in firsts else (*times, *shape)
+        if self._n_step is not None:
+            reward = specs[self._n_step.rewards[0]]
+            specs |= {"n_step_return": reward, "discount": reward, "bootstrap": (number, steps)}
+        masks = ("valid", "learn", "is_first") if self._window_rule[2] == CROSS else ("valid", "learn")
+        return specs | dict.fromkeys(masks, (flag, steps))
 
     def sample(
         self,

@@ -9,20 +9,20 @@ also a mixture.
 Source: Ball et al. 2023, "Efficient Online Reinforcement Learning with Offline Data" (RLPD), section 4.1.
 """
 
-import inspect
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from replay_tutorial.buffers.base import BaseBuffer
 from replay_tutorial.buffers.batch import Batch
 from replay_tutorial.buffers.cast import as_array, widened
 from replay_tutorial.buffers.gather import DRAW_SPECS, ArraySpec, new_arrays
 from replay_tutorial.buffers.priorities import LEAST_WEIGHT, check_weight_options, limit_of_priorities
 from replay_tutorial.buffers.rows import as_integers, check_batch_size, checked_share
 from replay_tutorial.buffers.runtime.jit import Floats, Integers
-from replay_tutorial.buffers.schemes.scheme import SCHEME_SPECS, Distribution, Proportional, Scheme, Uniform
+from replay_tutorial.buffers.schemes.scheme import SCHEME_SPECS, Distribution, Proportional, Uniform
 from replay_tutorial.buffers.streams import Stream
 
 ROUNDING = 1e-9  # tolerance for a sum of shares such as 0.1 + 0.2 + 0.7
@@ -31,11 +31,11 @@ ROUNDING = 1e-9  # tolerance for a sum of shares such as 0.1 + 0.2 + 0.7
 MIXTURE_SPECS: dict[str, ArraySpec] = {**DRAW_SPECS, **SCHEME_SPECS, "source": (np.dtype(np.int64), ())}
 
 
-class SampledByScheme(Protocol):
-    """A buffer whose `sample` accepts a scheme: one of the four replay buffers."""
+class Mixable(Protocol):
+    """One of the four replay buffers, whose `sample` accepts a scheme, or a buffer of episodes."""
 
-    def sample(self, batch_size: int, *, scheme: Scheme) -> Batch:
-        """Sample transitions, with `indexes` and `probabilities`."""
+    def sample(self, batch_size: int) -> Batch:
+        """Sample rows."""
         ...
 
     def reseed(self, seed: np.random.SeedSequence) -> None:
@@ -56,9 +56,21 @@ class Component(NamedTuple):
     """One buffer of a mixture."""
 
     name: str
-    buffer: Any  # a `SampledByScheme`
+    buffer: Any  # a `Mixable`
     share: float  # of the rows of a batch, in [0, 1]
-    scheme: Distribution  # how its rows are drawn
+    scheme: Distribution | None  # how its rows are drawn; None for a buffer of episodes, which has no schemes
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows or windows that can be drawn."""
+        return self.buffer.num_windows if self.scheme is None else len(self.buffer)
+
+    def sample(self, count: int) -> Batch:
+        """Sample rows, with `indexes`, and `probabilities` in this buffer."""
+        if self.scheme is not None:
+            return self.buffer.sample(count, scheme=self.scheme)
+        batch: Batch = self.buffer.sample(count, beta=0.0)
+        return batch | {"probabilities": self.buffer.probabilities(batch["indexes"])}
 
 
 class Mixture:
@@ -83,7 +95,7 @@ class Mixture:
 
     def __init__(
         self,
-        components: Mapping[str, tuple[SampledByScheme, float] | tuple[SampledByScheme, float, Distribution]],
+        components: Mapping[str, tuple[Mixable, float] | tuple[Mixable, float, Distribution]],
         *,
         seed: int | np.random.SeedSequence | np.random.Generator | None = None,
     ) -> None:
@@ -92,12 +104,13 @@ class Mixture:
         Args:
             components: Maps a name to a buffer, its share, and optionally a scheme. The shares must add up
                 to 1. The scheme is a `Distribution`, such as `Geometric(...)`, and defaults to
-                `Proportional()` for a prioritized buffer, and otherwise to `Uniform()`.
+                `Proportional()` for a prioritized buffer, and otherwise to `Uniform()`. Buffers of episodes
+                have no schemes; those of sequences must have equal windows and can't be `online`.
             seed: Seed for the rounding and for the order of the rows, or a generator, whose state you can
                 save. The draws in each buffer depend on that buffer's own seed.
 
         Raises:
-            TypeError: If a component is not such a tuple, or its buffer can't be sampled with a scheme.
+            TypeError: If a component is not such a tuple, or its buffer can't be sampled with the scheme.
             ValueError: If there is no component, the shares are out of range, the fields of two buffers
                 differ, a buffer is in two components, or a field has a reserved name.
         """
@@ -121,8 +134,8 @@ class Mixture:
                 first = self._components[0].name
                 wrong = sorted({field for field, _ in specs.items() ^ self._specs.items()})
                 raise ValueError(
-                    f"The buffers {first!r} and {component.name!r} differ in the fields {wrong}; their "
-                    "fields must have the same names, shapes and dtypes."
+                    f"The buffers {first!r} and {component.name!r} differ in the fields {wrong}; the arrays "
+                    "of their samples must have the same names, shapes and dtypes."
                 )
         if taken := MIXTURE_SPECS.keys() & self._specs.keys():
             raise ValueError(f"The field names {sorted(taken)} are reserved in a mixture; rename the fields.")
@@ -151,22 +164,23 @@ class Mixture:
             component.buffer.reseed(other)
 
     def sample(self, batch_size: int, beta: float = 0.4) -> Batch:
-        """Sample transitions from all buffers.
+        """Sample transitions, or windows of sequences, from all buffers.
 
         O(batch_size) plus the cost of the schemes; allocates the batch and one part per buffer.
 
         Args:
-            batch_size: Number of transitions.
+            batch_size: Number of transitions or windows.
             beta: Exponent of the importance-sampling weights, in [0, 1].
 
         Returns:
-            A `Batch`: a contiguous array of shape (batch_size, *shape) for each field, and four further
-            arrays of length batch_size: `source`, int64, the position of the row's component in `names`;
-            `indexes`, int64, the row's index in this component's buffer; `probabilities`, float64, P(row) in
-            the mixture; and `weights`, float32 in (0, 1], (1 / (N · P(row in its buffer))) ** beta, divided
-            by the largest weight in the batch, where N is the number of rows in the buffer. The weights
-            correct for priorities, but not for the shares. To correct for both, compute
-            (1 / probabilities) ** beta instead.
+            A `Batch`: a contiguous array of shape (batch_size, *shape) for each array that the buffers
+            return, and four further arrays of length batch_size: `source`, int64, the position of the row's
+            component in `names`; `indexes`, int64, the row's index in this component's buffer;
+            `probabilities`, float64, P(row) in the mixture; and `weights`, float32 in (0, 1], (1 / (N · P(row
+            in its buffer))) ** beta, divided by the largest weight in the batch, where N is the number of
+            rows in the buffer. The weights correct for priorities, but not for the shares. To correct for
+            both, compute (1 / probabilities) ** beta instead. Of sequences, N is the number of windows, and
+            time is the second axis; `array.swapaxes(0, 1)` is a view in which it is the first.
 
         Raises:
             TypeError: If batch_size is not an integer.
@@ -175,7 +189,7 @@ class Mixture:
         """
         check_batch_size(batch_size)
         beta = check_weight_options(beta, "batch")
-        sizes = [len(component.buffer) for component in self._components]
+        sizes = [component.num_rows for component in self._components]
         shares = np.where(np.array(sizes) > 0, self._shares, 0.0)
         if not shares.any():
             raise ValueError(
@@ -189,10 +203,9 @@ class Mixture:
         for source, count in enumerate(random_counts(shares, batch_size, self._rng).tolist()):
             if count == 0:
                 continue
-            _, buffer, _, scheme = self._components[source]
             positions = order[stop : stop + count]
             stop += count
-            part: Batch = buffer.sample(count, scheme=scheme)
+            part = self._components[source].sample(count)
             for name in (*self._specs, "indexes"):
                 batch[name][positions] = part[name]
             batch["source"][positions] = source
@@ -248,11 +261,7 @@ class Mixture:
                 f"A priority must be between 0 and {limit:.3g}, not {floats[~valid][0]}. Pass |TD error|."
             )
         for buffer, mine, _ in updates:
-            if (wrong := mine[(mine < 0) | (mine >= buffer.next_index)]).size:
-                raise IndexError(
-                    f"No row with index {wrong[0]} has been added to its buffer. Pass the batch that "
-                    "`sample` returned."
-                )
+            buffer._check_indexes(mine)
         for buffer, mine, own_values in updates:
             buffer.update_priorities(mine, own_values)
 
@@ -276,14 +285,17 @@ def checked_component(name: str, parts: Any) -> Component:
             f"The component {name!r} must be (buffer, share) or (buffer, share, scheme), not {parts!r:.60}."
         )
     buffer, share, *schemes = cast(tuple[Any, ...], parts)
-    sample = getattr(buffer, "sample", None)
-    if sample is None or "scheme" not in inspect.signature(sample).parameters:
-        raise TypeError(
-            f"The component {name!r} can't be sampled with a scheme: {buffer!r:.60}. Pass a ReplayBuffer, "
-            "PrioritizedReplayBuffer, MPReplayBuffer or MPPrioritizedReplayBuffer."
-        )
-    share = checked_share(f"The share of {name!r}", share)
-    scheme: Any = schemes[0] if schemes else Proportional() if has_priorities(buffer) else Uniform()
+    if not isinstance(buffer, BaseBuffer):
+        raise TypeError(f"The component {name!r} must be a buffer of this package, not {buffer!r:.60}.")
+    share, scheme = checked_share(f"The share of {name!r}", share), schemes[0] if schemes else None
+    if hasattr(buffer, "num_windows"):
+        if schemes:
+            raise TypeError(f"The component {name!r} is a buffer of episodes, which has no schemes; omit it.")
+        if getattr(buffer, "_online", False):
+            raise ValueError(f"The component {name!r} can't be online=True: P of its new windows is unknown.")
+        return Component(name, buffer, share, None)
+    if scheme is None:
+        scheme = Proportional() if has_priorities(buffer) else Uniform()
     if not isinstance(scheme, Distribution):
         raise TypeError(
             f"The scheme of {name!r} must draw every row with a fixed probability, such as Uniform() or "

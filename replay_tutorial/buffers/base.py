@@ -53,6 +53,9 @@ class BaseBuffer:
     _layout: dict[str, Any]  # must equal the layout in a loaded file
     _rng: Stream
     _renamed: Mapping[str, str] = CPPRB_KEYWORDS  # keyword arguments that are refused with a remedy
+    # `sample(…)` is `_copy(*_draw(…))`: a draw uses random numbers, and a copy may be done by another thread.
+    _draw: Callable[..., tuple[Any, ...]]
+    _copy: Callable[..., Batch]
     _iterators: "WeakSet[Batches] | None" = None  # those of `batches`, which may have drawn ahead
     _loaded_ahead: "Sequence[list[Batch]]" = ()  # batches that had been drawn ahead when the file was saved
 
@@ -249,11 +252,10 @@ class BaseBuffer:
         prefetch, start = checked_at_least("prefetch", prefetch, 0), checked_at_least("start", start, 0)
         return Batches(self, batch_size, device, beta, prefetch, start, options)
 
-    def _draw_ahead(self, batch_size: int, options: Mapping[str, Any]) -> Callable[[], Batch]:
-        """Sample; return a function that completes the batch in another thread. Here, it is complete."""
-        buffer: Any = self
-        batch = buffer.sample(batch_size, **options)
-        return lambda: batch
+    def _finish_copies(self) -> None:
+        """Wait for the threads that copy rows, before rows are replaced."""
+        for batches in self._iterators or ():
+            batches.finish_copies()
 
     @property
     def indexes(self) -> Integers:

@@ -197,6 +197,17 @@ class PrioritizedReplayBuffer(ReplayBuffer):
                 draw from this buffer, or every weight is below 2^-24, so that nothing would be learned, which
                 only normalize="buffer" can cause.
         """
+        return self._copy(*self._draw(batch_size, beta, normalize=normalize, scheme=scheme))
+
+    def _draw(
+        self,
+        batch_size: int,
+        beta: float = 0.4,
+        *,
+        normalize: str | None = None,
+        scheme: "Scheme | None" = None,
+    ) -> tuple[Any, dict[str, Any]]:
+        """Draw rows; return their slots, and the arrays of the batch that are not fields."""
         check_batch_size(batch_size)
         if scheme is not None:
             self._check_scheme(scheme)
@@ -205,20 +216,21 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         beta = check_weight_options(beta, normalize)
         return self._draw_weighted(batch_size, beta, normalize == "buffer", scheme)
 
-    def _draw_weighted(self, batch_size: int, beta: float, by_buffer: bool, scheme: "Scheme | None") -> Batch:
-        """Sample in proportion to the masses or by a scheme, with weights."""
+    def _draw_weighted(
+        self, batch_size: int, beta: float, by_buffer: bool, scheme: "Scheme | None"
+    ) -> tuple[Any, dict[str, Any]]:
+        """Draw rows in proportion to the masses or by a scheme, with weights; see `_draw`."""
         if scheme is not None:
             with restore_rng_on_error(self._rng):
-                batch, drawn = self._sample_by(scheme, batch_size)
-                batch["weights"] = np.empty(batch_size, np.float32)
-                write_weights(drawn.probabilities, beta, drawn.least, by_buffer, batch["weights"])
-                check_weights(batch["weights"])
-            return self._counted(batch, drawn.indexes)
+                slots, others, drawn = self._draw_by(scheme, batch_size)
+                others["weights"] = np.empty(batch_size, np.float32)
+                write_weights(drawn.probabilities, beta, drawn.least, by_buffer, others["weights"])
+                check_weights(others["weights"])
+            return slots, self._counted(others, drawn.indexes)
         slots, indexes, weights = self._ring.draw_by_mass(batch_size, self._rng, beta, by_buffer)
         check_weights(weights, self._rng, batch_size)
-        batch = self._take(slots)
-        batch["indexes"], batch["weights"] = indexes, weights
-        return batch if self._counts is None else self._counted(batch, indexes)
+        others = {"indexes": indexes, "weights": weights}
+        return slots, others if self._counts is None else self._counted(others, indexes)
 
     def update_priorities(self, indexes: "npt.ArrayLike", priorities: "npt.ArrayLike") -> None:
         """Set the priorities of rows.

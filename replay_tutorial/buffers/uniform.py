@@ -12,7 +12,7 @@ Built in chapter 01, *Uniform replay*.
 """
 
 import mmap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Self, TypedDict
 
@@ -292,12 +292,27 @@ class ReplayBuffer(PrivateBuffer):
             ValueError: If batch_size is below 1, the buffer is empty, or the scheme can't draw from this
                 buffer.
         """
+        return self._copy(*self._draw(batch_size, scheme=scheme))
+
+    def _draw(self, batch_size: int, *, scheme: "Scheme | None" = None) -> tuple[Any, dict[str, Any]]:
+        """Draw rows; return their slots, and the arrays of the batch that are not fields."""
         check_batch_size(batch_size)
+        if scheme is None and self._counts is None:
+            return self._draw_uniformly(batch_size), {}
         if scheme is not None:
             self._check_scheme(scheme)
-        if scheme is None and self._counts is None:
-            return self._draw(batch_size)
-        return self._draw_by(batch_size, scheme)
+        return self._draw_and_count(batch_size, scheme)
+
+    def _copy(self, rows: Any, others: Mapping[str, Any]) -> Batch:
+        """Return a batch of copies of the rows that have been drawn, and the other arrays.
+
+        `rows` are slots. Another thread may call this while no rows are added.
+        """
+        batch = self._gather.take(self._ring.bytes, rows)
+        if self._stages is not None:
+            self._stages.restore(batch)
+        batch.update(others)
+        return batch
 
     def clear(self) -> None:
         """Remove all transitions and priorities, including pending n-step rows; indexes continue to count.
@@ -343,62 +358,33 @@ class ReplayBuffer(PrivateBuffer):
         stages = None if self._stages is None else self._stages.cleared()
         return {"_ring": self._ring.cleared(), "_stages": stages, "_loaded_ahead": ()}
 
-    def _take(self, slots: Integers) -> Batch:
-        batch = self._gather.take(self._ring.bytes, slots)
-        return batch if self._stages is None else self._stages.restore(batch)
+    def _draw_uniformly(self, batch_size: int) -> Any:
+        """Draw rows uniformly; return their slots."""
+        return self._ring.draw(batch_size, self._rng)
 
-    def _draw_ahead(self, batch_size: int, options: Mapping[str, Any]) -> Callable[[], Batch]:
-        """Draw as `sample` does; return a function that copies the rows, which must not change until then."""
-        if not self.sample.__module__.startswith("replay_tutorial.buffers."):
-            return super()._draw_ahead(batch_size, options)  # a subclass's `sample` may use the rows
-        take, drawn = self._take, list[Integers]()
+    def _draw_and_count(self, batch_size: int, scheme: "Scheme | None") -> tuple[Any, dict[str, Any]]:
+        """Draw rows by a scheme, or uniformly, and count them if the buffer counts; see `_draw`."""
+        rows, others, drawn = self._draw_by(scheme, batch_size)
+        return rows, self._counted(others, drawn.indexes)
 
-        def only_note(slots: Integers) -> Batch:
-            drawn.append(slots)
-            return Batch()
-
-        try:
-            self.__dict__["_take"] = only_note  # hides the method
-            others = self.sample(batch_size, **options)
-        finally:
-            self.__dict__.pop("_take", None)
-        return lambda: take(drawn[0]) | others
-
-    def _finish_copies(self) -> None:
-        """Wait for the threads that copy rows, before rows are replaced."""
-        for batches in self._iterators or ():
-            batches.finish_copies()
-
-    def _draw(self, batch_size: int) -> Batch:
-        """Sample uniformly."""
-        return self._take(self._ring.draw(batch_size, self._rng))
-
-    def _draw_by(self, batch_size: int, scheme: "Scheme | None") -> Batch:
-        """Sample by a scheme, or uniformly, and count the rows if the buffer counts."""
-        batch, drawn = self._sample_by(scheme, batch_size)
-        return self._counted(batch, drawn.indexes)
-
-    def _sample_by(self, scheme: "Scheme | None", batch_size: int) -> "tuple[Batch, Drawn]":
-        """Sample with a scheme; None is uniform. Return the batch, and what was drawn, uncounted."""
+    def _draw_by(self, scheme: "Scheme | None", batch_size: int) -> "tuple[Any, dict[str, Any], Drawn]":
+        """Draw rows by a scheme; None is uniform. Return as `_draw`, and what the scheme has drawn."""
         from replay_tutorial.buffers.schemes.scheme import Uniform
 
         self._ring.check_not_empty(batch_size)
         drawn = (scheme or Uniform()).draw(self._stored_rows(), batch_size, self._rng)
-        batch = self._take(drawn.indexes % self._ring.capacity)
-        if scheme is not None:
-            batch |= {"indexes": drawn.indexes, "probabilities": drawn.probabilities}
-        return batch, drawn
+        return drawn.indexes % self._ring.capacity, drawn.arrays if scheme else {}, drawn
 
-    def _counted(self, batch: Batch, indexes: Integers) -> Batch:
-        """Count the rows of a batch, if the buffer counts, and add `times_sampled` to it."""
+    def _counted(self, others: dict[str, Any], indexes: Integers) -> dict[str, Any]:
+        """Count the rows that have been drawn, if the buffer counts, and add `times_sampled`."""
         if self._counts is not None:
-            batch["times_sampled"] = self._counts.count(indexes)
-        return batch
+            others["times_sampled"] = self._counts.count(indexes)
+        return others
 
     def _rows(self, indexes: Integers) -> tuple[Batch, Flags]:
         # `load` during an epoch may have removed the newest rows.
         stored = (indexes >= self._ring.oldest_index) & (indexes < self._ring.next_index)
-        return self._take(indexes[stored] % self._ring.capacity), stored
+        return self._copy(indexes[stored] % self._ring.capacity, {}), stored
 
     @property
     def indexes(self) -> Integers:

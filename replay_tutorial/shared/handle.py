@@ -129,7 +129,6 @@ class Handle(ReplayBuffer):
     _fields: Fields = Closed()  # pyright: ignore[reportAssignmentType]
     _stages: "SharedFrames | None" = Closed()  # pyright: ignore[reportAssignmentType, reportIncompatibleVariableOverride]
     _counts: "SampleCounts | None" = Closed()  # pyright: ignore[reportAssignmentType]
-    _draw_ahead = BaseBuffer._draw_ahead  # rows are copied when they are drawn, before they can be replaced
 
     def __new__(cls, *_: Any, **keywords: Any) -> Self:
         """Create a handle, which other processes may copy without a warning."""

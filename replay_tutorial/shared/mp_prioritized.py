@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers.batch import Batch
 from replay_tutorial.buffers.fields import FieldSpecs, Rows
 from replay_tutorial.buffers.inherited_options import accepts_options_of
 from replay_tutorial.buffers.priorities import (
@@ -130,35 +129,36 @@ class MPPrioritizedReplayBuffer(  # pyright: ignore[reportIncompatibleVariableOv
             self._priority_options |= {"initial_priority": initial_priority}
         MPReplayBuffer.__init__(self, capacity, fields, **options)
 
-    def _draw_weighted(self, batch_size: int, beta: float, by_buffer: bool, scheme: "Scheme | None") -> Batch:
-        mapped = self._mapped
+    def _draw_weighted(
+        self, batch_size: int, beta: float, by_buffer: bool, scheme: "Scheme | None"
+    ) -> tuple[Any, dict[str, Any]]:
         arguments = batch_size, beta, by_buffer, scheme
-        return mapped.lease.hold(self._draw_in_lease, *arguments, updates=mapped.counts is not None)
+        return self._mapped.lease.hold(
+            self._draw_weighted_in_lease, *arguments, updates=self._counts is not None
+        )
 
-    def _draw_in_lease(self, batch_size: int, beta: float, by_buffer: bool, scheme: "Scheme | None") -> Batch:
+    def _draw_weighted_in_lease(
+        self, batch_size: int, beta: float, by_buffer: bool, scheme: "Scheme | None"
+    ) -> tuple[Any, dict[str, Any]]:
         if scheme is not None and not is_proportional(scheme):
             with restore_rng_on_error(self._rng):
-                batch, drawn = self._sample_by(scheme, batch_size)
-                probabilities, least = drawn.probabilities, drawn.least
-                batch["weights"] = self._weights(probabilities, beta, least, by_buffer)
-            return self._counted(batch, drawn.indexes)
-        mapped, sampler = self._mapped, self._mapped.sampler
+                rows, others, drawn = self._draw_by(scheme, batch_size)
+                others["weights"] = self._weights(drawn.probabilities, beta, drawn.least, by_buffer)
+            return rows, self._counted(others, drawn.indexes)
+        sampler = self._mapped.sampler
         sampler.numbers_drawn = 0
         try:
             rows, indexes, masses = sampler.draw(batch_size, self._rng)
-            if mapped.frames is None:
-                batch = mapped.gather.to_batch(rows)
-            else:
-                again = self._replacement_draw(rows, indexes, masses)
-                batch = mapped.frames.restore(rows, again)
-            least = sampler.tree.minima.item(ROOT)
-            batch["indexes"], batch["weights"] = indexes, self._weights(masses, beta, least, by_buffer)
+            if self._stages is not None:
+                rows = self._stages.restore(rows, self._replacement_draw(rows, indexes, masses))
+            weights = self._weights(masses, beta, sampler.tree.minima.item(ROOT), by_buffer)
         except (ValueError, RuntimeError):
             self._rng.bit_generator.state = state_before(self._rng, sampler.numbers_drawn)
             raise
+        others: dict[str, Any] = {"indexes": indexes, "weights": weights}
         if scheme is not None:  # Proportional
-            batch["probabilities"] = masses / sampler.tree.total
-        return batch if mapped.counts is None else self._counted(batch, indexes)
+            others["probabilities"] = masses / sampler.tree.total
+        return rows, others if self._counts is None else self._counted(others, indexes)
 
     def _weights(self, masses: Floats, beta: float, least: float, by_buffer: bool) -> Weights:
         """Return the weights of rows that have been drawn with probabilities in proportion to `masses`."""

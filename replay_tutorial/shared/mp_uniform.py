@@ -206,38 +206,38 @@ class MPReplayBuffer(Handle):
         statistics, frames = self._ring.statistics(), self._mapped.frames
         return statistics._replace(frames_added=frames.added) if frames else statistics
 
-    def _draw(self, batch_size: int) -> Batch:
-        mapped = self._mapped
-        if mapped.frames is None:
-            return mapped.gather.to_batch(mapped.ring.draw(batch_size, self._rng))
+    def _copy(self, rows: Any, others: Mapping[str, Any]) -> Batch:
+        """Return a batch of the rows, which were copied when they were drawn, before they could be replaced.
+
+        `rows` are records, or already a batch if observations are stored as frames.
+        """
+        batch = self._mapped.gather.to_batch(rows) if self._stages is None else rows
+        batch.update(others)
+        return batch
+
+    def _draw_uniformly(self, batch_size: int) -> Any:
+        if self._stages is None:
+            return self._ring.draw(batch_size, self._rng)
         with restore_rng_on_error(self._rng):
-            rows = mapped.ring.draw(batch_size, self._rng)
-            return mapped.frames.restore(rows, self._draw_again)
+            return self._stages.restore(self._ring.draw(batch_size, self._rng), self._draw_again)
 
-    def _draw_by(self, batch_size: int, scheme: "Scheme | None") -> Batch:
-        if self._mapped.counts is None:
-            return self._draw_counted(batch_size, scheme)
-        return self._mapped.lease.hold(self._draw_counted, batch_size, scheme, updates=True)
+    def _draw_and_count(self, batch_size: int, scheme: "Scheme | None") -> tuple[Any, dict[str, Any]]:
+        if self._counts is None:
+            return self._draw_in_lease(batch_size, scheme)
+        return self._mapped.lease.hold(self._draw_in_lease, batch_size, scheme, updates=True)
 
-    def _draw_counted(self, batch_size: int, scheme: "Scheme | None") -> Batch:
+    def _draw_in_lease(self, batch_size: int, scheme: "Scheme | None") -> tuple[Any, dict[str, Any]]:
         with restore_rng_on_error(self._rng):
-            batch, drawn = self._sample_by(scheme, batch_size)
-        return self._counted(batch, drawn.indexes)
+            rows, others, drawn = self._draw_by(scheme, batch_size)
+        return rows, self._counted(others, drawn.indexes)
 
-    def _sample_by(self, scheme: "Scheme | None", batch_size: int) -> "tuple[Batch, Drawn]":
+    def _draw_by(self, scheme: "Scheme | None", batch_size: int) -> "tuple[Any, dict[str, Any], Drawn]":
         from replay_tutorial.buffers.schemes.scheme import Uniform
         from replay_tutorial.shared.scheme_draw import SchemeDraw
 
-        mapped = self._mapped
-        draw = SchemeDraw(mapped.ring, scheme or Uniform(), batch_size, self._rng, *self._tree_and_alpha())
-        if mapped.frames is None:
-            batch = mapped.gather.to_batch(draw.rows)
-        else:
-            batch = mapped.frames.restore(draw.rows, draw.draw_again)
-        drawn = draw.drawn
-        if scheme is not None:
-            batch |= {"indexes": drawn.indexes, "probabilities": drawn.probabilities}
-        return batch, drawn
+        draw = SchemeDraw(self._ring, scheme or Uniform(), batch_size, self._rng, *self._tree_and_alpha())
+        rows = draw.rows if self._stages is None else self._stages.restore(draw.rows, draw.draw_again)
+        return rows, draw.drawn.arrays if scheme else {}, draw.drawn
 
     def _tree_and_alpha(self) -> tuple[Callable[[], SumTree] | None, float]:
         """Return what a scheme needs to draw by mass; overridden by the prioritized buffer."""

@@ -444,7 +444,7 @@ class PrioritizedSampler:
         words, indexes, masses, missing = self._draw(batch_size, rng)
         for _ in range(MAX_DRAWS):
             if len(missing) == 0:
-                return words.view(self._ring.dtype).reshape(-1), indexes, masses
+                return np.ndarray(batch_size, self._ring.dtype, words), indexes, masses
             if self.tree.total == 0.0:
                 self._wait_for_mass(batch_size)
             words[missing], indexes[missing], masses[missing], failed = self._draw(len(missing), rng)

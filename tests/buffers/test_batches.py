@@ -58,6 +58,16 @@ def filled(kind: Any, capacity: int = 64, **options: Any) -> Any:
     return buffer
 
 
+def replace_rows(buffer: Any) -> None:
+    buffer.end_episode()
+    buffer.add(**rows(100, 80))
+
+
+def update_rows(buffer: Any) -> None:
+    new = rows(100, len(buffer))
+    buffer.update_fields(buffer.indexes, row=new["row"], image=new["image"])
+
+
 def check_whole(batch: Any) -> None:
     """Check that every field of a row is of the same row."""
     numbers = batch.row
@@ -99,20 +109,30 @@ def test_a_batch_is_drawn_a_fixed_number_of_calls_in_advance(kind, prefetch):
             each.add(**rows(32 + 40 * number, 40))
 
 
-@pytest.mark.parametrize("kind", PRIVATE)
-@pytest.mark.parametrize("n_step", [None, 2])
-def test_rows_are_not_replaced_before_they_are_copied(kind, n_step):
-    buffer = kind(4096, FIELDS, **({"n_step": n_step, "gamma": 0.5} if n_step else {}))
-    buffer.add(**rows(0, 4096))
-    buffer.end_episode()
-    for number, batch in enumerate(buffer.batches(2048, prefetch=2)):
-        buffer.add(**rows(4096 * (number + 1), 4096))
-        buffer.end_episode()
-        first = 4096 * (max(0, number - 2))
-        assert (batch.image == (batch.row % 251)[:, None, None, None]).all(), number
-        assert first <= batch.row.min() and batch.row.max() < first + 2 * 4096
-        if number == 8:
-            break
+@pytest.mark.parametrize(
+    ("new", "change"),
+    [
+        (lambda: filled(ReplayBuffer), replace_rows),
+        (lambda: filled(ReplayBuffer, n_step=2), replace_rows),
+        (lambda: filled(PrioritizedReplayBuffer), replace_rows),
+        (lambda: filled(EpisodeReplayBuffer), replace_rows),
+        (lambda: filled(EpisodeReplayBuffer), update_rows),
+        (lambda: filled(SequenceReplayBuffer, length=2), replace_rows),
+        (lambda: filled(SequenceReplayBuffer, length=2), update_rows),
+    ],
+)
+def test_rows_are_not_changed_before_they_are_copied(new, change):
+    buffer = new()
+    batches = buffer.batches(16, prefetch=1)
+    next(batches)
+    may_copy = threading.Event()
+    batches._copier.submit(may_copy.wait)
+    batches._submit(batches._draw())
+    threading.Timer(0.05, may_copy.set).start()
+    change(buffer)
+    for _ in range(2):
+        batch = next(batches)
+        assert (batch.image == (batch.row % 251)[..., None, None, None]).all() and batch.row.max() < 32
 
 
 @pytest.mark.parametrize("kind", PRIVATE)
@@ -397,7 +417,7 @@ def test_a_copy_of_a_buffer_has_no_iterator():
         check_whole(next(made.batches(8, prefetch=2)))
 
 
-@pytest.mark.parametrize("kind", PRIVATE)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_subclass_may_change_what_sample_returns(kind):
     class Clipped(kind):
         def sample(self, *arguments: Any, **options: Any) -> Batch:

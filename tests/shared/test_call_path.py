@@ -75,7 +75,7 @@ def buffer():
 def test_a_sample_goes_through_ten_files_at_most(buffer):
     functions, files = follow(lambda: buffer.sample(8))
     assert {"shared/sampler.py:draw_rows", "buffers/rows.py:copy_row"} <= functions
-    assert len(files) <= MAX_FILES + 1, files  # that of the batch
+    assert len(files) <= MAX_FILES + 1, files  # that of the uniform buffer
 
 
 def test_an_update_goes_through_nine_files_at_most(buffer):

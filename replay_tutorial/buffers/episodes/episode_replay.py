@@ -10,7 +10,7 @@ Built in chapter 09, *Sequences*.
 """
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from itertools import repeat
 from operator import setitem
@@ -323,6 +323,8 @@ class EpisodeReplayBuffer(PrivateBuffer):
 
         Return the index of the first one, or None if there is none, and which steps they are.
         """
+        if self._iterators:
+            self._finish_copies()
         staged, kept = self._staged, ...
         if staged.count != count:
             staged = StagedSteps(count, self._roles)
@@ -437,9 +439,22 @@ class EpisodeReplayBuffer(PrivateBuffer):
             TypeError: If batch_size is not an integer.
             ValueError: If an argument is out of range, the buffer is empty, or every mass is 0.
         """
-        slots, indexes, weights = self._draw(batch_size, beta, normalize)
-        batch = self._transitions(slots, slots)
-        batch["indexes"], batch["weights"] = indexes, weights
+        return self._copy(*self._draw(batch_size, beta, normalize=normalize))
+
+    def _draw(
+        self, batch_size: int, beta: float = 0.4, *, normalize: str = "buffer"
+    ) -> tuple[Any, dict[str, Any]]:
+        """Draw steps; return their slots, and the arrays of the batch that are not fields."""
+        slots, indexes, weights = self._draw_weighted(batch_size, beta, normalize)
+        return slots, {"indexes": indexes, "weights": weights}
+
+    def _copy(self, rows: Any, others: Mapping[str, Any]) -> Batch:
+        """Return a batch of copies of the steps that have been drawn, and the other arrays.
+
+        Another thread may call this while no steps are added or changed.
+        """
+        batch = self._transitions(rows, rows)
+        batch.update(others)
         return batch
 
     def _transitions(self, slots: Integers, lasts: Integers) -> Batch:
@@ -455,7 +470,7 @@ class EpisodeReplayBuffer(PrivateBuffer):
             batch |= {next_name: nexts[name] for name, next_name in self._roles.nexts.items()}
         return Batch({name: batch[name] for name in self._fields.fields})
 
-    def _draw(self, batch_size: int, beta: float, normalize: str) -> tuple[Integers, Integers, Any]:
+    def _draw_weighted(self, batch_size: int, beta: float, normalize: str) -> tuple[Integers, Integers, Any]:
         """Draw steps by their masses; return their slots, indexes and weights."""
         beta = self._check_draw(batch_size, beta, normalize)
         slots, indexes = np.empty((2, batch_size), np.int64)
@@ -574,6 +589,7 @@ class EpisodeReplayBuffer(PrivateBuffer):
             raise ValueError(
                 f"There are {len(checked)} indexes, but the fields have {count} values; pass one per index."
             )
+        self._finish_copies()
         rows, records = self._ring.rows, changed.to_rows(count, columns)[stored]
         targets: list[Any] = [rows[name] for name in values]
         sources: list[Any] = [records[name] for name in values]

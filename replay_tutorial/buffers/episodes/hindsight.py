@@ -268,8 +268,17 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
             ValueError: If an argument is out of range, the buffer is empty, every mass is 0, or a function
                 returns the wrong shape, NaN or infinity.
         """
+        return self._copy(*self._draw(batch_size, beta, normalize=normalize))
+
+    def _draw(
+        self, batch_size: int, beta: float = 0.4, *, normalize: str = "buffer"
+    ) -> tuple[Any, dict[str, Any]]:
+        """Draw rows, and return their batch, because the functions that relabel belong to this thread."""
         with restore_rng_on_error(self._rng):
-            return self._relabelled(batch_size, beta, normalize)
+            return self._relabelled(batch_size, beta, normalize), {}
+
+    def _copy(self, rows: Any, others: Mapping[str, Any]) -> Batch:
+        return rows
 
     def _relabelled(self, batch_size: int, beta: float, normalize: str) -> Batch:
         """Draw rows, and relabel some of them."""
@@ -279,7 +288,7 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
             goal_slots = next_slots(self._random_steps(batch_size), ring.room)
         else:
             goal_slots = np.empty(batch_size, np.int64)
-        slots, indexes, weights = self._draw(batch_size, beta, normalize)
+        slots, indexes, weights = self._draw_weighted(batch_size, beta, normalize)
         relabelled, uniforms = np.empty(batch_size, np.bool_), self._rng.random(2 * batch_size)
         choose_goals(
             ring.arrays_tuple, slots, uniforms, self._relabel, self._strategy, goal_slots, relabelled

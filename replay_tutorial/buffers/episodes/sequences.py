@@ -365,6 +365,24 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
             TypeError: If batch_size is not an integer.
             ValueError: If an argument is out of range, no window is available, or every mass is 0.
         """
+        served = self._served
+        try:
+            drawn = self._draw(batch_size, beta, normalize=normalize, by=by, time_major=time_major)
+            return self._copy(*drawn)
+        except BaseException:
+            self._served = served  # an interrupted or failed call has served no window
+            raise
+
+    def _draw(
+        self,
+        batch_size: int,
+        beta: float = 0.4,
+        *,
+        normalize: str = "buffer",
+        by: Literal["window", "episode"] = "window",
+        time_major: bool = False,
+    ) -> tuple[Any, dict[str, Any]]:
+        """Draw windows; return where their steps are, and the arrays of the batch that are not fields."""
         check_batch_size(batch_size)
         beta = check_weight_options(beta, normalize)
         if by not in ("window", "episode"):
@@ -381,11 +399,10 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
         if by == "episode":
             starts[new:] = self._draw_by_episode(batch_size - new)
         elif new < batch_size:
-            starts[new:], _, weights[new:] = self._draw(batch_size - new, beta, normalize)
-        batch = self._take_windows(starts, time_major)
-        batch["weights"] = weights
-        self._served = served  # last: an interrupted or failed call has served no window
-        return batch
+            starts[new:], _, weights[new:] = self._draw_weighted(batch_size - new, beta, normalize)
+        entries, is_first = self._locate(starts)
+        self._served = served
+        return (entries, is_first, time_major), {"indexes": entries.indexes, "weights": weights}
 
     def _draw_by_episode(self, count: int) -> Integers:
         """Draw episodes uniformly among those with a window, and a window uniformly in each; return slots."""
@@ -427,35 +444,42 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
         begins = np.where(chosen < stop, chosen * period, last) if boundary == SHIFT else chosen * period
         return slot_of(self._ring.arrays, found.environments, starts + begins)[found.stored & (windows > 0)]
 
-    def _take_windows(self, starts: Integers, time_major: bool) -> Batch:
-        """Copy the windows that start in these slots."""
-        ring, count, total = self._ring, len(starts), sum(self._lengths)
+    def _locate(self, starts: Integers) -> tuple[WindowEntries, Flags | None]:
+        """Return the entries of the windows that start in these slots, and which begin an episode."""
+        count, total = len(starts), sum(self._lengths)
         valid, learn = np.zeros((2, count, total), np.bool_)
         slots, indexes = np.empty((count, total), np.int64), np.empty(count, np.int64)
         bootstraps = np.empty((count, total if self._n_step else 0), np.int64)
-        entries, crosses = (slots, valid, learn, bootstraps, indexes), self._window_rule[2] == CROSS
-        locate_windows(ring.arrays_tuple, starts, self._lengths, crosses, entries)
-        rows, steps = ring.arrays.rows, total - self._lengths[2]
+        entries = WindowEntries(slots, valid, learn, bootstraps, indexes)
+        arrays, crosses = self._ring.arrays_tuple, self._window_rule[2] == CROSS
+        locate_windows(arrays, starts, self._lengths, crosses, tuple(entries))
+        is_first = np.zeros_like(valid) if crosses else None
+        if is_first is not None:
+            mark_ends(arrays, self._lengths, tuple(entries), is_first)
+        return entries, is_first
+
+    def _copy(self, rows: tuple[WindowEntries, Flags | None, bool], others: Mapping[str, Any]) -> Batch:
+        (slots, valid, learn, bootstraps, _), is_first, time_major = rows
+        steps, memory = slots.shape[1] - self._lengths[2], self._ring.arrays.rows
         of_steps: dict[str, Any] = {"valid": valid[:, :steps], "learn": learn[:, :steps]}
-        if crosses:
-            is_first = np.zeros_like(valid)
-            mark_ends(ring.arrays_tuple, self._lengths, entries, is_first)
+        if is_first is not None:
             of_steps["is_first"] = is_first[:, :steps]
         if self._n_step is not None:
             of_steps |= self._returns(self._n_step, slots, of_steps["valid"], bootstraps[:, :steps])
         batch = Batch()
         if self._gather_firsts is not None:
-            first_slots = slots[np.arange(count), valid.argmax(1)]
-            batch = self._gather_firsts.take(rows, first_slots)
+            first_slots = slots[np.arange(len(slots)), valid.argmax(1)]
+            batch = self._gather_firsts.take(memory, first_slots)
         if time_major:
             slots, without_last = slots.T, np.s_[:steps]
             of_steps = {name: np.ascontiguousarray(array.swapaxes(0, 1)) for name, array in of_steps.items()}
         else:
             without_last = np.s_[:, :steps]
-        for name, array in self._gather_windows.take(rows, slots.ravel(), in_runs=not time_major).items():
+        for name, array in self._gather_windows.take(memory, slots.ravel(), in_runs=not time_major).items():
             windows = array.reshape(*slots.shape, *array.shape[1:])
             batch[name] = windows if name in self._roles.nexts else windows[without_last]
-        batch.update(of_steps, indexes=indexes)
+        batch.update(of_steps)
+        batch.update(others)
         return batch
 
     def _returns(self, n_step: ParsedNStep, slots: Integers, valid: Flags, bootstraps: Integers) -> Batch:

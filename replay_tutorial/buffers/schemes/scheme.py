@@ -17,7 +17,7 @@ Experience Replay".
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -77,6 +77,11 @@ class Drawn(NamedTuple):
     indexes: Integers
     probabilities: Floats
     least: float
+
+    @property
+    def arrays(self) -> dict[str, Any]:
+        """The arrays that a batch contains in addition to the fields."""
+        return {"indexes": self.indexes, "probabilities": self.probabilities}
 
 
 class Scheme(ABC):

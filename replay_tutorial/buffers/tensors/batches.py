@@ -13,6 +13,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -79,7 +80,7 @@ class Batches(Iterator[Batch]):
                 "forked. Call batches() in each process."
             )
         while len(self._ahead) <= self._prefetch:
-            self._submit(self._buffer._draw_ahead(self._batch_size, self._arguments()))
+            self._submit(self._draw())
         ready = self._ahead[0].result()
         self._ahead.popleft()  # after waiting, which Ctrl-C may interrupt
         return ready.received()
@@ -124,6 +125,14 @@ class Batches(Iterator[Batch]):
                 )
             for batch in loaded.pop(0):
                 self._submit(batch.copy)
+
+    def _draw(self) -> Finish:
+        """Draw the next batch; return a function that copies its rows."""
+        buffer, arguments = self._buffer, self._arguments()
+        sampling = next(each for each in type(buffer).__mro__ if "sample" in vars(each))
+        if "_draw" in vars(sampling):
+            return partial(buffer._copy, *buffer._draw(self._batch_size, **arguments))
+        return partial(Batch, buffer.sample(self._batch_size, **arguments))  # a subclass overrides `sample`
 
     def _arguments(self) -> dict[str, Any]:
         """Return the further arguments of `sample` for the next batch."""

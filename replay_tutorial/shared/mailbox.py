@@ -11,13 +11,14 @@ from it. Only one process may publish at a time.
 Built in chapter 07, *Ape-X*.
 """
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.rows import checked_at_least
 from replay_tutorial.buffers.runtime.jit import Integers, compile_now, kernel
+from replay_tutorial.buffers.tensors.module_vector import load_vector, vector_of
 from replay_tutorial.shared.atomics import fence_acquire, fence_release, load_acquire, store_release
 from replay_tutorial.shared.memory import SharedArrays
 
@@ -69,6 +70,17 @@ class Mailbox:
         1
         >>> mailbox.pull(known_version=0)
         (1, array([1., 1., 1.], dtype=float32))
+
+        With PyTorch, in the learner and in an actor:
+
+        >>> import torch
+        >>> learners, actors = torch.nn.Linear(3, 1), torch.nn.Linear(3, 1)
+        >>> mailbox = Mailbox.for_module(learners)
+        >>> mailbox.publish(learners)
+        1
+        >>> version = mailbox.load_into(actors, known_version=0)
+        >>> version, torch.equal(actors.weight, learners.weight)
+        (1, True)
     """
 
     def __init__(self, length: int, dtype: npt.DTypeLike = np.float32) -> None:
@@ -89,35 +101,47 @@ class Mailbox:
             {"vectors": ((NUM_VECTORS, length), np.dtype(dtype)), "counters": ((16,), np.dtype(np.int64))}
         )
 
+    @classmethod
+    def for_module(cls, module: Any) -> Self:
+        """Create a mailbox for the parameters of a PyTorch module; see `publish` and `load_into`.
+
+        Args:
+            module: A `torch.nn.Module`, on any device. Its floating-point buffers, such as the statistics of
+                batch normalization, are published with the parameters.
+        """
+        vector = vector_of(module)
+        return cls(len(vector), vector.dtype)
+
     @property
     def version(self) -> int:
         """Version of the newest vector; 0 before the first."""
         return int(self._arrays["counters"][VERSION])
 
-    def publish(self, vector: npt.NDArray[Any]) -> int:
+    def publish(self, vector: Any) -> int:
         """Publish a copy of a vector as the next version. It overwrites the version before the newest one.
 
         Args:
-            vector: Array of the mailbox's length and dtype.
+            vector: Array of the mailbox's length and dtype, or a PyTorch module.
 
         Returns:
             The new version, one above the previous one.
 
         Raises:
-            TypeError: If `vector` is not a NumPy array.
+            TypeError: If `vector` is neither a NumPy array nor a module.
             ValueError: If its shape or dtype does not match, or it has masked elements.
         """
         counters, vectors = self._arrays["counters"], self._arrays["vectors"]
-        if not isinstance(vector, np.ndarray):
+        array: npt.NDArray[Any] = vector_of(vector) if hasattr(vector, "parameters") else vector
+        if not isinstance(array, np.ndarray):
             raise TypeError(f"vector must be an array of {vectors.dtype}, not a {type(vector).__name__}.")
-        if vector.shape != vectors.shape[1:] or vector.dtype != vectors.dtype:
+        if array.shape != vectors.shape[1:] or array.dtype != vectors.dtype:
             raise ValueError(
-                f"vector must be {vectors.dtype}{vectors.shape[1:]}, not {vector.dtype}{vector.shape}."
+                f"vector must be {vectors.dtype}{vectors.shape[1:]}, not {array.dtype}{array.shape}."
             )
-        if np.ma.is_masked(vector):
+        if np.ma.is_masked(array):
             raise ValueError("vector has masked elements. Pass vector.filled(value).")
         version = int(begin_version(counters))
-        vectors[version % NUM_VECTORS] = vector
+        vectors[version % NUM_VECTORS] = array
         publish_version(counters, version)
         return version
 
@@ -141,3 +165,24 @@ class Mailbox:
             if is_intact(self._arrays["counters"], version):
                 return version, vector
         return None
+
+    def load_into(self, module: Any, known_version: int) -> int:
+        """Overwrite the parameters of a PyTorch module with the newest ones, unless it already has them.
+
+        Args:
+            module: A module whose parameters have the same shapes, in the same order, as the published ones.
+            known_version: Version that the module has; 0 if it has none.
+
+        Returns:
+            The version that the module has now; `known_version` if there is no other.
+
+        Raises:
+            TypeError: If `known_version` is not an integer.
+            ValueError: If `known_version` is negative, or the module has another number of parameters.
+        """
+        pulled = self.pull(known_version)
+        if pulled is None:
+            return known_version
+        version, vector = pulled
+        load_vector(module, vector)
+        return version

@@ -47,6 +47,35 @@ def test_weights_that_do_not_fit_are_refused_and_change_nothing():
             Mailbox(length)
 
 
+def test_modules_are_published_and_loaded_with_their_statistics_and_in_their_dtypes():
+    torch = pytest.importorskip("torch")
+
+    def network(seed):
+        torch.manual_seed(seed)
+        parts = torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 2).to(torch.bfloat16)
+        return torch.nn.Sequential(*parts)
+
+    learner, actor = network(0), network(1)
+    mailbox = Mailbox.for_module(learner)
+    before = {name: tensor.clone() for name, tensor in actor.state_dict().items()}
+    assert mailbox.load_into(actor, 0) == 0, "nothing has been published"
+    assert all(torch.equal(tensor, before[name]) for name, tensor in actor.state_dict().items())
+    learner[1](learner[0](torch.randn(8, 3)))  # changes the statistics
+    places = [tensor.data_ptr() for tensor in actor.parameters()]
+    assert mailbox.publish(learner) == 1
+    assert mailbox.load_into(actor, 0) == 1
+    for (name, tensor), other in zip(actor.state_dict().items(), learner.state_dict().values(), strict=True):
+        assert name.endswith("num_batches_tracked") or torch.equal(tensor, other), name
+    assert places == [tensor.data_ptr() for tensor in actor.parameters()], "optimizers keep them"
+    with torch.no_grad():
+        actor[0].weight.zero_()
+    assert mailbox.load_into(actor, 1) == 1 and not actor[0].weight.any(), "the newest is known"
+    with pytest.raises(ValueError, match=r"float32\(42,\), not float32\(8,\)"):
+        mailbox.publish(torch.nn.Linear(3, 2))
+    with pytest.raises(ValueError, match="The module has 8 parameters, but 42 were published"):
+        mailbox.load_into(torch.nn.Linear(3, 2), 0)
+
+
 def test_masked_elements_are_not_published():
     mailbox = Mailbox(2)
     with pytest.raises(ValueError, match=r"masked elements.*filled\(value\)"):

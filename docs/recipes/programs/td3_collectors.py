@@ -13,7 +13,6 @@ import gymnasium
 import numpy as np
 import torch
 from torch import nn
-from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from replay_tutorial import Mailbox, MPReplayBuffer, SamplesPerInsert
 
@@ -62,9 +61,7 @@ def collect(seed, buffer, mailbox, limiter, stop):
     while not stop.is_set() and multiprocessing.parent_process().is_alive():
         if not limiter.await_can_insert(1, timeout=0.1):
             continue  # the learner hasn't sampled the earlier rows often enough
-        if (newer := mailbox.pull(version)) is not None:
-            version, vector = newer
-            vector_to_parameters(torch.from_numpy(vector), policy.parameters())
+        version = mailbox.load_into(policy, version)
         action = act(policy, obs) + rng.normal(0, EXPLORATION, 1) if version else rng.uniform(-1, 1, 1)
         action = action.clip(-1, 1).astype(np.float32)
         next_obs, reward, terminated, truncated, _ = env.step(action)
@@ -116,7 +113,7 @@ def learn(buffer, mailbox, limiter, processes, updates, evaluate_every):
             policy_optimizer.step()
             for slow, fast in zip(targets.parameters(), nets.parameters(), strict=True):
                 slow.lerp_(fast.detach(), TAU)
-            mailbox.publish(parameters_to_vector(policy.parameters()).detach().numpy())
+            mailbox.publish(policy)
         if update % evaluate_every == 0 or update == updates:
             curve.append(evaluate(policy))
             print(f"{buffer.next_index:,} steps, {update:,} updates, mean return {curve[-1]:.0f}")
@@ -129,7 +126,7 @@ def train(updates=2_000, seed=0, evaluate_every=500):
     context = multiprocessing.get_context("spawn")  # the same on Linux, macOS and Windows
     stop, env = context.Event(), make_env()
     with MPReplayBuffer.for_env(env, CAPACITY, seed=seed) as buffer:
-        mailbox = Mailbox(sum(array.numel() for array in new_policy(env).parameters()))
+        mailbox = Mailbox.for_module(new_policy(env))
         limiter = SamplesPerInsert(BATCH_SIZE, WARM_UP, error_buffer=100 * BATCH_SIZE)
         shared = (buffer, mailbox, limiter, stop)
         seeds = range(COLLECTORS * seed, COLLECTORS * (seed + 1))

@@ -1,10 +1,11 @@
 """Solutions to the exercises of chapter 03."""
 
 
-def my_weights(priorities, drawn, alpha, eps, beta):
-    """N and the total cancel when the weights are divided by the largest in the buffer."""
+def my_weights(priorities, drawn, alpha, eps, beta, uniform):
+    """Only N cancels: the weights are divided by the largest, which belongs to the smallest probability."""
     masses = (priorities + eps) ** alpha
-    return (masses.min() / masses[drawn]) ** beta
+    probabilities = uniform / len(masses) + (1 - uniform) * masses / masses.sum()
+    return (probabilities.min() / probabilities[drawn]) ** beta
 
 
 # 1. The running sums are 3, 4, 4 and 8. The first sum above 0 is slot 0's; above 3 and 3.9, slot 1's; above 4, slot 3's.

@@ -49,9 +49,12 @@ my_dropped = [3, 7]
 my_priority_of_8 = 5.0
 
 
-def my_stratified(total, count, rng):
-    """2. Draw an independent random number for each segment."""
-    return (np.arange(count) + rng.random(count)) / count * total
+def my_stratified(totals, count, rng):
+    """2. Draw on the line of all trees; a running sum, as in chapter 03, finds the tree of each point."""
+    ends = np.cumsum(totals)
+    points = (np.arange(count) + rng.random(count)) / count * ends[-1]
+    trees = np.searchsorted(ends, points, side="right")
+    return trees, points - (ends - totals)[trees]
 
 
 def my_update(tree, indexes, masses, next_index, capacity):

@@ -39,6 +39,11 @@ class Fairness(NamedTuple):
         """Whether the counts are consistent with the probabilities."""
         return self.deviations < LIMIT
 
+    @property
+    def is_too_even(self) -> bool:
+        """Whether the counts are closer to the expected ones than those of independent draws."""
+        return self.deviations < -LIMIT
+
 
 def fairness(counts: npt.ArrayLike, probabilities: npt.ArrayLike) -> Fairness:
     """Test whether cells were drawn with the expected probabilities.

@@ -1,11 +1,13 @@
 """Chapter 02: the check of an n-step stream, and the exercises: discounts, returns, a window with a bug."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
+from numbers import Real
 from typing import Any
 
 import numpy as np
 
 from replay_tutorial.steps.learning.n_step_list import Row, Step
+from replay_tutorial.teaching.answers import array_of, call, numbers
 from replay_tutorial.teaching.exercises import CheckFailed, Hints, NotYet
 
 stream_hints = Hints(
@@ -21,8 +23,7 @@ stream_hints = Hints(
 
 def check_discounts(discounts: Sequence[Any]) -> None:
     """Check the discounts of the rows of a truncated episode of four steps, with n = 3 and γ = 0.5."""
-    if len(discounts) != 4 or ... in discounts:
-        raise NotYet("write four numbers: the discount of each row")
+    discounts = numbers(discounts, 4, "write four numbers: the discount of each row")
     for row, (given, steps) in enumerate(zip(discounts, (3, 3, 2, 1), strict=True)):
         if given == 0:
             raise NotYet(f"row {row}: truncation is not termination, so there is a value to bootstrap from")
@@ -47,17 +48,27 @@ def returns_by_definition(
 def check_n_step(n_step: Callable[..., Any]) -> None:
     """Check a function that computes the returns and discounts of the rows of one episode."""
     rng = np.random.default_rng(0)
-    for length, n, terminated in [(5, 1, True), (5, 3, True), (5, 3, False), (2, 5, True), (1, 3, False)]:
+    for length, n, terminated, gamma in [
+        (5, 1, True, 0.5),
+        (5, 3, True, 0.5),
+        (5, 3, False, 0.9),
+        (2, 5, True, 0.9),
+        (1, 3, False, 0.5),
+        (4, 4, False, 1.0),
+        (6, 2, True, 1.0),
+    ]:
         rewards = rng.integers(-3, 4, length).astype(float).tolist()
-        expected = returns_by_definition(rewards, terminated, n, 0.5)
-        rows = n_step(rewards, terminated, n, 0.5)
-        ending = "terminated" if terminated else "truncated"
-        where = f"rewards {rewards}, {ending}, n = {n}, γ = 0.5"
-        if rows is None or len(rows) != length:
-            raise NotYet(f"{where}: expected {length} rows, a pair (return, discount) for each step")
-        for row, (given, right) in enumerate(zip(rows, expected, strict=True)):
-            if not np.allclose(given, right):
-                raise NotYet(f"{where}: row {row} is (return, discount) = {tuple(given)}, not {right}")
+        expected = returns_by_definition(rewards, terminated, n, gamma)
+        where = f"rewards {rewards}, {'terminated' if terminated else 'truncated'}, n = {n}, γ = {gamma}"
+        given = call(n_step, rewards, terminated, n, gamma)
+        rows = array_of(
+            given, (length, 2), f"{where}: a pair (return, discount) for each of the {length} steps"
+        )
+        for row, (pair, right) in enumerate(zip(rows, expected, strict=True)):
+            if not np.allclose(pair, right):
+                raise NotYet(
+                    f"{where}: row {row} is (return, discount) = {tuple(pair.tolist())}, not {right}"
+                )
     print("right: also for tails, for episodes shorter than n, and for both endings")
 
 
@@ -71,8 +82,8 @@ def check_n_step_stream(kind: Callable[..., Any]) -> None:
     Raises:
         CheckFailed: If a call returns rows other than those that its step completes, or keeps too many steps.
     """
-    rng, gamma = np.random.default_rng(0), 0.5
-    for n in (1, 2, 3, 5):
+    rng = np.random.default_rng(0)
+    for n, gamma in ((1, 0.5), (2, 0.9), (3, 0.5), (5, 1.0)):
         stream, first = kind(n, gamma), 0
         for length, terminated in [(7, True), (2, False), (1, True), (5, False), (3, True), (8, False)]:
             rewards = rng.integers(1, 9, length).astype(float).tolist()
@@ -90,10 +101,14 @@ def check_n_step_stream(kind: Callable[..., Any]) -> None:
                     for row in completed
                 ]
                 check_completed(given, wanted, where)
-                if len(getattr(stream, "pending", ())) >= (1 if last else n):
+                kept = max(
+                    (len(each) for each in vars(stream).values() if isinstance(each, Sized)), default=0
+                )
+                if kept >= (1 if last else n):
                     raise CheckFailed(
-                        f"{where}: {len(stream.pending)} steps are still pending after it; keep only "
-                        "the steps whose row isn't complete"
+                        f"{where}: {kept} steps are still pending after it; keep only the steps whose row "
+                        "isn't "
+                        "complete"
                     )
             first += 100
     print("right: n = 1, 2, 3, 5; episodes of 1 to 8 steps, with tails, and both endings")
@@ -110,7 +125,8 @@ def check_completed(given: Any, wanted: Sequence[Row], where: str) -> None:
         )
     for row, right in zip(given, wanted, strict=True):
         for name, value in right._asdict().items():
-            if not np.isclose(own := getattr(row, name), value):
+            own = getattr(row, name, "missing")
+            if not isinstance(own, Real) or not np.isclose(float(own), value):
                 raise CheckFailed(
                     f"{where}: row {right.obs} → {right.next_obs} has {name} {own}, not {value}"
                 )
@@ -124,12 +140,17 @@ def careless_row(rewards: Sequence[float], terminated: bool, n: int, gamma: floa
 
 def check_mended_row(fold: Callable[..., Any]) -> None:
     """Check a corrected version of `careless_row`."""
-    for rewards, terminated in [([1.0, 2.0, 4.0], False), ([1.0, 2.0, 4.0], True), ([1.0, 2.0], False)]:
-        part = returns_by_definition(rewards, terminated, len(rewards), 0.5)[0]
-        given = fold(rewards, terminated, 3, 0.5)
-        if given is None or not np.allclose(given, part):
-            raise NotYet(
-                f"rewards {rewards} in a window with n = 3, terminated {terminated}: (return, discount) = "
-                f"{given}; how many steps lie between obs and next_obs?"
+    for rewards in ([1.0, 2.0, 4.0], [1.0, 2.0], [3.0]):
+        for terminated, gamma in ((False, 0.5), (True, 0.5), (False, 0.9)):
+            wanted = returns_by_definition(rewards, terminated, len(rewards), gamma)[0]
+            where = f"rewards {rewards} in a window with n = 3, γ = {gamma}, terminated {terminated}"
+            given = array_of(
+                call(fold, rewards, terminated, 3, gamma), (2,), f"{where}: a pair (return, discount)"
             )
+            if not np.allclose(given, wanted):
+                raise NotYet(
+                    f"{where}: (return, discount) = {tuple(given.tolist())}; how many steps lie between obs "
+                    "and "
+                    "next_obs?"
+                )
     print("right: the next observation of a tail is fewer than n steps ahead")

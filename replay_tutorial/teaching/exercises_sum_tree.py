@@ -14,6 +14,15 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.steps.prioritized import PlainSumTree
+from replay_tutorial.teaching.answers import (
+    CountedList,
+    Tally,
+    Watched,
+    array_of,
+    call,
+    expect_draws,
+    numbers,
+)
 from replay_tutorial.teaching.chi_square import Fairness, fairness
 from replay_tutorial.teaching.exercises import CheckFailed, Hints, NotYet, expect
 
@@ -23,6 +32,10 @@ Kind = Callable[[int], Any]
 
 CAPACITIES = (1, 2, 3, 7, 8, 1000)
 DRAWS = 20_000
+MANY, MOST = (
+    4096,
+    150,
+)  # slots of a large tree, and the nodes that an operation on one slot may read and write
 MASSES = (1.0, 0.0, 3.0, 5.0, 0.5, 2.0, 4.0, 0.5)  # as in the chapter's drawing
 
 set_hints = Hints(
@@ -57,6 +70,7 @@ def check_sum_tree(kind: Kind) -> None:
         check_owners(kind, capacity)
     for capacity in CAPACITIES:
         check_end(kind, capacity)
+    check_rounding(kind)
     check_repeated_slots(kind)
     check_drift(kind)
     drawn = check_draws(kind)
@@ -98,13 +112,11 @@ def check_owners(kind: Kind, capacity: int) -> None:
         masses[rng.integers(capacity)] = 3.0
         if turn == 0:
             masses[:] = 2.0
-        tree.set(np.arange(capacity), masses)
+        call(tree.set, np.arange(capacity), masses)
         expect(tree.total == masses.sum(), f"the total is {tree.total}, the sum of masses {masses.sum()}.")
         owners = np.repeat(np.arange(capacity), masses.astype(np.int64))
         queries = np.concatenate([np.arange(len(owners), dtype=np.float64), rng.random(50) * len(owners)])
-        before = queries.copy()
         slots, returned = found(tree, queries, capacity)
-        expect(np.array_equal(queries, before), "find changed the caller's queries: work on a copy.")
         ends = masses.cumsum()
         for query, slot, owner in zip(queries, slots, owners[queries.astype(np.int64)], strict=True):
             expect(masses[slot] > 0, f"the query {query:.6g} finds slot {slot}, which has mass 0.")
@@ -119,17 +131,37 @@ def check_owners(kind: Kind, capacity: int) -> None:
 
 def check_end(kind: Kind, capacity: int) -> None:
     """Check that a query equal to the total, which rounding can produce, finds the last slot with mass."""
+    rng = np.random.default_rng(capacity)
     for last in {0, capacity // 2, capacity - 1}:
-        tree = kind(capacity)
-        tree.set(np.arange(last + 1), np.full(last + 1, 0.1))
-        for query in (math.nextafter(tree.total, 0), tree.total):
-            slots, _ = found(tree, np.array([query]), capacity)
-            expect(
-                slots[0] == last,
-                f"capacity {capacity}, slots 0 to {last} of mass 0.1, the others of mass 0: the query "
-                f"{query} with the total {tree.total} finds slot {slots[0]}. Rounding may take a query to "
-                f"the total; it belongs to the last slot with mass, {last}.",
-            )
+        expect_last(kind(capacity), np.arange(last + 1), 0.1 + rng.random(last + 1), capacity)
+
+
+def check_rounding(kind: Kind) -> None:
+    """Check that no query ends at a slot of mass 0, although each subtraction on its way is rounded.
+
+    The path to slot 992 of 1,024 turns right five times, and then left five times, away from slots of mass 0.
+    A tree that only moves its queries below the total fails at 5% of these masses.
+    """
+    rng, tree = np.random.default_rng(0), kind(1024)
+    for _ in range(200):
+        expect_last(tree, np.array([0, 512, 768, 896, 960, 992]), 0.1 + rng.random(6), 1024)
+
+
+def expect_last(tree: Any, slots: Integers, masses: Floats, capacity: int) -> None:
+    """Set masses; raise CheckFailed unless queries at the end of the line find the last of them."""
+    tree.set(slots, masses)
+    for query in (math.nextafter(tree.total, 0), tree.total):
+        given, mass = found(tree, np.array([query]), capacity)
+        expect(
+            given[0] == slots[-1],
+            f"capacity {capacity}, slots {some(slots)} have masses: the query {query} with the total "
+            f"{tree.total} finds "
+            f"slot {given[0]} of mass {mass[0]:g}, but it belongs to the last slot with mass, {slots[-1]}. "
+            "Rounding may "
+            "take a query to the total, or, on its way down, to the end of a subtree. If the leaf that it "
+            "finds has "
+            "mass 0, go to the leaf on its left",
+        )
 
 
 def check_repeated_slots(kind: Kind) -> None:
@@ -173,19 +205,19 @@ def check_draws(kind: Kind) -> Fairness:
     tree.set(np.arange(7), masses)
     slots, _ = found(tree, np.random.default_rng(0).random(DRAWS) * tree.total, 7)
     counts, expected = np.bincount(slots, minlength=7), DRAWS * masses / masses.sum()
-    drawn = fairness(counts, masses)
-    expect(
-        drawn.is_fair,
-        f"{DRAWS:,} draws find the slots {some(counts)} times, but should find them "
-        f"{some(expected.round())} times "
-        f"(χ² = {drawn.chi_square:,.0f} with {drawn.freedom} degrees of freedom).",
-    )
-    return drawn
+    text = f"{DRAWS:,} draws find the slots {some(counts)} times, not {some(expected.round())} times"
+    expect_draws(counts, masses, text, CheckFailed)
+    return fairness(counts, masses)
 
 
 def found(tree: Any, queries: Floats, capacity: int) -> tuple[Integers, Floats]:
     """Call `find` and check the shapes, the dtype and the range of its results."""
-    slots, masses = (np.asarray(answer) for answer in tree.find(queries))
+    given = call(tree.find, queries)
+    expect(
+        isinstance(given, tuple | list) and len(given) == 2,
+        f"find must return slots and masses, not {given!r:.40}",
+    )
+    slots, masses = (np.asarray(answer) for answer in given)
     expect(
         slots.shape == masses.shape == queries.shape,
         f"find returned {slots.shape} slots and {masses.shape} masses for {queries.shape} queries.",
@@ -205,6 +237,28 @@ def some(numbers: npt.NDArray[Any]) -> str:
     return ", ".join(f"{number:g}" for number in numbers[:8].tolist()) + (", ..." if len(numbers) > 8 else "")
 
 
+def check_find(kind: Kind) -> None:
+    """Check a sum tree like `check_sum_tree`, and count how many nodes it reads to find the slot of a "
+    "query."""
+    check_sum_tree(kind)
+    tree = kind(MANY)
+    tree.set(range(MANY), [1.0] * MANY)
+    check_cost(
+        "find",
+        max(Watched(tree).cost_of(lambda q=q: tree.find(np.array([q]))) for q in (0.5, 1234.5, 4095.5)),
+    )
+
+
+def check_cost(name: str, cost: int) -> None:
+    """Raise CheckFailed unless an operation of a tree with 4,096 leaves has read and written few nodes."""
+    expect(
+        0 < cost <= MOST,
+        f"the results are right, but with {MANY:,} slots {name} reads or writes {cost:,} nodes for a single "
+        "slot. There "
+        "are 13 on its way, one on each level; the others, and copies of the list, aren't needed",
+    )
+
+
 def check_set(kind: Callable[[int], Any]) -> None:
     """Check `set` of a sum tree in a list: after each call, compare all nodes with sums computed anew.
 
@@ -212,7 +266,7 @@ def check_set(kind: Callable[[int], Any]) -> None:
         kind: A class that takes the capacity, with the attributes `leaf_count` and `nodes`.
 
     Raises:
-        CheckFailed: On the first error.
+        CheckFailed: On the first error, or if `set` reads or writes other nodes than those above a leaf.
     """
     rng = np.random.default_rng(0)
     for capacity, leaf_count in [(8, 8), (1, 1), (2, 2), (3, 4), (9, 16), (100, 128)]:
@@ -222,15 +276,20 @@ def check_set(kind: Callable[[int], Any]) -> None:
         for _ in range(50):
             slots = rng.integers(capacity, size=4).tolist()  # of few slots, some are repeated
             masses = (10.0 ** rng.uniform(-6, 6, 4)).tolist()
-            tree.set(slots, masses)
+            call(tree.set, slots, masses)
             for slot, mass in zip(slots, masses, strict=True):
                 leaves[slot] = mass
             expect_nodes(tree, leaves, f"capacity {capacity}, after setting slots {slots}")
+    tree = kind(MANY)
+    tree.set(range(MANY), [1.0] * MANY)
+    check_cost("set", max(Watched(tree).cost_of(lambda s=s: tree.set([s], [2.0])) for s in (0, 1234, 4095)))
     print("right: every node is exactly the sum of its children, for capacities 1, 2, 3, 8, 9 and 100")
 
 
 def expect_layout(tree: Any, capacity: int, leaf_count: int) -> None:
     """Raise CheckFailed unless a new tree has the right number of leaves and nodes, all 0."""
+    if missing := {"leaf_count", "nodes"} - vars(tree).keys():
+        raise CheckFailed(f"__init__ has not set self.{missing.pop()}")
     if tree.leaf_count != leaf_count:
         raise CheckFailed(
             f"capacity {capacity}: leaf_count is {tree.leaf_count}, but the smallest power of two that is at "
@@ -271,13 +330,14 @@ def expect_nodes(tree: Any, leaves: list[float], when: str) -> None:
 def check_path(path: Sequence[Any]) -> None:
     """Check the nodes that the query 10 passes through in the chapter's tree."""
     expected = [1, 3, 6, 13]
-    if len(path) != 4 or ... in path:
-        raise NotYet("write the numbers of four nodes; the first is the root, node 1")
+    path = numbers(path, 4, "write the numbers of four nodes; the first is the root, node 1")
     if path[0] != 1:
-        raise NotYet(f"the path begins at the root, node 1, not {path[0]}; write node numbers, not sums")
+        raise NotYet(f"the path begins at the root, node 1, not {path[0]:g}; write node numbers, not sums")
     for before, after in itertools.pairwise(path):
         if after not in (2 * before, 2 * before + 1):
-            raise NotYet(f"node {before} has the children {2 * before} and {2 * before + 1}, not {after}")
+            raise NotYet(
+                f"node {before:g} has the children {2 * before:g} and {2 * before + 1:g}, not {after:g}"
+            )
     hints = {
         2: "10 is not less than 9, the sum of the left half",
         7: "the rest is 1, which is less than the 2.5 of node 6",
@@ -285,29 +345,43 @@ def check_path(path: Sequence[Any]) -> None:
     }
     for given, right in zip(path, expected, strict=True):
         if given != right:
-            hint = hints.get(given, "subtract the left sum whenever you go right")
-            raise NotYet(f"the path does not pass through node {given}: {hint}")
+            hint = hints.get(int(given), "subtract the left sum whenever you go right")
+            raise NotYet(f"the path does not pass through node {given:g}: {hint}")
     print("right: 10 - 9 = 1, which is less than 2.5 but not less than 0.5, so the query finds slot 5")
 
 
 def check_minimum(set_minimum: Callable[..., Any]) -> None:
-    """Check a function `(minima, slot, mass)` that keeps the smallest mass above 0 in node 1."""
-    rng = np.random.default_rng(0)
-    for leaf_count in (1, 2, 8, 64):
-        minima, masses = [math.inf] * (2 * leaf_count), [0.0] * leaf_count
-        for _ in range(200):
+    """Check a function `(minima, slot, mass)`, after which every node is the smaller of its children."""
+    rng, most = np.random.default_rng(0), 0
+    for leaf_count, turns in ((1, 20), (2, 200), (8, 200), (64, 200), (MANY, 5)):
+        minima, right = [math.inf] * (2 * leaf_count), [math.inf] * (2 * leaf_count)
+        for _ in range(turns):
             slot, mass = int(rng.integers(leaf_count)), float(rng.integers(0, 5))
-            set_minimum(minima, slot, mass)
-            masses[slot] = mass
-            expected = min((mass for mass in masses if mass > 0), default=math.inf)
-            if minima[1] != expected:
-                hint = "Compute each parent from both children, because the old mass of a slot is gone"
-                if minima[1] == 0:
-                    hint = "A mass of 0 must not count: store math.inf in its leaf"
-                raise NotYet(
-                    f"{leaf_count} slots, after slot {slot} was set to {mass:g}: node 1 is {minima[1]:g}, "
-                    f"but the smallest mass above 0 is {expected:g}. {hint}"
-                )
+            listed = CountedList(minima, tally := Tally())
+            set_minimum(listed, slot, mass)
+            most = max(most, tally.touched)
+            minima = listed.plain()
+            right[leaf_count + slot] = mass or math.inf
+            for node in range(leaf_count - 1, 0, -1):
+                right[node] = min(right[2 * node], right[2 * node + 1])
+            where = f"{leaf_count} slots, after slot {slot} was set to {mass:g}"
+            if len(minima) != 2 * leaf_count:
+                raise NotYet(f"{where}: the list has {len(minima)} nodes, not {2 * leaf_count}")
+            for node in range(1, 2 * leaf_count):
+                if minima[node] != right[node]:
+                    hint = "Compute each parent from both children, because the old mass of a slot is gone"
+                    if minima[node] == 0:
+                        hint = "A mass of 0 must not count: store math.inf in its leaf"
+                    raise NotYet(
+                        f"{where}: node {node} is {minima[node]}, but the smallest mass above 0 under it is "
+                        f"{right[node]:g}. {hint}"
+                    )
+    if most > MOST:
+        raise NotYet(
+            f"the minima are right, but with {MANY:,} slots a call reads or writes {most:,} nodes. Only the "
+            "13 nodes "
+            "from the leaf to the root can change"
+        )
     print("right: also if the smallest mass is overwritten, and if all masses are 0")
 
 
@@ -317,11 +391,22 @@ def check_range_sum(range_sum: Callable[..., Any]) -> None:
         tree = PlainSumTree(leaf_count)
         tree.set(range(leaf_count), masses)
         for first, last in itertools.combinations_with_replacement(range(leaf_count), 2):
-            given, expected = range_sum(list(tree.nodes), first, last), sum(masses[first : last + 1])
+            where = f"masses {', '.join(f'{mass:g}' for mass in masses)}, slots {first} to {last}"
+            given = float(array_of(call(range_sum, list(tree.nodes), first, last), (), where))
+            expected = sum(masses[first : last + 1])
             if given != expected:
-                raise NotYet(
-                    f"masses {', '.join(f'{mass:g}' for mass in masses)}: slots {first} to {last} sum to "
-                    f"{expected:g}, not {given:g}. Which slot is missing or extra?"
-                )
+                raise NotYet(f"{where} sum to {expected:g}, not {given:g}. Which slot is missing or extra?")
+    tree, tally = PlainSumTree(MANY), Tally()
+    tree.set(range(MANY), [1.0] * MANY)
+    for first, last in ((0, MANY - 1), (1, MANY - 2), (1000, 3000)):
+        tally.touched = 0
+        if range_sum(CountedList(tree.nodes, tally), first, last) != last - first + 1:
+            raise NotYet(f"{MANY:,} masses of 1: slots {first} to {last} must sum to {last - first + 1:,}")
+        if tally.touched > MOST:
+            raise NotYet(
+                f"the sums are right, but slots {first} to {last:,} take {tally.touched:,} reads. Climb "
+                "from both "
+                "ends of the range, which takes at most two nodes on each level"
+            )
     print("right: both ends are included. If a sampler's total omits the last stored row, that row is never")
     print("drawn.")

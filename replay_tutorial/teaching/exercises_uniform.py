@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from replay_tutorial.steps.uniform import RingOfRecords
+from replay_tutorial.teaching.answers import Watched, expect_draws, lines_run, numbers
 from replay_tutorial.teaching.chi_square import fairness
 from replay_tutorial.teaching.exercises import CheckFailed, Hints, NotYet, expect
 
@@ -51,8 +52,8 @@ def check_uniform(kind: Callable[..., Any]) -> None:
 
     Raises:
         CheckFailed: If a sampled row is not one of the newest `capacity` rows or has a wrong value, if the
-            rows are not sampled equally often or not independently, or if the buffer shares memory with the
-            caller's arrays.
+            rows are not sampled equally often or not independently, if the seed doesn't determine the draws,
+            or if the buffer shares memory with the caller's arrays. Correct draws fail once in 10,000 calls.
     """
     for capacity in CAPACITIES:
         buffer, added = kind(capacity, FIELDS, seed=0), 0
@@ -65,6 +66,7 @@ def check_uniform(kind: Callable[..., Any]) -> None:
             expect(len(buffer) == stored, f"{where}: len() is {len(buffer)}, not {stored}")
             check_batch(buffer.sample(32), max(0, added - capacity) + 1, added, where)
         check_drawn(buffer, added - capacity + 1, added, f"capacity {capacity}, after {added} rows")
+    check_seeds(kind)
     check_copies(kind)
     print(f"right: capacities {', '.join(map(str, CAPACITIES))}, each with 1 to 2 * capacity + 3 rows")
 
@@ -75,12 +77,10 @@ def check_batch(batch: Any, oldest: int, newest: int, where: str) -> None:
         names = list(batch) if isinstance(batch, Mapping) else batch
         raise CheckFailed(f"{where}: sample() must return a dict with the fields {list(FIELDS)}, not {names}")
     for name, field in FIELDS.items():
-        shape = (32, *field.get("shape", ()))
-        if batch[name].shape != shape or batch[name].dtype != field["dtype"]:
-            raise CheckFailed(
-                f"{where}: {name!r} is {batch[name].dtype}{batch[name].shape}, not "
-                f"{np.dtype(field['dtype'])}{shape}"
-            )
+        shape, given = (32, *field.get("shape", ())), batch[name]
+        if not isinstance(given, np.ndarray) or given.shape != shape or given.dtype != field["dtype"]:
+            found = f"{given.dtype}{given.shape}" if isinstance(given, np.ndarray) else f"{given!r:.40}"
+            raise CheckFailed(f"{where}: {name!r} is {found}, not {np.dtype(field['dtype'])}{shape}")
     for place, number in enumerate(batch["action"].tolist()):
         if number == 0:
             raise CheckFailed(
@@ -116,6 +116,7 @@ def check_drawn(buffer: Any, oldest: int, newest: int, where: str) -> None:
             f"but {len(drawn) / stored:,.0f} times are expected; sample each row independently, with "
             "replacement"
         )
+    expect_draws(counts, np.ones(stored), f"{where}: all rows were sampled nearly equally often", CheckFailed)
     result = fairness(distances, np.ones(stored))
     if not result.is_fair:
         raise CheckFailed(
@@ -137,42 +138,115 @@ def check_copies(kind: Callable[..., Any]) -> None:
         raise CheckFailed("a stored row changed when the caller wrote to a batch")
 
 
+def check_seeds(kind: Callable[..., Any]) -> None:
+    """Raise CheckFailed unless the seed, and nothing else, determines which rows are sampled."""
+    drawn: list[list[int]] = []
+    for seed in (0, 0, 1):
+        buffer = kind(100, FIELDS, seed=seed)
+        for number in range(1, 101):
+            buffer.add(**row(number))
+        drawn += [buffer.sample(32)["action"].tolist() for _ in range(2)]
+    first, second, same, _, other, _ = drawn
+    expect(
+        first != second, f"two batches in a row contain the same rows, {first[:4]}, ...: draw anew each time"
+    )
+    expect(first == same, "two rings with the same seed sample different rows: draw with self.rng")
+    expect(first != other, "rings with different seeds sample the same rows: draw with self.rng")
+
+
+def check_ring(kind: Callable[..., Any]) -> None:
+    """Check a uniform replay buffer as `check_uniform` does, and that `add` writes one row, whatever the "
+    "capacity."""
+    check_uniform(kind)
+    costs: list[int] = []
+    for capacity in (10, 1000):
+        ring = kind(capacity, FIELDS, seed=0)
+        for number in range(1, capacity + 4):
+            ring.add(**row(number))
+        costs.append(Watched(ring).cost_of(lambda ring=ring: ring.add(**row(0))))
+    expect(
+        costs[1] <= costs[0] + 10,
+        f"the rows are right, but a full ring of capacity 10 reads or writes {costs[0]} values to add a "
+        "row, and one "
+        f"of capacity 1,000 {costs[1]:,}. Don't move any row: overwrite the oldest in its slot, added % "
+        "capacity",
+    )
+
+
 def check_rows(rows: Sequence[Any]) -> None:
     """Check the rows in the slots of a ring of capacity 5 after 13 rows."""
-    expected = [10, 11, 12, 8, 9]
-    if len(rows) != 5 or ... in rows:
-        raise NotYet("write a row number for each of the five slots; rows are numbered from 0")
-    for slot, given in enumerate(rows):
-        if given % 5 != slot:
-            raise NotYet(f"row {given} is not in slot {slot} but in slot {given % 5}, which is {given} % 5")
-        if not 0 <= given < 13:
-            raise NotYet(f"row {given} was never added: the 13 rows have the numbers 0 to 12")
-        if given != expected[slot]:
-            raise NotYet(f"row {given} was in slot {slot} earlier; which is the newest row in this slot?")
+    given = numbers(rows, 5, "write a row number for each of the five slots; rows are numbered from 0")
+    for slot, (number, right) in enumerate(zip(given, [10, 11, 12, 8, 9], strict=True)):
+        if number % 5 != slot:
+            raise NotYet(
+                f"row {number:g} is not in slot {slot} but in slot {number % 5:g}, which is {number:g} % 5"
+            )
+        if not 0 <= number < 13:
+            raise NotYet(f"row {number:g} was never added: the 13 rows have the numbers 0 to 12")
+        if number != right:
+            raise NotYet(f"row {number:g} was in slot {slot} earlier; which is the newest row in this slot?")
     print("right: the newest row, 12, is in slot 2, and the oldest, 8, will be overwritten next")
 
 
+def columns_of(first: int, count: int) -> dict[str, Any]:
+    """Return `count` rows from a number on, as an array for each field."""
+    rows = [row(number) for number in range(first, first + count)]
+    return {
+        name: np.array([values[name] for values in rows], field["dtype"]) for name, field in FIELDS.items()
+    }
+
+
 def check_add_many(add_many: Callable[..., Any]) -> None:
-    """Check a function that adds a batch of rows to a ring of records."""
-    for capacity, before, count in [(8, 0, 3), (8, 6, 5), (8, 3, 8), (5, 4, 1), (8, 5, 20)]:
+    """Check a function that adds a batch of rows to a ring of records, without a loop over the rows."""
+    for capacity, before, count in [
+        (8, 0, 3),
+        (8, 6, 5),
+        (8, 3, 8),
+        (5, 4, 1),
+        (8, 5, 20),
+        (7, 20, 16),
+        (1, 0, 3),
+    ]:
         ring, oracle = RingOfRecords(capacity, FIELDS), RingOfRecords(capacity, FIELDS)
-        for number in range(before):
+        for number in range(1, before + 1):
             ring.add(**row(number))
-        for number in range(before + count):
+        for number in range(1, before + count + 1):
             oracle.add(**row(number))
-        rows = [row(number) for number in range(before, before + count)]
-        columns = {name: np.array([values[name] for values in rows]) for name in FIELDS}
+        columns = columns_of(before + 1, count)
+        kept = {name: values.copy() for name, values in columns.items()}
         add_many(ring, **columns)
         where = f"capacity {capacity}, {before} rows, then a batch of {count}"
+        if any(not np.array_equal(columns[name], values) for name, values in kept.items()):
+            raise NotYet(f"{where}: the caller's arrays have changed: only read from `columns`")
+        for values in columns.values():  # the caller uses its arrays again
+            values[:] = 0
         if ring.added != oracle.added:
             raise NotYet(f"{where}: `added` is {ring.added}, not {oracle.added}")
+        if (
+            not isinstance(ring.rows, np.ndarray)
+            or ring.rows.dtype != oracle.rows.dtype
+            or len(ring.rows) != capacity
+        ):
+            raise NotYet(f"{where}: ring.rows must remain the same array: write to its slots")
         if (wrong := np.flatnonzero(ring.rows != oracle.rows)).size:
             slot = int(wrong[0])
             raise NotYet(
-                f"{where}: slot {slot} holds row {ring.rows['action'][slot]}, but should hold row "
-                f"{oracle.rows['action'][slot]}. `slots = np.arange(first, end) % capacity` may help"
+                f"{where}: slot {slot} holds {ring.rows[slot]}, but should hold row "
+                f"{oracle.rows['action'][slot]}, "
+                f"{oracle.rows[slot]}. `slots = np.arange(first, end) % capacity` may help"
             )
-    print("right: also across the wrap-around, and with more rows than slots")
+    costs = [
+        lines_run(lambda n=n: add_many(RingOfRecords(64, FIELDS), **columns_of(1, n)))
+        - lines_run(lambda n=n: columns_of(1, n))
+        for n in (10, 300)
+    ]
+    if costs[1] > costs[0] + 50:
+        raise NotYet(
+            f"the rows are right, but a batch of 10 takes {costs[0]} lines of Python and one of 300 "
+            f"{costs[1]}. "
+            "Compute all slots at once, and assign a whole column: ring.rows[name][slots] = values"
+        )
+    print("right: also across the wrap-around, with more rows than slots, and without a loop over the rows")
 
 
 class OtherRing(RingOfRecords):
@@ -199,5 +273,5 @@ def check_mended(sample: Callable[..., Any]) -> None:
         raise NotYet(f"{wrong}{hint}") from None
     except IndexError as error:
         raise NotYet(f"a slot was sampled that does not exist: {error}") from None
-    except (TypeError, KeyError, AttributeError) as error:
-        raise NotYet(f"my_sample must return a batch: {error}") from None
+    except (TypeError, KeyError, AttributeError, ValueError) as error:
+        raise NotYet(f"my_sample must return a batch: {type(error).__name__}: {error}") from None

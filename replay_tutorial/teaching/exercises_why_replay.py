@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from replay_tutorial.steps.learning.online_q_learning import OnlineQLearning
+from replay_tutorial.teaching.answers import array_of, call, lines_run, numbers
 from replay_tutorial.teaching.exercises import CheckFailed, Hints, NotYet
 
 update_hints = Hints(
@@ -22,6 +23,7 @@ update_hints = Hints(
 )
 
 GAMMA = 0.9
+STEP = 0.01  # step size of the gradient descent in the check of an update
 # (predicted value, reward, values of the next state, terminated)
 ROWS = ((5.0, 1.0, (4.0, 6.0), False), (5.0, 1.0, (4.0, 6.0), True), (2.0, 1.0, (0.0, 0.0), False))
 
@@ -29,10 +31,14 @@ ROWS = ((5.0, 1.0, (4.0, 6.0), False), (5.0, 1.0, (4.0, 6.0), True), (2.0, 1.0, 
 def check_update(kind: type[OnlineQLearning]) -> None:
     """Check the method `learn` of an agent: the TD errors it returns, and the parameters after each update.
 
+    The optimizer is replaced by plain gradient descent, whose step is the gradient of the loss: the steps of
+    Adam are nearly the same for every scale of the loss.
+
     Raises:
-        CheckFailed: If a TD error is wrong, or if an update is not one step of Adam along the gradient.
+        CheckFailed: If a TD error is wrong, or if an update is not one step along the gradient of the loss.
     """
     agent, oracle = kind(seed=0), OnlineQLearning(seed=0)
+    agent.optimizer = torch.optim.SGD(agent.network.parameters(), lr=STEP)  # type: ignore[assignment]
     rng = np.random.default_rng(0)
     with torch.no_grad():  # the target network must differ from the network
         for ours, theirs in zip(oracle.target.parameters(), agent.target.parameters(), strict=True):
@@ -49,20 +55,17 @@ def check_update(kind: type[OnlineQLearning]) -> None:
             future = 0.99 * float(oracle.target(torch.from_numpy(next_obs)).max())
         error = reward + future * (not terminated) - float(value.detach())
         before = parameters_of(agent.network)
-        given = agent.learn(obs, action, reward, next_obs, terminated)
+        given = call(agent.learn, obs, action, reward, next_obs, terminated)
         check_returned(given, error, reward + future - float(value.detach()), where)
         if not torch.equal(parameters_of(agent.target), parameters_of(oracle.target)):
             raise CheckFailed(f"{where}: the target network has changed; only self.network learns")
         # The gradient of the loss is -δ ∇Q(s, a), with the TD error δ clipped to [-10, 10].
-        parameters = list(oracle.network.parameters())
-        for parameter, slope in zip(parameters, torch.autograd.grad(value, parameters), strict=True):
-            parameter.grad = -float(np.clip(error, -10.0, 10.0)) * slope
-        oracle.optimizer.step()
-        wanted = parameters_of(oracle.network)
-        check_change(parameters_of(agent.network) - before, wanted - before, where)
-        with torch.no_grad():  # so that differences of rounding don't accumulate
-            for ours, theirs in zip(parameters, agent.network.parameters(), strict=True):
-                theirs.copy_(ours)
+        slopes = torch.autograd.grad(value, list(oracle.network.parameters()))
+        wanted = torch.nn.utils.parameters_to_vector(slopes) * (STEP * float(np.clip(error, -10.0, 10.0)))
+        check_change(parameters_of(agent.network) - before, wanted, abs(error), where)
+        with torch.no_grad():  # so that both start the next update with the same parameters
+            for ours, theirs in zip(oracle.network.parameters(), agent.network.parameters(), strict=True):
+                ours.copy_(theirs)
     print("right: eight updates, of both actions, with and without termination")
 
 
@@ -75,7 +78,7 @@ def check_returned(given: Any, error: float, with_future: float, where: str) -> 
     """Raise CheckFailed if `learn` has not returned the TD error."""
     if not isinstance(given, float):
         raise CheckFailed(f"{where}: learn() must return the TD error, a float, not {given!r}")
-    if abs(given - error) > 1e-3:
+    if not abs(given - error) <= 1e-3:
         hint = "it is target minus prediction, with the target from self.target, before the update"
         if abs(given + error) < 1e-3:
             hint = "target minus prediction, not the other way round"
@@ -84,63 +87,76 @@ def check_returned(given: Any, error: float, with_future: float, where: str) -> 
         raise CheckFailed(f"{where}: learn() returned {given:.3f}, but the TD error is {error:.3f}; {hint}")
 
 
-def check_change(given: torch.Tensor, wanted: torch.Tensor, where: str) -> None:
-    """Raise CheckFailed if the parameters of the network have not changed as they should."""
+def check_change(given: torch.Tensor, wanted: torch.Tensor, size: float, where: str) -> None:
+    """Raise CheckFailed if the network has not moved along the gradient; `size` is the absolute TD error."""
     if not given.any():
         raise CheckFailed(f"{where}: the network has not changed; has the optimizer taken its step?")
-    if (given - wanted).abs().mean() > 0.05 * wanted.abs().mean():
-        hint = (
-            "possible reasons: another loss than huber_loss with delta=10.0, gradients of earlier updates "
-            "(zero_grad), the value of the other action, or more than one step of the optimizer"
-        )
-        if torch.dot(given, wanted) < 0:
+    if not (given - wanted).norm() <= 0.01 * wanted.norm():
+        times = float(torch.dot(given, wanted) / torch.dot(wanted, wanted))
+        hint = "gradients of earlier updates (zero_grad), or the value of the other action"
+        if not torch.isfinite(given).all():
+            hint = "some of its parameters are NaN"
+        elif torch.dot(given, wanted) < 0:
             hint = "it moves away from the target"
-        raise CheckFailed(f"{where}: the network has changed, but not towards the target alone; {hint}")
+        elif (given - times * wanted).norm() <= 0.01 * wanted.norm():
+            hint = (
+                f"the step is {times:.2f} times as long as that of huber_loss with delta=10.0, whose "
+                "gradient "
+                f"stops growing at a TD error of 10 (here {size:.1f}), or there is more than one step"
+            )
+        raise CheckFailed(f"{where}: the network has changed, but not as one step towards the target; {hint}")
 
 
 def check_td_errors(given: Sequence[Any]) -> None:
     """Check the TD errors of the three transitions of `ROWS`."""
-    if len(given) != len(ROWS) or ... in given:
-        raise NotYet("write a number for each of the three transitions: target minus prediction")
-    for number, (value, (predicted, reward, next_values, terminated)) in enumerate(
-        zip(given, ROWS, strict=True), start=1
+    errors = numbers(given, 3, "write a number for each of the three transitions: target minus prediction")
+    for number, (error, (predicted, reward, next_values, terminated)) in enumerate(
+        zip(errors, ROWS, strict=True), start=1
     ):
         target = reward + GAMMA * max(next_values) * (not terminated)
-        if abs(value - (target - predicted)) > 1e-9:
+        if not abs(error - (target - predicted)) <= 1e-6:
             hint = "after a fall there is no future" if terminated else "add 0.9 times the best next value"
-            if abs(value + (target - predicted)) < 1e-9:
+            if abs(error + (target - predicted)) < 1e-6:
                 hint = "target minus prediction, not the other way round"
-            raise NotYet(f"transition {number}: {value:g} plus {predicted:g} is not its target; {hint}")
+            raise NotYet(f"transition {number}: {error:g} plus {predicted:g} is not its target; {hint}")
     print("right: the second TD error, -4, has the largest absolute value")
 
 
 def check_targets(targets: Callable[..., Any]) -> None:
-    """Check a function that computes the targets of a batch."""
+    """Check a function that computes the targets of a batch, without a loop over its rows."""
     rng = np.random.default_rng(0)
-    for count in (1, 2, 64):
-        reward, next_values = rng.random(count), rng.normal(size=(count, 2)) - 3.0
-        terminated = rng.random(count) < 0.4
-        given = targets(reward, next_values, terminated, GAMMA)
-        if given is None or given is ...:
-            raise NotYet("my_targets must return an array with a target for each row")
-        given = np.asarray(given)
-        if given.shape != (count,):
-            raise NotYet(f"the targets of {count} rows must have the shape ({count},), not {given.shape}")
-        for place in range(count):
-            wanted = reward[place] + (0.0 if terminated[place] else GAMMA * max(next_values[place]))
-            if abs(given[place] - wanted) > 1e-9:
-                row = f"r = {reward[place]:.2f}, next values {next_values[place].round(2).tolist()}"
-                row += f", terminated {bool(terminated[place])}"
-                raise NotYet(f"{row}: your target is {given[place]:.3f}, but should be {wanted:.3f}")
-    print("right: for 1, 2 and 64 rows, also with negative values")
+    for count, gamma in ((1, 0.9), (2, 0.5), (64, 0.99)):
+        for terminated in (rng.random(count) < 0.4, np.zeros(count, bool), np.ones(count, bool)):
+            reward, next_values = rng.normal(size=count), rng.normal(size=(count, 2)) - 3.0
+            given = call(targets, reward, next_values, terminated, gamma)
+            given = array_of(given, (count,), f"targets of a batch of {count}")
+            wanted = reward + np.where(terminated, 0.0, gamma * next_values.max(axis=1))
+            for place in np.flatnonzero(~np.isclose(given, wanted, rtol=1e-5)):
+                raise NotYet(
+                    f"r = {reward[place]:.2f}, next values {next_values[place].round(2).tolist()}, "
+                    "terminated "
+                    f"{terminated[place]}, γ = {gamma}: your target is {given[place]:.3f}, but should be "
+                    f"{wanted[place]:.3f}"
+                )
+    costs = [
+        lines_run(lambda n=n: targets(np.zeros(n), np.zeros((n, 2)), np.zeros(n, bool), GAMMA))
+        for n in (10, 100)
+    ]
+    if costs[1] > costs[0] + 50:
+        raise NotYet(
+            f"the targets are right, but 10 rows take {costs[0]} lines of Python and 100 rows {costs[1]}: "
+            "compute "
+            "all rows at once, with next_values.max(axis=1), instead of in a loop"
+        )
+    print("right: for 1, 2 and 64 rows, also with negative values, and without a loop")
 
 
 class Counter:
     """An environment whose observation is a counter: episode e starts at 100·e, and each step adds 1."""
 
-    def __init__(self) -> None:
+    def __init__(self, length: int = 3) -> None:
         """Initialise the counter; `reset` starts episode 0."""
-        self.episode = -1
+        self.episode, self.length = -1, length
 
     def reset(self) -> int:
         """Start the next episode."""
@@ -149,9 +165,9 @@ class Counter:
         return self.place
 
     def step(self) -> tuple[int, bool]:
-        """Take a step; an episode ends after three."""
+        """Take a step; an episode ends after `length` of them."""
         self.place += 1
-        return self.place, self.place % 100 == 3
+        return self.place, self.place % 100 == self.length
 
 
 def store_across(env: Counter, steps: int) -> list[tuple[int, int]]:
@@ -169,13 +185,25 @@ def store_across(env: Counter, steps: int) -> list[tuple[int, int]]:
 
 def check_store(store: Callable[..., Any]) -> None:
     """Check a corrected version of `store_across`."""
-    rows = store(Counter(), 8)
-    if len(rows) != 8:
-        raise NotYet(f"8 steps must give 8 rows, not {len(rows)}")
-    for number, (obs, next_obs) in enumerate(rows):
-        wanted = (100 * (number // 3) + number % 3, 100 * (number // 3) + number % 3 + 1)
-        if next_obs // 100 != obs // 100:
-            raise NotYet(f"row {number} leads from {obs} to {next_obs}, which is in another episode")
-        if (obs, next_obs) != wanted:
-            raise NotYet(f"row {number} is {(obs, next_obs)}, not {wanted}")
+    for length, steps in ((3, 8), (3, 1), (1, 4), (5, 10)):
+        where = f"episodes of {length} steps, {steps} steps in all"
+        rows = store(Counter(length), steps)
+        if not isinstance(rows, list | tuple) or len(rows) != steps:
+            found = len(rows) if isinstance(rows, list | tuple) else rows
+            raise NotYet(f"{where}: {steps} steps must give a list of {steps} rows, not {found}")
+        for number, pair in enumerate(rows):
+            obs, next_obs = numbers(
+                pair, 2, f"{where}: row {number} must be a pair (obs, next_obs), not {pair!r:.40}"
+            )
+            wanted = 100 * (number // length) + number % length
+            if next_obs // 100 != obs // 100:
+                raise NotYet(
+                    f"{where}: row {number} leads from {obs:g} to {next_obs:g}, which is in another episode"
+                )
+            if obs % 100 == length:
+                raise NotYet(
+                    f"{where}: row {number} starts at {obs:g}, where an episode has ended: reset first"
+                )
+            if (obs, next_obs) != (wanted, wanted + 1):
+                raise NotYet(f"{where}: row {number} is {(obs, next_obs)}, not {(wanted, wanted + 1)}")
     print("right: no row leads from one episode into the next")

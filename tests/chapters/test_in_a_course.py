@@ -28,7 +28,7 @@ def test_grade_counts_the_checks_that_pass_even_if_the_student_has_deleted_them(
     graded = run_python(grade, "01", blank, answered, misspelt, encoding="utf-8")
     assert graded.returncode == 0, graded.stderr
     lines = graded.stdout.splitlines()
-    told = "  check_written(check_uniform, MyRing): NotYet: MyRing.__len__ is still empty"
+    told = "  check_written(exercises.check_ring, MyRing): NotYet: MyRing.__len__ is still empty"
     assert lines[0].startswith(told)
     assert f"{blank}: 0 of 4 checks passed" in lines
     assert f"{answered}: 4 of 4 checks passed" in lines

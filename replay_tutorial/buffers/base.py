@@ -4,6 +4,7 @@ Built in chapter 01, *Uniform replay*.
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
+from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
@@ -45,7 +46,94 @@ CPPRB_KEYWORDS = {
 }
 
 
-class BaseBuffer:
+class Sampled:
+    """What `batches` needs: a buffer, or a mixture of buffers."""
+
+    # `sample(…)` is `_copy(*_draw(…))`: a draw uses random numbers, and a copy may be done by another thread.
+    _draw: Callable[..., tuple[Any, ...]]
+    _copy: Callable[..., Batch]
+    _loaded_ahead: "Sequence[list[Batch]]" = ()  # batches that had been drawn ahead when the file was saved
+
+    def batches(
+        self,
+        batch_size: int,
+        *,
+        device: Any = None,
+        beta: float | Callable[[int], float] | None = None,
+        prefetch: int = 0,
+        start: int = 0,
+        **options: Any,
+    ) -> "Batches":
+        """Iterate over batches of PyTorch tensors without end; each is sampled as by `sample`.
+
+        With `prefetch`, each batch is drawn that many batches in advance, so it doesn't reflect the rows and
+        priorities of the meantime, and another thread copies its rows to new arrays and to the device, while
+        you use the batches before it. It pays off for a GPU or for large rows. A seed determines the batches
+        in any case. `save` stores those that have been drawn (not those of a mixture), and after `load`, the
+        next iterator returns them first, so that a loop resumes exactly. After `clear` or `reseed`, new
+        batches are drawn.
+
+        Args:
+            batch_size: Number of rows.
+            device: Device of the tensors, such as "cuda"; None leaves them on the CPU, in the memory of the
+                sampled arrays. Pinned memory and a CUDA stream of its own are used with `prefetch`.
+            beta: The argument of `sample`, or a function that computes it from the number of the batch,
+                start, start + 1, …; None uses the default of `sample`.
+            prefetch: Number of batches to draw in advance; 0 samples in `next`, without a thread.
+            start: Number of the first batch, for `beta`: in a resumed loop, how many batches it has used.
+            **options: Further arguments of `sample`, such as `scheme`.
+
+        Returns:
+            An endless iterator with a method `close`, which ends the thread; it is also called at the end of
+            a `with` statement, and the thread ends if the iterator is deleted. Each batch is a `Batch`.
+
+        Raises:
+            TypeError: If batch_size, prefetch or start is not an integer.
+            ValueError: If batch_size is below 1, or prefetch or start is negative. The iterator raises the
+                errors of `sample`, for example while the buffer is empty, and can be used again afterwards.
+
+        Example:
+            >>> from replay_tutorial import PrioritizedReplayBuffer
+            >>> fields = {"obs": {"shape": 4}, "reward": {}}
+            >>> buffer = PrioritizedReplayBuffer(1000, fields, seed=0)
+            >>> buffer.add(obs=np.ones((100, 4)), reward=np.ones(100))
+            0
+            >>> for number, batch in enumerate(buffer.batches(32, beta=lambda number: min(1.0, number / 10))):
+            ...     td_error = batch.reward - batch.obs.mean(1)
+            ...     buffer.update_priorities(batch.indexes, td_error.abs())
+            ...     if number == 10:
+            ...         break
+            >>> batch.obs.shape, batch.weights.dtype
+            (torch.Size([32, 4]), torch.float32)
+        """
+        from replay_tutorial.buffers.tensors.batches import Batches
+
+        check_batch_size(batch_size)
+        prefetch, start = checked_at_least("prefetch", prefetch, 0), checked_at_least("start", start, 0)
+        return Batches(self, batch_size, device, beta, prefetch, start, options)
+
+    def _draw_batch(
+        self, batch_size: int, arguments: Mapping[str, Any]
+    ) -> tuple[Callable[[], Batch], Mapping[str, Any]]:
+        """Draw a batch; return a function that copies its rows, and arrays that are known before."""
+        sampling = next(each for each in type(self).__mro__ if "sample" in vars(each))
+        if "_draw" in vars(sampling):
+            rows, others = self._draw(batch_size, **arguments)
+            return partial(self._copy, rows, others), others
+        buffer: Any = self  # of a subclass that overrides `sample`
+        batch = buffer.sample(batch_size, **arguments)
+        return partial(Batch, batch), batch
+
+    def _buffers(self) -> "list[BaseBuffer]":
+        """Return the buffers whose rows are drawn."""
+        raise NotImplementedError
+
+    def _source(self) -> tuple[Any, ...]:
+        """Return objects that are replaced if the buffers are cleared, loaded or reseeded."""
+        raise NotImplementedError
+
+
+class BaseBuffer(Sampled):
     """Base class of the buffers; rows are stored in a ring."""
 
     _ring: Any  # has capacity, stored and next_index
@@ -53,11 +141,7 @@ class BaseBuffer:
     _layout: dict[str, Any]  # must equal the layout in a loaded file
     _rng: Stream
     _renamed: Mapping[str, str] = CPPRB_KEYWORDS  # keyword arguments that are refused with a remedy
-    # `sample(…)` is `_copy(*_draw(…))`: a draw uses random numbers, and a copy may be done by another thread.
-    _draw: Callable[..., tuple[Any, ...]]
-    _copy: Callable[..., Batch]
-    _iterators: "WeakSet[Batches] | None" = None  # those of `batches`, which may have drawn ahead
-    _loaded_ahead: "Sequence[list[Batch]]" = ()  # batches that had been drawn ahead when the file was saved
+    _iterators: "WeakSet[Batches] | None" = None  # those that may have drawn its rows ahead
 
     def __new__(cls, *_: Any, **keywords: Any) -> Self:
         """Raise TypeError for a keyword argument of cpprb; it names the argument to use."""
@@ -195,62 +279,11 @@ class BaseBuffer:
             if stored.any():
                 yield batch | {"indexes": some[stored]}
 
-    def batches(
-        self,
-        batch_size: int,
-        *,
-        device: Any = None,
-        beta: float | Callable[[int], float] | None = None,
-        prefetch: int = 0,
-        start: int = 0,
-        **options: Any,
-    ) -> "Batches":
-        """Iterate over batches of PyTorch tensors without end; each is sampled as by `sample`.
+    def _buffers(self) -> "list[BaseBuffer]":
+        return [self]
 
-        With `prefetch`, each batch is drawn that many batches in advance, so it doesn't reflect the rows and
-        priorities of the meantime, and another thread copies its rows to new arrays and to the device, while
-        you use the batches before it. It pays off for a GPU or for large rows. A seed determines the batches
-        in any case. `save` stores those that have been drawn, and after `load`, the next iterator returns
-        them first, so that a loop resumes exactly. After `clear` or `reseed`, new batches are drawn.
-
-        Args:
-            batch_size: Number of rows.
-            device: Device of the tensors, such as "cuda"; None leaves them on the CPU, in the memory of the
-                sampled arrays. Pinned memory and a CUDA stream of its own are used with `prefetch`.
-            beta: The argument of `sample`, or a function that computes it from the number of the batch,
-                start, start + 1, …; None uses the default of `sample`.
-            prefetch: Number of batches to draw in advance; 0 samples in `next`, without a thread.
-            start: Number of the first batch, for `beta`: in a resumed loop, how many batches it has used.
-            **options: Further arguments of `sample`, such as `scheme`.
-
-        Returns:
-            An endless iterator with a method `close`, which ends the thread; it is also called at the end of
-            a `with` statement, and the thread ends if the iterator is deleted. Each batch is a `Batch`.
-
-        Raises:
-            TypeError: If batch_size, prefetch or start is not an integer.
-            ValueError: If batch_size is below 1, or prefetch or start is negative. The iterator raises the
-                errors of `sample`, for example while the buffer is empty, and can be used again afterwards.
-
-        Example:
-            >>> from replay_tutorial import PrioritizedReplayBuffer
-            >>> fields = {"obs": {"shape": 4}, "reward": {}}
-            >>> buffer = PrioritizedReplayBuffer(1000, fields, seed=0)
-            >>> buffer.add(obs=np.ones((100, 4)), reward=np.ones(100))
-            0
-            >>> for number, batch in enumerate(buffer.batches(32, beta=lambda number: min(1.0, number / 10))):
-            ...     td_error = batch.reward - batch.obs.mean(1)
-            ...     buffer.update_priorities(batch.indexes, td_error.abs())
-            ...     if number == 10:
-            ...         break
-            >>> batch.obs.shape, batch.weights.dtype
-            (torch.Size([32, 4]), torch.float32)
-        """
-        from replay_tutorial.buffers.tensors.batches import Batches
-
-        check_batch_size(batch_size)
-        prefetch, start = checked_at_least("prefetch", prefetch, 0), checked_at_least("start", start, 0)
-        return Batches(self, batch_size, device, beta, prefetch, start, options)
+    def _source(self) -> tuple[Any, ...]:
+        return self._ring, self._rng
 
     def _finish_copies(self) -> None:
         """Wait for the threads that copy rows, before rows are replaced."""

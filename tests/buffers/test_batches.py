@@ -15,6 +15,7 @@ from replay_tutorial import (
     Batch,
     EpisodeReplayBuffer,
     HindsightReplayBuffer,
+    Mixture,
     MPPrioritizedReplayBuffer,
     MPReplayBuffer,
     PrioritizedReplayBuffer,
@@ -119,6 +120,7 @@ def test_a_batch_is_drawn_a_fixed_number_of_calls_in_advance(kind, prefetch):
         (lambda: filled(EpisodeReplayBuffer), update_rows),
         (lambda: filled(SequenceReplayBuffer, length=2), replace_rows),
         (lambda: filled(SequenceReplayBuffer, length=2), update_rows),
+        (lambda: Mixture({"a": (filled(ReplayBuffer), 1.0)}), lambda mixed: replace_rows(*mixed._buffers())),
     ],
 )
 def test_rows_are_not_changed_before_they_are_copied(new, change):
@@ -127,12 +129,42 @@ def test_rows_are_not_changed_before_they_are_copied(new, change):
     next(batches)
     may_copy = threading.Event()
     batches._copier.submit(may_copy.wait)
-    batches._submit(batches._draw())
+    batches._submit(buffer._draw_batch(16, {})[0])
     threading.Timer(0.05, may_copy.set).start()
     change(buffer)
     for _ in range(2):
         batch = next(batches)
         assert (batch.image == (batch.row % 251)[..., None, None, None]).all() and batch.row.max() < 32
+
+
+@pytest.mark.parametrize("prefetch", [0, 1, 3])
+def test_batches_of_a_mixture_are_those_that_its_sample_returns_and_stay_whole(prefetch, tmp_path):
+    def mixture() -> tuple[Mixture, list[Any]]:
+        buffers = [filled(PrioritizedReplayBuffer), filled(EpisodeReplayBuffer), filled(ReplayBuffer)]
+        return Mixture(
+            {"a": (buffers[0], 0.25), "b": (buffers[1], 0.5), "c": (buffers[2], 0.25)}, seed=0
+        ), buffers
+
+    (mixed, buffers), (twin, _) = mixture(), mixture()
+    with mixed.batches(16, beta=0.5, prefetch=prefetch) as batches:
+        for number in range(6):
+            batch = next(batches)
+            assert isinstance(batch.obs, torch.Tensor)
+            if number < 6 - prefetch:
+                assert as_lists(batch) == as_lists(twin.sample(16, beta=0.5))
+            check_whole(batch)
+        for buffer in buffers:  # while rows of three batches may not have been copied
+            replace_rows(buffer)
+            buffer.save(tmp_path / "rows")
+            with np.load(tmp_path / "rows") as file:
+                assert not any(name.startswith("ahead") for name in file.files)
+        for _ in range(prefetch):
+            check_whole(next(batches))
+        mixed.update_priorities(batch, torch.ones(16))
+        buffers[1].clear()
+        buffers[1].add(**rows(300, 40))
+        batch = next(batches)  # no batch was drawn before `clear`
+        assert set(batch.row[batch.source == 1].tolist()) <= {*range(300, 340)}
 
 
 @pytest.mark.parametrize("kind", PRIVATE)

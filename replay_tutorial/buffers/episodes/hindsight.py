@@ -275,7 +275,8 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
     ) -> tuple[Any, dict[str, Any]]:
         """Draw rows, and return their batch, because the functions that relabel belong to this thread."""
         with restore_rng_on_error(self._rng):
-            return self._relabelled(batch_size, beta, normalize), {}
+            batch = self._relabelled(batch_size, beta, normalize)
+        return batch, {"indexes": batch["indexes"]}
 
     def _copy(self, rows: Any, others: Mapping[str, Any]) -> Batch:
         return rows

@@ -9,13 +9,13 @@ also a mixture.
 Source: Ball et al. 2023, "Efficient Online Reinforcement Learning with Offline Data" (RLPD), section 4.1.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers.base import BaseBuffer
+from replay_tutorial.buffers.base import BaseBuffer, Sampled
 from replay_tutorial.buffers.batch import Batch
 from replay_tutorial.buffers.cast import as_array, widened
 from replay_tutorial.buffers.gather import DRAW_SPECS, ArraySpec, new_arrays
@@ -65,15 +65,16 @@ class Component(NamedTuple):
         """Number of rows or windows that can be drawn."""
         return self.buffer.num_windows if self.scheme is None else len(self.buffer)
 
-    def sample(self, count: int) -> Batch:
-        """Sample rows, with `indexes`, and `probabilities` in this buffer."""
+    def draw(self, count: int) -> tuple[Callable[[], Batch], Integers, Floats]:
+        """Draw rows; return a function that copies them, their indexes and their P in this buffer."""
         if self.scheme is not None:
-            return self.buffer.sample(count, scheme=self.scheme)
-        batch: Batch = self.buffer.sample(count, beta=0.0)
-        return batch | {"probabilities": self.buffer.probabilities(batch["indexes"])}
+            copy, drawn = self.buffer._draw_batch(count, {"scheme": self.scheme})
+            return copy, drawn["indexes"], drawn["probabilities"]
+        copy, drawn = self.buffer._draw_batch(count, {"beta": 0.0})
+        return copy, drawn["indexes"], self.buffer.probabilities(drawn["indexes"])
 
 
-class Mixture:
+class Mixture(Sampled):
     """Takes a fixed share of each batch from each of several buffers with the same fields.
 
     While a buffer is empty, the other buffers take over its share, in proportion to their own shares.
@@ -187,6 +188,10 @@ class Mixture:
             ValueError: If an argument is out of range, every buffer with a share is empty, or a scheme can't
                 draw from its buffer.
         """
+        return self._copy(*self._draw(batch_size, beta))
+
+    def _draw(self, batch_size: int, beta: float = 0.4) -> tuple[Any, dict[str, Any]]:
+        """Draw rows of all buffers; return the copies to make, and the arrays of the batch that are known."""
         check_batch_size(batch_size)
         beta = check_weight_options(beta, "batch")
         sizes = [component.num_rows for component in self._components]
@@ -197,7 +202,7 @@ class Mixture:
             )
         shares /= shares.sum()
         order = self._rng.permutation(batch_size)
-        batch = Batch(new_arrays(batch_size, self._specs | MIXTURE_SPECS))
+        others, copies = new_arrays(batch_size, MIXTURE_SPECS), list[tuple[Integers, Callable[[], Batch]]]()
         relative = np.empty(batch_size)  # P(row in its buffer), relative to uniform sampling
         stop = 0
         for source, count in enumerate(random_counts(shares, batch_size, self._rng).tolist()):
@@ -205,14 +210,29 @@ class Mixture:
                 continue
             positions = order[stop : stop + count]
             stop += count
-            part = self._components[source].sample(count)
-            for name in (*self._specs, "indexes"):
+            copy, indexes, probabilities = self._components[source].draw(count)
+            copies.append((positions, copy))
+            others["source"][positions], others["indexes"][positions] = source, indexes
+            others["probabilities"][positions] = shares[source] * probabilities
+            relative[positions] = sizes[source] * probabilities
+        others["weights"][:] = np.maximum((relative.min() / relative) ** beta, LEAST_WEIGHT)
+        return copies, others
+
+    def _copy(self, rows: Any, others: Mapping[str, Any]) -> Batch:
+        """Return a batch of the rows that have been drawn from each buffer, and the other arrays."""
+        batch = Batch(new_arrays(len(others["source"]), self._specs))
+        for positions, copy in rows:
+            part = copy()
+            for name in self._specs:
                 batch[name][positions] = part[name]
-            batch["source"][positions] = source
-            batch["probabilities"][positions] = shares[source] * part["probabilities"]
-            relative[positions] = sizes[source] * part["probabilities"]
-        batch["weights"][:] = np.maximum((relative.min() / relative) ** beta, LEAST_WEIGHT)
+        batch.update(others)
         return batch
+
+    def _buffers(self) -> list[BaseBuffer]:
+        return [component.buffer for component in self._components]
+
+    def _source(self) -> tuple[Any, ...]:
+        return (*(component.buffer._source() for component in self._components), self._rng)
 
     def update_priorities(self, batch: Mapping[str, npt.NDArray[Any]], priorities: npt.ArrayLike) -> None:
         """Set the priorities of the rows of a sample, in the buffers from which they were drawn.

@@ -13,7 +13,6 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -54,8 +53,8 @@ class Batches(Iterator[Batch]):
         self._copier = ThreadPoolExecutor(1, "batches")  # starts its thread at the first batch drawn ahead
         self._stream = cuda_stream(device)
         self._pid, self._is_closed = os.getpid(), False
-        if buffer._iterators is None:
-            buffer._iterators = weakref.WeakSet()
+        for each in buffer._buffers():
+            each._iterators = weakref.WeakSet() if each._iterators is None else each._iterators
         self.serial = next(SERIALS)
 
     def __next__(self) -> Batch:
@@ -67,7 +66,7 @@ class Batches(Iterator[Batch]):
         """
         if self._is_closed:
             raise StopIteration
-        source = self._buffer._ring, self._buffer._rng
+        source = self._buffer._source()
         if self._source != source:  # this is the first call, or the buffer was cleared, loaded or reseeded
             self._start(source)
         if not self._ahead and not self._prefetch:
@@ -80,7 +79,7 @@ class Batches(Iterator[Batch]):
                 "forked. Call batches() in each process."
             )
         while len(self._ahead) <= self._prefetch:
-            self._submit(self._draw())
+            self._submit(self._buffer._draw_batch(self._batch_size, self._arguments())[0])
         ready = self._ahead[0].result()
         self._ahead.popleft()  # after waiting, which Ctrl-C may interrupt
         return ready.received()
@@ -90,7 +89,8 @@ class Batches(Iterator[Batch]):
         self._is_closed = True
         self._copier.shutdown(cancel_futures=True)
         self._ahead.clear()
-        self._buffer._iterators.discard(self)
+        for each in self._buffer._buffers():
+            each._iterators.discard(self)
 
     def __enter__(self) -> Self:
         return self
@@ -104,8 +104,10 @@ class Batches(Iterator[Batch]):
         if self._ahead and not self._ahead[-1].done() and self._pid == os.getpid():
             wait(self._ahead)
 
-    def drawn_ahead(self) -> list[Batch]:
-        """Return the batches, as arrays, that have been drawn and not returned."""
+    def drawn_ahead(self, buffer: Any) -> list[Batch]:
+        """Return the batches of this buffer, as arrays, that have been drawn and not returned."""
+        if self._buffer is not buffer:
+            return []  # those of a mixture, which isn't saved with its buffers
         return [
             Batch({name: tensor.numpy(force=True) for name, tensor in future.result().received().items()})
             for future in self._ahead
@@ -126,14 +128,6 @@ class Batches(Iterator[Batch]):
             for batch in loaded.pop(0):
                 self._submit(batch.copy)
 
-    def _draw(self) -> Finish:
-        """Draw the next batch; return a function that copies its rows."""
-        buffer, arguments = self._buffer, self._arguments()
-        sampling = next(each for each in type(buffer).__mro__ if "sample" in vars(each))
-        if "_draw" in vars(sampling):
-            return partial(buffer._copy, *buffer._draw(self._batch_size, **arguments))
-        return partial(Batch, buffer.sample(self._batch_size, **arguments))  # a subclass overrides `sample`
-
     def _arguments(self) -> dict[str, Any]:
         """Return the further arguments of `sample` for the next batch."""
         if self._beta is None:
@@ -144,7 +138,8 @@ class Batches(Iterator[Batch]):
         """Let the thread copy a batch that has been drawn."""
         self._ahead.append(self._copier.submit(copy_to_device, finish, self._device, self._stream))
         self._number += 1
-        self._buffer._iterators.add(self)
+        for each in self._buffer._buffers():
+            each._iterators.add(self)
 
 
 class OnDevice(NamedTuple):
@@ -190,7 +185,7 @@ def pinned(tensor: Any) -> Any:
 def state_ahead(buffer: Any) -> "tuple[list[Any], Arrays]":
     """Return the batches that the iterators of a buffer have drawn ahead: the fields as JSON, and arrays."""
     iterators = sorted(buffer._iterators or (), key=lambda each: each.serial)
-    lists = [drawn for each in iterators if (drawn := each.drawn_ahead())]
+    lists = [drawn for each in iterators if (drawn := each.drawn_ahead(buffer))]
     lists += buffer._loaded_ahead
     described, arrays = list[Any](), dict[str, Any]()
     for i, batches in enumerate(lists):

@@ -119,13 +119,15 @@ class Batch(dict[str, Any]):
         Raises:
             TypeError: If PyTorch has no dtype for a field, as for `np.longdouble`.
         """
-        torch = pytorch()
+        torch, tensors = pytorch(), Batch()
         try:
-            tensors = Batch({name: torch.from_numpy(value) for name, value in self.items()})
+            for name, value in self.items():
+                tensors[name] = torch.from_numpy(value)
         except TypeError:  # a NumPy scalar, a tensor, or a dtype that PyTorch lacks
             from replay_tutorial.buffers.frameworks import as_tensor
 
-            tensors = Batch({name: as_tensor(torch, name, value) for name, value in self.items()})
+            for name, value in self.items():
+                tensors[name] = as_tensor(torch, name, value)
         if device is not None:
             tensors.update({name: tensor.to(device) for name, tensor in tensors.items()})
         return tensors

@@ -302,7 +302,10 @@ class Fields:
 
     def to_batch(self, rows: Rows) -> Batch:
         """Return views of the records, one per field, of shape (n, *shape)."""
-        return Batch({name: rows[name] for name in self.fields})
+        batch = Batch()
+        for name in self.fields:
+            batch[name] = rows[name]
+        return batch
 
 
 class FiniteFields(Fields):
@@ -360,5 +363,10 @@ def record_dtype(fields: Sequence[Field]) -> np.dtype[np.void]:
 
 
 def as_bytes(rows: Rows) -> npt.NDArray[np.uint8]:
-    """Return a view of records as bytes, uint8[n, itemsize]."""
-    return rows.view(np.uint8).reshape(len(rows), rows.dtype.itemsize)
+    """Return a view of contiguous records as bytes, uint8[n, itemsize]."""
+    return np.ndarray((len(rows), rows.dtype.itemsize), np.uint8, rows)  # a third of the time of `rows.view`
+
+
+def as_records(memory: npt.NDArray[Any], dtype: np.dtype[np.void]) -> Rows:
+    """Return a view of contiguous bytes or words, [n, …], as n records."""
+    return np.ndarray(len(memory), dtype, memory)

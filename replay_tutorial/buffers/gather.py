@@ -43,6 +43,7 @@ class Gather:
         places: Any = fields.dtype.fields  # name → dtype and offset
         self._names = list(fields.fields)
         self._large = [(f, places[f.name][1]) for f in fields.fields.values() if f.nbytes >= LARGE]
+        self._large_types = {field.name: value_type(field.dtype, field.shape) for field, _ in self._large}
         small = [f for f in fields.fields.values() if f.nbytes < LARGE]
         end = max((places[f.name][1] + f.nbytes for f in small), default=0)
         unit = math.lcm(8, *(f.dtype.itemsize for f in fields.fields.values()))
@@ -63,7 +64,7 @@ class Gather:
         """
         count = len(slots)
         small = np.empty((count, self._small.itemsize), np.uint8)
-        records = np.ndarray(count, self._small, small)  # a third of the time of `small.view`
+        records = np.ndarray(count, self._small, small)
         if not self._large:
             if self._small_bytes < rows.shape[1]:
                 take_parts(rows, slots, 0, small, self._small_bytes)
@@ -71,9 +72,9 @@ class Gather:
                 (take_runs if in_runs else take_rows)(rows, slots, small)
             return self.to_batch(records)
         take_parts(rows, slots, 0, small, self._small_bytes)
-        large = new_arrays(count, {field.name: (field.dtype, field.shape) for field, _ in self._large})
+        large = new_arrays(count, self._large_types)
         for field, start in self._large:
-            flat = large[field.name].reshape(count, math.prod(field.shape)).view(np.uint8)
+            flat = np.ndarray((count, field.nbytes), np.uint8, large[field.name])
             take_parts(rows, slots, start, flat, field.nbytes)
         return Batch({name: large[name] if name in large else records[name] for name in self._names})
 
@@ -110,18 +111,25 @@ def pair_dtype(fields: Fields, nexts: Mapping[str, str]) -> np.dtype[Any] | None
     )
 
 
-def new_arrays(count: int, specs: Mapping[str, ArraySpec]) -> dict[str, Any]:
-    """Allocate an array of shape (count, *shape) for each large field, all in one block.
+def value_type(dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.dtype[Any]:
+    """Return the dtype of one value of a field as a whole, for `new_arrays`."""
+    return np.dtype((dtype, shape))
+
+
+def new_arrays(count: int, types: Mapping[str, np.dtype[Any]]) -> dict[str, Any]:
+    """Allocate an array of shape (count, *shape) for each `value_type`, all in one block.
 
     The C allocator returns the pages of several large blocks to the operating system whenever they are freed;
     those of a single block can be reused.
     """
-    arrays = dict[str, Any]()
-    sizes = {name: count * dtype.itemsize * math.prod(shape) for name, (dtype, shape) in specs.items()}
-    block, start = np.empty(sum(size + LINE for size in sizes.values()), np.uint8), 0
-    for name, (dtype, shape) in specs.items():
-        arrays[name] = np.ndarray((count, *shape), dtype, block, start)
-        start += -(-sizes[name] // LINE) * LINE
+    arrays: dict[str, Any] = {}  # `dict[str, Any]()` takes as long as two arrays
+    start, size = 0, 0
+    for value in types.values():
+        size += count * value.itemsize + LINE
+    block = np.empty(size, np.uint8)
+    for name, value in types.items():
+        arrays[name] = np.ndarray(count, value, block, start)
+        start += -(-count * value.itemsize // LINE) * LINE
     return arrays
 
 

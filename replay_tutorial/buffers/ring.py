@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers.fields import Rows, as_bytes
+from replay_tutorial.buffers.fields import Rows, as_bytes, as_records
 from replay_tutorial.buffers.rows import copy_rows, take_rows
 from replay_tutorial.buffers.runtime.jit import Bytes, Floats, Integers, Words, kernel
 
@@ -230,7 +230,7 @@ class Ring:
         """
         copies = np.empty((len(slots), self.bytes.shape[1]), np.uint8)
         take_rows(self.bytes, slots, copies)
-        return copies.view(self.dtype).reshape(-1)
+        return as_records(copies, self.dtype)
 
     def slots_in_order(self) -> Integers:
         """Return the slots of all stored rows, oldest first."""

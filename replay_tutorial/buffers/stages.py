@@ -16,7 +16,15 @@ import numpy as np
 
 from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.batch import Batch
-from replay_tutorial.buffers.fields import Fields, FieldSpecs, Rows, as_bytes, expand_groups, field_names
+from replay_tutorial.buffers.fields import (
+    Fields,
+    FieldSpecs,
+    Rows,
+    as_bytes,
+    as_records,
+    expand_groups,
+    field_names,
+)
 from replay_tutorial.buffers.images.frame_layout import CHECKED_AT, DedupeFrames, with_next
 from replay_tutorial.buffers.images.frames import FrameStore
 from replay_tutorial.buffers.n_step.autoreset import EITHER, TRANSITION, ResetWatch, resets_at_next_step
@@ -108,7 +116,7 @@ class Stages:
         if self.window is None:
             return np.zeros(0, self.stored.dtype)
         steps = [as_bytes(self.window.saved(environment)) for environment in range(self.window.environments)]
-        return np.concatenate(steps).view(self.window.steps.dtype).reshape(-1)
+        return as_records(np.concatenate(steps), self.window.steps.dtype)
 
     @property
     def pending_count(self) -> int:
@@ -310,7 +318,7 @@ class Stages:
                 stages.window.restore(pending[first : first + count], environment, int(reset))
                 first += count
         if self.frames is not None:
-            rows = [part.view(ring.dtype).reshape(-1) for part in ring.segments()]
+            rows = [as_records(part, ring.dtype) for part in ring.segments()]
             stages.frames = self.frames.from_state(counters, reader, [*rows, stages.pending])
             stages._restore = stages.frames.values_of
         return stages

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from replay_tutorial.buffers.archive import Damaged, Reader, checked_parts
 from replay_tutorial.buffers.batch import Batch
 from replay_tutorial.buffers.fields import Fields, Rows
-from replay_tutorial.buffers.gather import new_arrays
+from replay_tutorial.buffers.gather import new_arrays, value_type
 from replay_tutorial.buffers.images.frame_layout import CHECKED_AT, FrameLayout, with_numbers
 from replay_tutorial.buffers.images.frame_search import (
     Hashes,
@@ -234,6 +234,11 @@ class SharedFrames:
         self._fields = fields
         self._rows = rows
         self._ring_of = {name: frames for frames in self.rings for name in frames.layout.names}
+        self._types = {
+            name: value_type(np.dtype(np.uint64), (layout.stack, word_count(layout)))
+            for layout in layouts
+            for name in layout.names
+        }
 
     @property
     def nbytes(self) -> int:
@@ -345,9 +350,7 @@ class SharedFrames:
 
     def _empty_copies(self, count: int) -> dict[str, Words]:
         """Return uninitialised memory for the frames of each field, uint64[count, stack, words]."""
-        layouts = {name: frames.layout for name, frames in self._ring_of.items()}
-        shapes = {name: (layout.stack, word_count(layout)) for name, layout in layouts.items()}
-        return new_arrays(count, {name: (np.dtype(np.uint64), shape) for name, shape in shapes.items()})
+        return new_arrays(count, self._types)
 
     def _read(self, rows: Rows, places: Integers, copies: dict[str, Words]) -> Flags:
         """Copy the frames of rows to `places`; return for each place whether it lacks a frame."""

@@ -365,7 +365,7 @@ class SharedRing:
 
     def as_rows(self, copies: Words) -> Rows:
         """View copied words as records."""
-        return np.ndarray(len(copies), self.dtype, copies)  # a third of the time of `copies.view`
+        return np.ndarray(len(copies), self.dtype, copies)
 
     def clear(self) -> None:
         """Clear all rows reserved so far, start a new episode, and reset the maximum priority."""

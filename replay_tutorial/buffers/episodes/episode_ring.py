@@ -24,7 +24,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers.fields import Fields, Rows, as_bytes
+from replay_tutorial.buffers.fields import Fields, Rows, as_bytes, as_records
 from replay_tutorial.buffers.n_step.returns import Spans
 from replay_tutorial.buffers.rows import bytes_differ, copy_row
 from replay_tutorial.buffers.runtime.jit import (
@@ -413,7 +413,7 @@ class EpisodeRing:
     @property
     def rows(self) -> Rows:
         """The rows as records, [environments * P + 1]."""
-        return self.arrays.rows.view(self.fields.dtype).reshape(-1)
+        return as_records(self.arrays.rows, self.fields.dtype)
 
     @property
     def capacity(self) -> int:

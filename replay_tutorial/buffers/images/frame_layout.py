@@ -178,11 +178,11 @@ class FrameLayout:
     def take(self, log: Bytes, numbers: Integers, observations: npt.NDArray[Any]) -> None:
         """Fill observations, (n, *shape) and contiguous, with the frames `numbers`, int64[n, stack]."""
         count = len(numbers)
-        flat = observations.reshape(count, math.prod(self.field.shape)).view(np.uint8)
         if self._before == 1:
-            log.take(numbers, axis=0, out=flat.reshape(count, self.stack, self.frame_bytes), mode="clip")
+            frames = np.ndarray((count, self.stack, self.frame_bytes), np.uint8, observations)
+            log.take(numbers, axis=0, out=frames, mode="clip")
         elif self._bytes_alternate:
-            interleave_frames(log, numbers, flat)
+            interleave_frames(log, numbers, np.ndarray((count, self.field.nbytes), np.uint8, observations))
         else:
             stacks = self._stacks(observations)
             for i in range(self.stack):

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from replay_tutorial.buffers.archive import Arrays, Damaged, Reader, checked_count, checked_parts
 from replay_tutorial.buffers.batch import Batch
 from replay_tutorial.buffers.fields import Fields, Rows
-from replay_tutorial.buffers.gather import ArraySpec, new_arrays
+from replay_tutorial.buffers.gather import new_arrays, value_type
 from replay_tutorial.buffers.images.frame_layout import DedupeFrames, FrameLayout, frame_layouts, with_numbers
 from replay_tutorial.buffers.images.frame_search import empty_index, index_log, number_in_log
 from replay_tutorial.buffers.runtime.jit import Bytes, Integers
@@ -167,8 +167,10 @@ class FrameStore:
         frame_bytes = sum(usual_length(layout, capacity) * layout.frame_bytes for layout in layouts)
         check_memory(capacity * self.fields.dtype.itemsize + frame_bytes)
         self.logs: list[FrameLog] = [FrameLog(layout, capacity) for layout in layouts]
-        self._specs: dict[str, ArraySpec] = {
-            name: (layout.field.dtype, layout.field.shape) for layout in layouts for name in layout.names
+        self._types = {
+            name: value_type(layout.field.dtype, layout.field.shape)
+            for layout in layouts
+            for name in layout.names
         }
 
     def number(self, count: int, columns: Sequence[Any], kept: RowsKept) -> list[Any]:
@@ -191,7 +193,7 @@ class FrameStore:
 
     def restore(self, batch: Batch) -> Batch:
         """Replace frame numbers in a batch with observations, and return the batch."""
-        made = new_arrays(len(next(iter(batch.values()))), self._specs)
+        made = new_arrays(len(next(iter(batch.values()))), self._types)
         for log in self.logs:
             for name in log.layout.names:
                 log.take(batch[name], made[name])

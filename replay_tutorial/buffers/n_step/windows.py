@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.batch import Batch
-from replay_tutorial.buffers.fields import Fields, FieldSpecs, FiniteFields, Rows, as_bytes
+from replay_tutorial.buffers.fields import Fields, FieldSpecs, FiniteFields, Rows, as_bytes, as_records
 from replay_tutorial.buffers.n_step.autoreset import (
     RESET,
     TRANSITION,
@@ -179,7 +179,7 @@ class Windows:
         """Return a copy of an environment's pending steps, oldest first: at most n - 1 records."""
         room, oldest = len(self._steps) // self.environments, self.state.item(environment)
         slots = environment * room + (oldest + np.arange(self.count(environment))) % room
-        return self._steps[slots].view(self.steps.dtype).reshape(-1)
+        return as_records(self._steps[slots], self.steps.dtype)
 
     def saved(self, environment: int = 0) -> Rows:
         """Return the steps to be passed to `restore`: the pending ones, or the last one before a reset."""
@@ -280,7 +280,7 @@ class Windows:
         if len(kept) == len(rows):
             return rows, environments, resets
         # as bytes, because NumPy doesn't copy the padding between fields
-        return as_bytes(rows)[kept].view(rows.dtype).reshape(-1), environments[kept], resets
+        return as_records(as_bytes(rows)[kept], rows.dtype), environments[kept], resets
 
     @property
     def shows_resets(self) -> bool:
@@ -391,7 +391,7 @@ class Windows:
         rows, returns, discounts = completed
         if not len(rows):
             return None
-        batch = self.steps.to_batch(rows.view(self.steps.dtype).reshape(-1))
+        batch = self.steps.to_batch(as_records(rows, self.steps.dtype))
         for name, elements in self._reward_slices.items():
             batch[name][...] = returns[:, elements].reshape(batch[name].shape)
         if self._has_discount:
@@ -414,11 +414,11 @@ class Windows:
 
     def _newest(self, name: str, environment: Any) -> Any:
         """Return a field's value in the newest pending step of one or several environments."""
-        return self._steps.view(self.steps.dtype).reshape(-1)[name][self._newest_slots(environment)]
+        return as_records(self._steps, self.steps.dtype)[name][self._newest_slots(environment)]
 
     def _newest_rows(self, environments: Integers) -> Rows:
         """Return copies of the last steps of environments, even if they are not pending."""
-        return self._steps[self._newest_slots(environments)].view(self.steps.dtype).reshape(-1)
+        return as_records(self._steps[self._newest_slots(environments)], self.steps.dtype)
 
     def _newest_slots(self, environment: Any) -> Any:
         """Return the slots of the last steps of one or several environments."""

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from replay_tutorial.buffers.base import BaseBuffer, Sampled
 from replay_tutorial.buffers.batch import Batch
 from replay_tutorial.buffers.cast import as_array, widened
-from replay_tutorial.buffers.gather import DRAW_SPECS, ArraySpec, new_arrays
+from replay_tutorial.buffers.gather import DRAW_SPECS, ArraySpec, new_arrays, value_type
 from replay_tutorial.buffers.priorities import LEAST_WEIGHT, check_weight_options, limit_of_priorities
 from replay_tutorial.buffers.rows import as_integers, check_batch_size, checked_share
 from replay_tutorial.buffers.runtime.jit import Floats, Integers
@@ -29,6 +29,7 @@ ROUNDING = 1e-9  # tolerance for a sum of shares such as 0.1 + 0.2 + 0.7
 
 # The arrays that a sample contains in addition to the fields.
 MIXTURE_SPECS: dict[str, ArraySpec] = {**DRAW_SPECS, **SCHEME_SPECS, "source": (np.dtype(np.int64), ())}
+MIXTURE_TYPES = {name: value_type(*spec) for name, spec in MIXTURE_SPECS.items()}
 
 
 class Mixable(Protocol):
@@ -140,6 +141,7 @@ class Mixture(Sampled):
                 )
         if taken := MIXTURE_SPECS.keys() & self._specs.keys():
             raise ValueError(f"The field names {sorted(taken)} are reserved in a mixture; rename the fields.")
+        self._types = {name: value_type(*spec) for name, spec in self._specs.items()}
         self._rng = Stream(seed)
 
     @property
@@ -202,7 +204,7 @@ class Mixture(Sampled):
             )
         shares /= shares.sum()
         order = self._rng.permutation(batch_size)
-        others, copies = new_arrays(batch_size, MIXTURE_SPECS), list[tuple[Integers, Callable[[], Batch]]]()
+        others, copies = new_arrays(batch_size, MIXTURE_TYPES), list[tuple[Integers, Callable[[], Batch]]]()
         relative = np.empty(batch_size)  # P(row in its buffer), relative to uniform sampling
         stop = 0
         for source, count in enumerate(random_counts(shares, batch_size, self._rng).tolist()):
@@ -220,7 +222,7 @@ class Mixture(Sampled):
 
     def _copy(self, rows: Any, others: Mapping[str, Any]) -> Batch:
         """Return a batch of the rows that have been drawn from each buffer, and the other arrays."""
-        batch = Batch(new_arrays(len(others["source"]), self._specs))
+        batch = Batch(new_arrays(len(others["source"]), self._types))
         for positions, copy in rows:
             part = copy()
             for name in self._specs:

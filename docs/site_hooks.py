@@ -38,7 +38,7 @@ COPY = re.compile(
     re.DOTALL,
 )
 # The line in the docstrings of modules and of public classes.
-BUILT = re.compile(r"^ *Built in chapter (\d\db?), \*[^*]+\*\.$", re.MULTILINE)
+BUILT = re.compile(r"^ *(?:Built|Read) in chapter (\d\db?), \*[^*]+\*\.$", re.MULTILINE)
 IMAGE = re.compile(r'<img\b[^>]*\bsrc="(?P<address>[^"]+\.(?:svg|png))"[^>]*>')
 
 
@@ -199,7 +199,7 @@ def on_page_content(content: str, page: Any, **_: Any) -> str:
     def to_chapter(match: re.Match[str]) -> str:
         (chapter,) = CHAPTERS.glob(f"{match['number']}_*.md")
         place = relpath(f"chapters/{chapter.stem}.html", dirname(page.url))
-        return f'Built in <a href="{place}">chapter {match["number"]}</a>'
+        return f'{match["verb"]} in <a href="{place}">chapter {match["number"]}</a>'
 
     def enlarge(match: re.Match[str]) -> str:
         # With #on-page, the drawing's colours follow the page; alone, they follow the system's theme.
@@ -214,7 +214,7 @@ def on_page_content(content: str, page: Any, **_: Any) -> str:
     sources = {page_of(name) + ".md": path for name, path in known.items()}
     if path := sources.get(page.file.src_uri):
         content += source_code(path)
-    return re.sub(r"Built in chapter (?P<number>\d\db?)", to_chapter, content)
+    return re.sub(r"(?P<verb>Built|Read) in chapter (?P<number>\d\db?)", to_chapter, content)
 
 
 def on_post_page(output: str, **_: Any) -> str:

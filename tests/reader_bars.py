@@ -28,7 +28,7 @@ from types import FrameType
 from places import PACKAGE, ROOT, modules_in
 from programs import run_python
 
-BUILT = re.compile(r"^ *Built in chapter (\d\db?), \*([^*]+)\*\.$", re.MULTILINE)
+BUILT = re.compile(r"^ *(?:Built|Read) in chapter (\d\db?), \*([^*]+)\*\.$", re.MULTILINE)
 NOT_BUILT = {  # modules that no chapter builds: what a buffer needs beside its idea, and options
     *(
         "archive",

@@ -1,6 +1,6 @@
 """The base class of all buffers: sizes, reading rows by index, saving and loading.
 
-Built in chapter 01, *Uniform replay*.
+Read in chapter 05b, *Reading the real buffer*.
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence

@@ -4,7 +4,7 @@ A transition is stored as one record of a NumPy structured array, so that readin
 memory access instead of one per field. Values are checked here before anything else changes. Variable shapes,
 strings and Python objects are not supported.
 
-Built in chapter 01, *Uniform replay*.
+Read in chapter 05b, *Reading the real buffer*.
 """
 
 import math

@@ -4,7 +4,7 @@ Small fields are copied together as one record, with one memory access per row, 
 strided views of one block. Each large field is copied to a contiguous array of its own, at the same cost;
 keeping the rewards of a batch therefore doesn't keep its images alive.
 
-Built in chapter 01, *Uniform replay*.
+Read in chapter 05b, *Reading the real buffer*.
 """
 
 import math

@@ -13,7 +13,7 @@ The system allocates pages when they are first written. If none are left at that
 raises a bus error. A block larger than the free memory is therefore rejected at construction, with an
 ordinary error. The check cannot foresee the memory that other processes allocate later.
 
-Built in chapter 06, *Shared memory*.
+Read in chapter 06b, *Reading the shared buffer*.
 """
 
 import errno

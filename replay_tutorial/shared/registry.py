@@ -14,7 +14,7 @@ killed.
 
 At most OWNER_COUNT - 1 living processes can register.
 
-Built in chapter 06, *Shared memory*.
+Read in chapter 06b, *Reading the shared buffer*.
 """
 
 import os

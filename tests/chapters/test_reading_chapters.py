@@ -1,15 +1,20 @@
 """What chapters 05b and 06b rest on: parts of live sources, lists of calls, interrupts, and edited copies."""
 
+import json
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from places import ROOT
 
 from replay_tutorial import PrioritizedReplayBuffer
 from replay_tutorial.buffers import fields, priorities, prioritized_ring, ring
+from replay_tutorial.shared import protocol
 from replay_tutorial.steps.uniform import RingOfRecords
 from replay_tutorial.teaching import calls, edited_copy, interrupt_everywhere, show
 from replay_tutorial.teaching import exercises_reading as exercises
+from replay_tutorial.teaching import exercises_reading_shared as shared_exercises
 from replay_tutorial.teaching.exercises import CheckFailed, NotYet
 
 FIELD = {"reward": {"dtype": np.float64, "shape": ()}}
@@ -46,6 +51,19 @@ def test_calls_lists_the_functions_and_kernels_of_the_package_in_their_order() -
     assert found[-1] == (2, "buffers/prioritized_ring.py", "append_with_masses (kernel)")
     assert repr(found).split("\n")[-2].endswith("  PrioritizedRing.append")
     assert len(buffer) == 2
+
+
+@pytest.mark.parametrize("number", ["05b", "06b"])
+def test_the_sources_that_the_chapter_shows_exist(number: str) -> None:
+    (path,) = (ROOT / "chapters").glob(f"{number}_*.ipynb")
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    known: dict[str, Any] = {}
+    exec(sources[0], known)  # noqa: S102 - the chapter's imports
+    shown = [line for source in sources for line in source.split("\n") if line.startswith("show(")]
+    assert len(shown) >= 20
+    for line in shown:
+        exec(line, known)  # noqa: S102 - a line of a chapter
 
 
 def filled(kind: Any) -> Any:
@@ -204,3 +222,117 @@ def test_the_checks_name_the_mistake() -> None:
     with pytest.raises(CheckFailed, match="Which function computes a priority from a mass"):
         exercises.check_eps({MASS: RIGHT_MASS})
     assert priorities.mass_of(2.0, 1.0, 0.5) == pytest.approx(2.5)
+
+
+RIGHT_CLAIMS = {
+    "with bits": lambda stamp, index: (stamp >> 11) <= index and not (stamp & 1 and stamp >> 1 & 1023),
+    "with division": lambda stamp, index: stamp // 2048 - 1 < index and (stamp % 2 == 0 or stamp % 2048 == 1),
+    "as in the kernel": lambda stamp, index: (
+        not (stamp >= (index + 1) << 11 or (protocol.is_held(stamp) and protocol.owner_of(stamp) != 0))
+    ),
+    "as a number": lambda stamp, index: int(stamp < (index + 1) << 11 and stamp & 2047 in (0, 1)),
+}
+WRONG_CLAIMS: dict[str, Callable[[int, int], Any]] = {
+    "nothing": lambda stamp, index: None,
+    "the skeleton": lambda stamp, index: ...,
+    "always": lambda stamp, index: True,
+    "never": lambda stamp, index: False,
+    "only complete rows": lambda stamp, index: stamp & 1 == 0 and stamp >> 11 <= index,
+    "newer rows, too": lambda stamp, index: not (stamp & 1 and stamp >> 1 & 1023),
+    "the same row, too": lambda stamp, index: stamp >> 11 <= index + 1 and stamp & 2047 in (0, 1),
+    "held by anybody": lambda stamp, index: stamp >> 11 <= index,
+    "one bit of the owner": lambda stamp, index: stamp >> 11 <= index and stamp & 3 != 3,
+    "not the lowest bit of the owner": lambda stamp, index: stamp >> 11 <= index and stamp & 2045 in (0, 1),
+    "index without 1": lambda stamp, index: stamp >> 11 < index and stamp & 2047 in (0, 1),
+    "not a new slot": lambda stamp, index: stamp > 0 and stamp >> 11 <= index and stamp & 2047 in (0, 1),
+    "NaN": lambda stamp, index: float("nan"),
+}
+
+
+@pytest.mark.parametrize("can_claim", RIGHT_CLAIMS.values(), ids=RIGHT_CLAIMS)
+def test_the_rule_for_claims_is_accepted(can_claim: Any) -> None:
+    shared_exercises.check_claim(can_claim)
+
+
+@pytest.mark.parametrize("can_claim", WRONG_CLAIMS.values(), ids=WRONG_CLAIMS)
+def test_another_rule_for_claims_is_not_accepted(can_claim: Any) -> None:
+    with pytest.raises(NotYet):
+        shared_exercises.check_claim(can_claim)
+
+
+def entries(log: list[int], first: int, end: int) -> list[int]:
+    return [log[place % len(log)] for place in range(first, end)]
+
+
+RIGHT_FOLLOWS = {
+    "a list": lambda log, begun, followed, end: (
+        None if begun - followed > len(log) and end > followed else entries(log, followed, end)
+    ),
+    "an array": lambda log, begun, followed, end: (
+        np.array(entries(log, followed, end)) if followed == end or begun <= followed + len(log) else None
+    ),
+    "a tuple": lambda log, begun, followed, end: (
+        tuple(entries(log, followed, end)) if followed in (end, *range(begun - len(log), end)) else None
+    ),
+}
+WRONG_FOLLOWS: dict[str, Callable[[list[int], int, int, int], Any]] = {
+    "nothing": lambda log, begun, followed, end: None,
+    "the bug": lambda log, begun, followed, end: (
+        None if end - followed > len(log) else entries(log, followed, end)
+    ),
+    "never lost": lambda log, begun, followed, end: entries(log, followed, end),
+    "one too early": lambda log, begun, followed, end: (
+        None if begun - followed >= len(log) and end > followed else entries(log, followed, end)
+    ),
+    "one too late": lambda log, begun, followed, end: (
+        None if begun - followed > len(log) + 1 and end > followed else entries(log, followed, end)
+    ),
+    "lost although there are none": lambda log, begun, followed, end: (
+        None if begun - followed > len(log) else entries(log, followed, end)
+    ),
+    "from begun": lambda log, begun, followed, end: (
+        None if begun - followed > len(log) and end > followed else entries(log, followed, begun)
+    ),
+    "the newest only": lambda log, begun, followed, end: entries(log, max(followed, begun - len(log)), end),
+    "NaN": lambda log, begun, followed, end: [float("nan")] * (end - followed),
+    "without the last": lambda log, begun, followed, end: (
+        None if begun - followed > len(log) and end > followed else entries(log, followed, end - 1)
+    ),
+}
+
+
+@pytest.mark.parametrize("follow", RIGHT_FOLLOWS.values(), ids=RIGHT_FOLLOWS)
+def test_a_log_that_is_followed_is_accepted(follow: Any) -> None:
+    shared_exercises.check_follow(follow)
+
+
+@pytest.mark.parametrize("follow", WRONG_FOLLOWS.values(), ids=WRONG_FOLLOWS)
+def test_a_log_that_loses_entries_is_not_accepted(follow: Any) -> None:
+    with pytest.raises(NotYet):
+        shared_exercises.check_follow(follow)
+
+
+@pytest.mark.parametrize(
+    ("indexes", "owners"),
+    [
+        ([...] * 4, [...] * 4),
+        ([6, 9, 11, -1], [0, 3, 5, 0]),
+        ([6, 9, 11, 0], [0, 3, 0, 0]),
+        ([7, 10, 12, 0], [0, 3, 0, 0]),
+        ([6, 9, 11], [0, 3, 0]),
+        ([6, 9, 11, -1], [1, 3, 1, 0]),
+        ([float("nan")] * 4, [0, 3, 0, 0]),
+        ([6, 9, 11, -1], [float("nan")] * 4),
+        ([6, 9, 11, None], [0, 3, 0, 0]),
+    ],
+)
+def test_other_contents_of_the_stamps_are_not_accepted(indexes: list[Any], owners: list[Any]) -> None:
+    with pytest.raises(NotYet):
+        shared_exercises.check_stamps(indexes, owners)
+
+
+def test_the_contents_of_the_stamps_are_those_that_the_package_reads() -> None:
+    stamps = shared_exercises.STAMPS
+    indexes, owners = map(protocol.index_of, stamps), map(protocol.owner_of, stamps)
+    shared_exercises.check_stamps(list(indexes), list(owners))
+    assert (shared_exercises.INDEXES, shared_exercises.OWNERS) == ([6, 9, 11, -1], [0, 3, 0, 0])

@@ -126,7 +126,7 @@ def test_a_module_and_the_chapter_that_builds_it_link_each_other(site: Site) -> 
             to_module = f'<li><a href="../source/{name}.html"><code>{name}.py</code></a>:'
             assert to_module in chapter.read_text(encoding="utf-8")
             source = (site.folder / "source" / f"{name}.html").read_text(encoding="utf-8")
-            to_chapter = f'Built in <a href="{"../" * (1 + name.count("/"))}chapters/{chapter.name}">chapter'
+            to_chapter = f' in <a href="{"../" * (1 + name.count("/"))}chapters/{chapter.name}">chapter'
             assert to_chapter in source
     api = (site.folder / "api" / "shared.html").read_text(encoding="utf-8")
     assert '<p>Built in <a href="../chapters/07_apex.html">chapter 07</a>, <em>Ape-X</em>.</p>' in api

@@ -10,6 +10,7 @@ rights of this process: run the program in a container or under an account witho
 import argparse
 import contextlib
 import io
+import os
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,7 @@ def grade(chapter: Path, submission: Path) -> None:
 
 def main() -> None:
     """Grade the notebooks named on the command line."""
+    os.environ["REPLAY_COURSE"] = ""  # the checks must not store what they accept
     parser = argparse.ArgumentParser(description="Run the checks of a chapter on students' notebooks.")
     parser.add_argument("chapter", help="number of the chapter, such as 01")
     parser.add_argument("notebooks", nargs="+", type=Path)

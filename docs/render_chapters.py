@@ -9,6 +9,8 @@ git, so that they always show what the current code prints.
 """
 
 import asyncio
+import copy
+import html
 import os
 import re
 import sys
@@ -24,6 +26,7 @@ from nbconvert import MarkdownExporter
 
 CHAPTERS = Path(__file__).resolve().parents[1] / "chapters"
 PAGES = Path(__file__).resolve().parent / "chapters"
+os.environ["REPLAY_COURSE"] = ""  # not with the code of somebody's my_replay/
 CELL_TIMEOUT = 300  # seconds; long enough for a busy machine
 CONCURRENT_CHAPTERS = 2
 # What makes an image of an element: the namespace, and a colour in place of the page's, which it can't see.
@@ -59,6 +62,21 @@ def with_images(notebook: nbformat.NotebookNode) -> None:
                 )
 
 
+def with_folds(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    """Return a copy in which solutions, and errors of cells that aren't solved, are folded."""
+    folded = copy.deepcopy(notebook)
+    for cell in folded.cells:
+        for output in cell.get("outputs", []):
+            if output.get("ename") == "NotYet":
+                fold = f"<summary>Not solved here</summary>\n<pre>{html.escape(output.traceback[-1])}</pre>"
+                data = {"text/html": f'<details class="unsolved">{fold}</details>'}
+                output.update(nbformat.v4.new_output("display_data", data))
+            elif "solution" in cell.metadata.get("tags", []):
+                fold = f"<summary>Solution</summary>\n\n{output.data['text/markdown']}"
+                output.data = {"text/markdown": f'<details markdown="1">{fold}\n\n</details>'}
+    return folded
+
+
 async def render(source: Path, slots: asyncio.Semaphore, notebooks: bool) -> str:
     """Execute a chapter in a new kernel, write it, and return a line of statistics."""
     notebook = jupytext.read(source)
@@ -77,7 +95,7 @@ async def render(source: Path, slots: asyncio.Semaphore, notebooks: bool) -> str
             await client.async_execute(cleanup_kc=True)
         seconds = time.perf_counter() - start
     without_traceback(notebook)
-    text, _ = MarkdownExporter().from_notebook_node(notebook)
+    text, _ = MarkdownExporter().from_notebook_node(with_folds(notebook))
     text = re.sub(r"\((\d\db?_\w+)\.ipynb", r"(\1.md", text)  # links to other chapters
     text = text.replace("](../docs/", "](../")  # links to pages of the site
     # The site has the scripts of the interactive drawings, and starts them in such an element.

@@ -40,6 +40,7 @@ commands:
   play RUN            record an episode of a run's policy as a GIF
   plot RUN...         plot the learning curves of several runs in one figure
   warm-up             compile all kernels in advance, for container images and CI
+  course              let the chapters use the code that you write in them
   cluster             check a Ray cluster, or print a file that starts one
   tables              serve tables of trajectories to other processes, or show a server's tables
 
@@ -52,6 +53,7 @@ EXTRAS = {**dict.fromkeys(TRAIN_MODULES, "train"), "ray": "cluster"}
 # Commands with subcommands: module and function.
 SUBCOMMANDS = {
     "cluster": ("replay_tutorial.cluster.command", "cluster"),
+    "course": ("replay_tutorial.teaching.course_command", "course"),
     "tables": ("replay_tutorial.tables.command", "tables"),
 }
 KERNEL_LAYERS = ("buffers", "shared", "tables")  # the layers that contain kernels

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, settings
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+os.environ["REPLAY_COURSE"] = ""  # a check that accepts an answer stores nothing in somebody's my_replay/
 # In the background of a script it is ignored, and so it would be in the programs that the tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 # No test fails by being late: on a busy machine an example may take any time, and so may making one.

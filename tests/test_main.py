@@ -65,7 +65,7 @@ def test_package_imports_nothing_before_the_program_has_set_its_signals():
     assert run_python("-c", program).stdout.strip() == "{'replay_tutorial'}"
 
 
-NAMES = ["train", "resume", "evaluate", "play", "plot", "warm-up"]  # and two more
+NAMES = ["train", "resume", "evaluate", "play", "plot", "warm-up"]  # and three more
 HELP = """
 import contextlib, sys
 from replay_tutorial.__main__ import main
@@ -83,7 +83,7 @@ def test_every_command_has_help_that_waits_for_no_library():
     utf8 = {"PYTHONIOENCODING": "utf-8"}  # Windows' pipes have no ε
     told = run_python("-c", HELP, *NAMES, environment=utf8, encoding="utf-8").stdout
     modules = told.splitlines()[-1]
-    for name in [*NAMES, "cluster", "tables"]:
+    for name in [*NAMES, "cluster", "course", "tables"]:
         assert f"\n  {name} " in told
     for name in NAMES:
         assert f"usage: python -m replay_tutorial {name}" in told

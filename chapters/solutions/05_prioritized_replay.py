@@ -2,8 +2,6 @@
 
 import numpy as np
 
-from replay_tutorial.buffers import sum_tree
-
 
 class MyPrioritizedReplay:
     """A ring of columns and a sum tree: leaf i is the mass of the row in slot i."""
@@ -13,7 +11,7 @@ class MyPrioritizedReplay:
         self.rng = np.random.default_rng(seed)
         shapes = {name: (capacity, *field.get("shape", ())) for name, field in fields.items()}
         self.columns = {name: np.zeros(shape) for name, shape in shapes.items()}
-        self.tree = sum_tree.SumTree(capacity)
+        self.tree = TreeWithMinimum(Tree(capacity), set_minimum)  # of the chapter's first cell
         self.next_index, self.largest, self.stale_updates = 0, 1.0, 0
 
     def add(self, *, priorities=None, **fields):
@@ -32,7 +30,7 @@ class MyPrioritizedReplay:
         slots, masses = self.tree.find(queries)
         batch = {name: column[slots] for name, column in self.columns.items()}
         batch["indexes"] = slots + (self.next_index - 1 - slots) // self.capacity * self.capacity
-        batch["weights"] = (self.tree.minima[sum_tree.ROOT] / masses) ** beta
+        batch["weights"] = (self.tree.smallest / masses) ** beta
         return batch
 
     def update_priorities(self, indexes, priorities):

@@ -9,10 +9,11 @@ from typing import Any
 # Module → its names, imported on first access, so that a chapter without PyTorch doesn't wait for its import.
 NAMES = {
     "call_trace": "calls interrupt_everywhere",
+    "course": "check_written part",
     "drawings": "draw_checks draw_cliffwalk draw_frames draw_goals draw_layouts draw_masses draw_ring "
     "draw_roles draw_row draw_sequences draw_stamps draw_tree draw_waits draw_way draw_windows",
     "edited_files": "edited_copy",
-    "exercises": "CheckFailed check_written compare",
+    "exercises": "CheckFailed compare",
     "exercises_apex": "check_mailbox",
     "exercises_shared": "check_shared",
     "exercises_sum_tree": "check_sum_tree",
@@ -29,6 +30,7 @@ NAMES = {
     "protocol_explorer": "explore_protocol",
     "record_files": "load_record",
     "source": "show",
+    "your_agent": "agent_replay",
 }
 MODULE_OF = {name: module for module, names in NAMES.items() for name in names.split()}
 

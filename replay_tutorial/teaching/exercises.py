@@ -1,7 +1,6 @@
 """Errors of exercises and checks, hints, and the comparison of a guess with a measurement."""
 
 import dis
-from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
@@ -44,23 +43,13 @@ class Hints:
         print(f"Hint {self.shown} of {len(self.hints)}: {self.hints[self.shown - 1]}")
 
 
-def check_written(check: Callable[[Any], Any], written: Any) -> None:
-    """Check a class or a function that the reader writes.
-
-    Args:
-        check: Called with `written` when nothing in it is empty.
-        written: The reader's class or function.
-
-    Raises:
-        NotYet: If the function, or a method of the class or of its bases, is still empty.
-        CheckFailed: If the check fails.
-    """
+def expect_written(written: Any) -> None:
+    """Raise NotYet if a function, or a method of a class or of its bases, is still empty."""
     for function in [written] if isinstance(written, FunctionType) else methods_of(written):
         if is_empty(function):
             raise NotYet(
                 f"{function.__qualname__} is still empty. Write it, or read on: no later cell needs it."
             )
-    check(written)
 
 
 def methods_of(kind: type) -> list[FunctionType]:

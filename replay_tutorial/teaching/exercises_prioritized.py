@@ -26,7 +26,7 @@ buffer_hints = Hints(
     "returns their slots and masses.",
     "sample: the index of the row in a slot is the largest one below next_index whose remainder is the slot: "
     "slot + (next_index - 1 - slot) // capacity * capacity.",
-    "sample: the smallest mass of all rows is tree.minima[sum_tree.ROOT]; weights are as in chapter 03.",
+    "sample: the smallest mass of all rows is tree.smallest; weights are as in chapter 03.",
     "update_priorities: reject bad priorities first; then kept = indexes >= next_index - capacity, and only "
     "indexes[kept] and priorities[kept] may change the tree and the largest priority.",
 )

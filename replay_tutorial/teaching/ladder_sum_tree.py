@@ -7,7 +7,7 @@ of random masses with one NumPy call.
 """
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -90,7 +90,9 @@ def slow_ladder(capacity: int = 100_000, batch: int = 32) -> Ladder:
     return measure_ladder(RUNGS[:2], workloads_of, {}, rounds=5)
 
 
-def sum_tree_ladder(capacity: int = 2**20, batch: int = 512, rounds: int = ROUNDS) -> Ladder:
+def sum_tree_ladder(
+    capacity: int = 2**20, batch: int = 512, rounds: int = ROUNDS, rungs: Sequence[Rung] = RUNGS
+) -> Ladder:
     """Measure all versions. The linear scan is timed with one query; its time is multiplied by `batch`."""
     find, put = f"find {batch}", f"set {batch}"
 
@@ -102,7 +104,7 @@ def sum_tree_ladder(capacity: int = 2**20, batch: int = 512, rounds: int = ROUND
         return {find: finds, put: set_random(tree, capacity, batch)}
 
     read, write = bare_calls(capacity, batch)
-    return measure_ladder(RUNGS, workloads_of, {find: read, put: write}, rounds)
+    return measure_ladder(rungs, workloads_of, {find: read, put: write}, rounds)
 
 
 def nanoseconds_per_read(length: int) -> tuple[float, float]:

@@ -48,7 +48,7 @@ def take_columns(columns: Sequence[Any], slots: Any) -> list[Any]:
     return [column.take(slots, axis=0) for column in columns]
 
 
-def uniform_ladder(capacity: int = 100_000, rounds: int = ROUNDS) -> Ladder:
+def uniform_ladder(capacity: int = 100_000, rounds: int = ROUNDS, rungs: Sequence[Rung] = RUNGS) -> Ladder:
     """Measure adding one transition to full buffers, and sampling 256."""
 
     def workloads_of(kind: Any) -> Mapping[str, Workload]:
@@ -64,4 +64,4 @@ def uniform_ladder(capacity: int = 100_000, rounds: int = ROUNDS) -> Ladder:
         rows[0] = record
 
     bare = {ADD: write_one, SAMPLE: lambda: rows.take(next(batches))}
-    return measure_ladder(RUNGS, workloads_of, bare, rounds)
+    return measure_ladder(rungs, workloads_of, bare, rounds)

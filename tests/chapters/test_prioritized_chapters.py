@@ -9,7 +9,8 @@ import pytest
 
 from replay_tutorial import PrioritizedReplayBuffer
 from replay_tutorial.steps.prioritized import LevelByLevel, LinearScan
-from replay_tutorial.teaching.exercises import CheckFailed, NotYet, check_written
+from replay_tutorial.teaching.course import check_written
+from replay_tutorial.teaching.exercises import CheckFailed, NotYet
 from replay_tutorial.teaching.exercises_priorities import check_weights
 from replay_tutorial.teaching.exercises_prioritized import check_prioritized
 from replay_tutorial.teaching.exercises_sum_tree import check_minimum, check_path

@@ -11,6 +11,7 @@ Papers: Mnih et al. 2015 (DQN), van Hasselt et al. 2016 (double), Schaul et al. 
 
 import copy
 import sys
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -80,12 +81,16 @@ def evaluate(network: nn.Module, episodes: int, seed: int) -> float:
     return total / episodes
 
 
-def train(seed: int, total_steps: int = TOTAL_STEPS) -> tuple[nn.Module, list[tuple[int, float]]]:
+def train(
+    seed: int, total_steps: int = TOTAL_STEPS, buffer: Any = None
+) -> tuple[nn.Module, list[tuple[int, float]]]:
     """Learn until the mean return of 100 episodes reaches SOLVED_AT; return network and evaluations."""
     torch.manual_seed(seed)
     rng = np.random.default_rng(seed)
     env = gymnasium.make(ENVIRONMENT)
-    buffer = PrioritizedReplayBuffer.for_env(env, CAPACITY, n_step=N_STEP, gamma=GAMMA, alpha=0.6, seed=seed)
+    if buffer is None:
+        options = {"n_step": N_STEP, "gamma": GAMMA, "alpha": 0.6}
+        buffer = PrioritizedReplayBuffer.for_env(env, CAPACITY, **options, seed=seed)
     online = make_network()
     target = copy.deepcopy(online)
     optimizer = torch.optim.Adam(online.parameters(), lr=LEARNING_RATE)

@@ -5,5 +5,13 @@ from replay_tutorial.steps.prioritized.cumulative_sum import CumulativeSum
 from replay_tutorial.steps.prioritized.level_by_level import LevelByLevel
 from replay_tutorial.steps.prioritized.linear_scan import LinearScan
 from replay_tutorial.steps.prioritized.plain_sum_tree import PlainSumTree
+from replay_tutorial.steps.prioritized.tree_with_minimum import TreeWithMinimum
 
-__all__ = ["CompiledSumTree", "CumulativeSum", "LevelByLevel", "LinearScan", "PlainSumTree"]
+__all__ = [
+    "CompiledSumTree",
+    "CumulativeSum",
+    "LevelByLevel",
+    "LinearScan",
+    "PlainSumTree",
+    "TreeWithMinimum",
+]

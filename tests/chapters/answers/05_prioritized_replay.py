@@ -17,7 +17,7 @@ WRONG = {
         ("The difference must be less than 2", "(priorities[kept] + self.eps) ** self.alpha", "priorities[kept] ** self.alpha"),
         ("sample returned index", "slots + (self.next_index - 1 - slots) // self.capacity * self.capacity", "slots"),
         ("sample returned index", "(self.next_index - 1 - slots)", "(self.next_index - slots)"),
-        ("has the weight", "self.tree.minima[sum_tree.ROOT] / masses", "masses.min() / masses"),
+        ("has the weight", "self.tree.smallest / masses", "masses.min() / masses"),
         ("has the weight", ") ** beta", ") ** 0.4"),
         ("has the weight", ") ** beta", ")"),
         ("accepted the priority nan", "not np.all((priorities >= 0) & np.isfinite(priorities))", "np.any(priorities < 0)"),

@@ -3,11 +3,11 @@
 # --8<-- [start:parts]
 import json
 import tempfile
-from pathlib import Path
 
 import numpy as np
 
 from replay_tutorial import NStepWindow, PrioritizedReplayBuffer
+from replay_tutorial.buffers.checkpoints import Checkpoints
 
 FIELDS = {"obs": {}, "reward": {}, "next_obs": {}, "terminated": {"dtype": bool}}
 STEPS = 1_000
@@ -68,12 +68,13 @@ def main():
     expected = play(range(500, STEPS), *uninterrupted)
 
     with tempfile.TemporaryDirectory() as folder:
-        stopped = new_parts()
+        checkpoints, stopped = Checkpoints(folder), new_parts()
         play(range(500), *stopped)
-        save(Path(folder), *stopped)
+        with checkpoints.write(step=500) as new:
+            save(new, *stopped)
 
         resumed = new_parts()  # in the new process, with the same arguments
-        restore(Path(folder), *resumed)
+        restore(checkpoints.newest, *resumed)
     return expected, play(range(500, STEPS), *resumed)
 
 

@@ -541,8 +541,10 @@ def test_pictures_and_vectors_resumes_exactly(tmp_path: Path, monkeypatch: Any) 
     monkeypatch.setattr(pictures_and_vectors, "SAVE_EVERY", 40)
     whole, network, _ = pictures_and_vectors.train(120)
     pictures_and_vectors.train(90, 0, tmp_path / "run")  # is saved after 80 episodes
-    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["buffer-80.npz", "state.pt"]
-    (tmp_path / "run" / "buffer-120.npz").write_bytes(b"a crash left half of the next file")
+    kept = sorted(path.name for path in (tmp_path / "run").iterdir())
+    assert kept == ["0001_step_40", "0002_step_80"]
+    (tmp_path / "run" / "unfinished").mkdir()
+    (tmp_path / "run" / "unfinished" / "state.pt").write_bytes(b"a crash left half of the next file")
     resumed, copied, _ = pictures_and_vectors.train(120, 0, tmp_path / "run")
     for one, other in zip(network.parameters(), copied.parameters(), strict=True):
         assert torch.equal(one, other)

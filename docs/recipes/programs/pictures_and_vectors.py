@@ -6,9 +6,7 @@ The state is saved in the folder every 100 episodes. A run with the same folder 
 """
 
 import copy
-import os
 import sys
-from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -17,6 +15,7 @@ from gymnasium import spaces
 from torch import nn
 
 from replay_tutorial import PrioritizedReplayBuffer
+from replay_tutorial.buffers.checkpoints import Checkpoints
 
 SIZE, STACK, CAPACITY, WARM_UP, BATCH_SIZE, N_STEP, GAMMA = 8, 4, 20_000, 300, 32, 3, 0.95
 TARGET_EVERY, EVALUATE_EVERY, SAVE_EVERY = 20, 100, 100  # episodes
@@ -90,21 +89,17 @@ def evaluate(network, episodes=100):
 
 
 def save(folder, episode, buffer, parts, generators):
-    """Save the state after an episode. A crash at any time leaves the previous state or the new one."""
-    folder.mkdir(parents=True, exist_ok=True)
-    buffer.save(file := folder / f"buffer-{episode}.npz")
+    """Save the state after an episode to a folder."""
+    buffer.save(folder / "buffer.npz")
     state = {name: part.state_dict() for name, part in parts.items()}
     state |= {"episode": episode, "generators": [each.bit_generator.state for each in generators]}
-    torch.save(state, folder / "state.part")
-    os.replace(folder / "state.part", folder / "state.pt")  # atomic; from here on, the new state counts
-    for old in {*folder.glob("buffer-*.npz")} - {file}:
-        old.unlink()
+    torch.save(state, folder / "state.pt")
 
 
 def restore(folder, buffer, parts, generators):
-    """Restore the state of the last `save`; return the number of episodes."""
+    """Restore the state that `save` saved; return the number of episodes."""
     state = torch.load(folder / "state.pt")
-    buffer.load(folder / f"buffer-{state['episode']}.npz")
+    buffer.load(folder / "buffer.npz")
     for name, part in parts.items():
         part.load_state_dict(state[name])
     for generator, saved in zip(generators, state["generators"], strict=True):
@@ -115,15 +110,18 @@ def restore(folder, buffer, parts, generators):
 def train(episodes=400, seed=0, folder=None):
     """Return the buffer, the network, and the share of caught balls in each evaluation."""
     torch.manual_seed(seed)
-    env, rng, curve, first, folder = Catch(), np.random.default_rng(seed), [], 0, folder and Path(folder)
+    env, rng, curve, first = Catch(), np.random.default_rng(seed), [], 0
+    checkpoints = folder and Checkpoints(
+        folder
+    )  # a crash at any time leaves the previous state or the new one
     options = {"n_step": N_STEP, "gamma": GAMMA, "dedupe_next": "obs", "dedupe_frames": "obs/image"}
     buffer = PrioritizedReplayBuffer.for_env(env, CAPACITY, seed=seed, **options)
     network = Network()
     target, optimizer = copy.deepcopy(network), torch.optim.Adam(network.parameters(), lr=2e-3)
     env.reset(seed=seed)
     run = (buffer, {"network": network, "target": target, "optimizer": optimizer}, (rng, env.np_random))
-    if folder and (folder / "state.pt").exists():
-        first = restore(folder, *run)
+    if checkpoints and checkpoints.newest:
+        first = restore(checkpoints.newest, *run)
     for episode in range(first + 1, episodes + 1):
         (obs, _), ended, epsilon = env.reset(), False, max(0.05, 1 - episode / 200)
         while not ended:
@@ -137,8 +135,9 @@ def train(episodes=400, seed=0, folder=None):
                 buffer.update_priorities(batch.indexes, update(network, target, optimizer, batch))
         if episode % TARGET_EVERY == 0:
             target.load_state_dict(network.state_dict())
-        if folder and episode % SAVE_EVERY == 0:
-            save(folder, episode, *run)
+        if checkpoints and episode % SAVE_EVERY == 0:
+            with checkpoints.write(episode) as new:
+                save(new, episode, *run)
         if episode % EVALUATE_EVERY == 0 or episode == episodes:
             curve.append(evaluate(network))
             print(f"{episode:,} episodes, {curve[-1]:.0%} of the balls caught")

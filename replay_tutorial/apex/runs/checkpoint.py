@@ -8,15 +8,12 @@
         actor.npz       open episodes and pending steps; only with --actors 0
         policy.pt       the best policy so far
 
-A checkpoint is written to a temporary folder and renamed when it is complete, so that a crash leaves the
-previous ones intact. The newest two are kept. Files are read without pickle, so that a checkpoint from an
-untrusted source can't execute code. Checkpoints aren't compressed.
+`buffers.checkpoints` writes them atomically, and keeps the newest two. Files are read without pickle, so that
+a checkpoint from an untrusted source can't execute code. Checkpoints aren't compressed.
 """
 
 import json
-import os
 import pickle
-import re
 import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,12 +28,12 @@ from replay_tutorial.apex.messages import Saved
 from replay_tutorial.apex.runs.files import DamagedFile, checksum_of, read_json
 from replay_tutorial.apex.runs.run_folder import read_tensors, write_tensors
 from replay_tutorial.buffers import archive
+from replay_tutorial.buffers.checkpoints import Checkpoints, number_of
 from replay_tutorial.buffers.runtime.atomic_file import with_path
 
 FORMAT = "replay_tutorial checkpoint 3"
 ROWS = "replay.npz"
 KEPT = 2  # the newest, and the previous one in case the newest is damaged
-NAME = re.compile(r"(\d+)_step_\d+")
 # Exceptions that reading a damaged file may raise.
 DAMAGE = (*archive.DAMAGE, ValueError, TypeError, AttributeError, IndexError, pickle.UnpicklingError)
 
@@ -83,21 +80,14 @@ def save_checkpoint(
     and arrays under the key "arrays".
     """
     step = context.counters.steps
-    checkpoints = folder / "checkpoints"
-    unfinished = checkpoints / "unfinished"
+    checkpoints = Checkpoints(folder / "checkpoints", KEPT)
     try:
-        shutil.rmtree(unfinished, ignore_errors=True)
-        unfinished.mkdir(parents=True)
-        write(unfinished, folder, context, agent, serial)
-        numbers = [number for number, _ in complete_checkpoints(folder)]
-        os.replace(unfinished, checkpoints / f"{max(numbers, default=0) + 1:04d}_step_{step}")
-        sync(checkpoints)
-        remove_old(folder)
+        with checkpoints.write(step) as unfinished:
+            write(unfinished, folder, context, agent, serial)
     except OSError as error:
-        shutil.rmtree(unfinished, ignore_errors=True)  # it may have filled the disk
-        kept = [path.name for _, path in complete_checkpoints(folder)]
-        newest = f"the newest checkpoint is {kept[-1]}" if kept else "the run has no checkpoint yet"
-        return Saved(step, f"{with_path(error, checkpoints)}; {newest}")
+        kept = checkpoints.newest
+        newest = f"the newest checkpoint is {kept.name}" if kept else "the run has no checkpoint yet"
+        return Saved(step, f"{with_path(error, checkpoints.folder)}; {newest}")
     return Saved(step, None)
 
 
@@ -128,34 +118,11 @@ def write(place: Path, folder: Path, context: Context, agent: Agent, serial: dic
         shutil.copyfile(policy, place / "policy.pt")
     checksums = {path.name: checksum_of(path) for path in place.iterdir()}
     (place / "manifest.json").write_text(json.dumps(checksums), encoding="utf-8")
-    for path in [*place.iterdir(), place]:
-        sync(path)
-
-
-def sync(path: Path) -> None:
-    """Block until a file or folder has been written to disk."""
-    if os.name != "posix" and path.is_dir():
-        return  # Windows can't open folders
-    handle = os.open(path, os.O_RDONLY if os.name == "posix" else os.O_RDWR)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def complete_checkpoints(folder: Path) -> list[tuple[int, Path]]:
     """Return the number and path of each complete checkpoint of a run, oldest first."""
-    paths = [path for path in (folder / "checkpoints").glob("*") if NAME.fullmatch(path.name)]
-    return sorted((int(path.name.partition("_")[0]), path) for path in paths)
-
-
-def remove_old(folder: Path) -> None:
-    """Remove all but the newest checkpoints."""
-    for _, path in complete_checkpoints(folder)[:-KEPT]:
-        # Rename it first: a folder that is only half removed must not look like a checkpoint.
-        doomed = path.with_name("unfinished")
-        os.replace(path, doomed)
-        shutil.rmtree(doomed)
+    return [(number_of(path), path) for path in Checkpoints(folder / "checkpoints").complete()]
 
 
 def load_checkpoint(path: Path, rows: bool = True) -> Checkpoint:

@@ -14,7 +14,6 @@ import torch
 from run_parts import context_of, parts, rewrite_rows
 
 from replay_tutorial.apex.parts import make_agent
-from replay_tutorial.apex.runs import checkpoint as checkpoint_module
 from replay_tutorial.apex.runs.checkpoint import (
     DamagedCheckpoint,
     complete_checkpoints,
@@ -24,6 +23,7 @@ from replay_tutorial.apex.runs.checkpoint import (
     save_checkpoint,
 )
 from replay_tutorial.apex.runs.run_folder import write_tensors
+from replay_tutorial.buffers import checkpoints
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_crash_in_the_midst_leaves_the_checkpoint_before(tmp_path, monkeypatch, 
         "torch.save": (torch, "save"),
         "replay": (type(context.replay), "save"),
         "os.replace": (os, "replace"),
-        "sync": (checkpoint_module, "sync"),
+        "sync": (checkpoints, "sync"),
     }[moment]
     with monkeypatch.context() as patch, pytest.raises(Crash):
         patch.setattr(*target, crash)

@@ -121,9 +121,7 @@ def refuse(buffer: Any, count: int, where: str, image: int = 0) -> None:
             f"{after[1].count(-1.0)} stored",
         )
     else:
-        raise NotYet(
-            f"{where}: {count} rows were added, and {len(before[1])} were stored before; raise ValueError"
-        )
+        raise NotYet(f"{where}: add accepted {count} more, with {len(before[1])} stored; raise ValueError")
 
 
 def check_eps(edits: Mapping[str, str]) -> None:

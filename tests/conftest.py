@@ -3,11 +3,12 @@
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from programs import Result, run_python, warm_interpreter
 
 # PyTorch reads it when it is imported, here and in the processes that tests start. Two threads are slower for
 # networks this small: they spin while they wait for each other, endlessly on a busy machine.
@@ -70,3 +71,13 @@ def log_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SB3_LOGDIR", str(tmp_path_factory.getbasetemp() / "sb3"))
         yield
+
+
+@pytest.fixture(scope="session")
+def run_program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Result]]:
+    """Runs a program: a script and its arguments. Tests of the start of an interpreter use `run_python`."""
+    if sys.platform != "linux":
+        yield run_python
+        return
+    with warm_interpreter(tmp_path_factory.mktemp("programs")) as run:
+        yield run

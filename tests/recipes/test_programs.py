@@ -7,14 +7,14 @@ far below.
 
 import copy
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from places import ROOT, modules_in
-from programs import run_python
+from programs import Result
 
 from replay_tutorial import Batch
 from replay_tutorial.buffers.runtime.numba_internals import COMPILING
@@ -26,17 +26,12 @@ FOLDER = ROOT / "docs" / "recipes" / "programs"
 PAGE = (ROOT / "docs" / "recipes" / "programs.md").read_text("utf-8")
 COPIED = FOLDER / "cleanrl_dqn.py"  # longer, and for an older gymnasium
 PROGRAMS = [path for path in modules_in(FOLDER) if path != COPIED]
-SHORT = {  # arguments
-    "rainbow": ["150"],
-    "recurrent": ["150"],
-    "td3_collectors": ["20"],
-    "hindsight_n_step": ["5", "50"],
-    "pictures_and_vectors": ["60"],
-    "with_jax": ["1000"],
-    "half_offline_sac": ["250"],
-    "tokens": ["20"],
-    "prefetching": ["2"],
-}
+SHORT: dict[str, list[str]] = {
+    name: arguments
+    for name, *arguments in map(
+        str.split, Path(__file__).with_name("short_runs.txt").read_text().splitlines()
+    )
+}  # by name; release.yml reads the file, too
 
 
 @pytest.fixture(autouse=True)
@@ -55,10 +50,10 @@ def test_a_program_is_short_and_the_page_tells_how_to_run_it(path: Path) -> None
 
 
 @pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
-def test_a_program_runs_with_few_steps(path: Path) -> None:
+def test_a_program_runs_with_few_steps(path: Path, run_program: Callable[..., Result]) -> None:
     if path.stem == "with_jax":
         pytest.importorskip("jax")
-    finished = run_python(path, *SHORT[path.stem])
+    finished = run_program(path, *SHORT[path.stem])
     assert finished.returncode == 0, finished.stderr
     assert finished.stderr.replace(COMPILING + "\n", "") == "", "with a cold cache it may compile"
     assert finished.stdout

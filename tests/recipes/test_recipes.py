@@ -8,6 +8,7 @@ import multiprocessing
 import re
 import runpy
 import threading
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import pytest
 from copy_sections import COPY
 from oracles import assert_same_columns
 from places import ROOT, modules_in
-from programs import run_python
+from programs import Result
 
 pytest.importorskip("gymnasium")
 
@@ -67,10 +68,9 @@ def program(name: str) -> Any:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_program_runs_as_it_stands(name: str) -> None:
+def test_program_runs_as_it_stands(name: str, run_program: Callable[..., Result]) -> None:
     skip_without(name)
-    warnings = {"PYTHONWARNINGS": "ignore::UserWarning:minari.utils"}  # it recommends to name an author
-    finished = run_python(EXAMPLES / f"{name}.py", environment=warnings)
+    finished = run_program(EXAMPLES / f"{name}.py")
     assert finished.returncode == 0, finished.stderr
     assert finished.stderr.replace(COMPILING + "\n", "") == "", "with a cold cache it may compile"
     assert finished.stdout

@@ -3,11 +3,13 @@
 import copy
 import functools
 import importlib
+import itertools
 import math
 import multiprocessing
 import re
 import runpy
 import threading
+from collections import Counter
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,6 +21,7 @@ from copy_sections import COPY
 from oracles import assert_same_columns
 from places import ROOT, modules_in
 from programs import Result
+from scipy.stats import chisquare
 
 pytest.importorskip("gymnasium")
 
@@ -323,6 +326,16 @@ def test_prefetching_learner_learns_what_one_without_does() -> None:
         expected.append(loss.item())
     np.testing.assert_allclose(losses, expected, rtol=1e-4, atol=1e-7)
     assert np.mean(losses[-10:]) < 0.2 * np.mean(losses[:10])
+
+
+def test_every_set_of_transitions_is_equally_likely_to_be_in_the_reservoir() -> None:
+    recipe, counts = program("tables_reservoir"), Counter[tuple[int, ...]]()
+    for seed in range(1_000):
+        client, _ = recipe.main(size=3, steps=6, seed=seed)
+        stored = client.sample("reservoir", 100).data["reward"]  # misses one of three in 1 of 10^17 cases
+        counts[tuple(sorted({*stored.astype(int).tolist()}))] += 1
+    assert set(counts) == {*itertools.combinations(range(6), 3)}
+    assert chisquare([*counts.values()]).pvalue > 1e-6
 
 
 def test_a_state_is_reset_where_an_episode_begins_and_final_observations_are_no_steps() -> None:

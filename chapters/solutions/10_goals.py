@@ -1,5 +1,7 @@
 """Solutions of chapter 10: relabelling and the exercises."""
 
+import numpy as np
+
 from replay_tutorial.steps.goals.bit_flip import reached, reward
 from replay_tutorial.steps.goals.relabel_at_the_end import relabel
 
@@ -21,6 +23,8 @@ def my_row(episode, t, goal, n, gamma):
     return total, discount, step.next_obs
 
 
-def my_goal(t, length, rng):
-    """3. `round` gave the first and the last step half the probability; `int` gives each an interval of length 1."""
-    return t + int(rng.random() * (length - t))
+def my_is_fair(draw):
+    """3. `round` gives the first and the last step half the probability. With t = 0, no step is impossible."""
+    rng = np.random.default_rng(0)
+    counts = np.bincount([draw(3, 8, rng) for _ in range(5000)], minlength=8)[3:]  # about 1,000 each, with a standard deviation of 28
+    return bool(counts.min() > 800 and counts.max() < 1200)

@@ -57,13 +57,20 @@ def call(function: Callable[..., Any], *arguments: Any) -> Any:
     result = function(*arguments)
     names = [*inspect.signature(function).parameters]
     for name, now, then in zip(names, arguments, before, strict=False):
-        if isinstance(now, np.ndarray | list) and not np.array_equal(
-            np.array(now), np.array(then), equal_nan=True
-        ):
+        if not same(now, then):
             raise NotYet(
                 f"the call changed its argument `{name}`, which belongs to the caller: work on a copy"
             )
     return result
+
+
+def same(now: Any, then: Any) -> bool:
+    """Return whether the arrays, the lists and the tuples in an argument are as they were."""
+    if isinstance(now, np.ndarray):
+        return np.array_equal(now, then, equal_nan=now.dtype.kind == "f")
+    if isinstance(now, list | tuple):
+        return len(now) == len(then) and all(map(same, now, then))
+    return not isinstance(now, int | float) or now == then or np.isnan(now)
 
 
 def expect_draws(
@@ -79,8 +86,34 @@ def expect_draws(
     if drawn.is_too_even:
         raise error(
             f"{text}. They agree too well for independent draws (χ² = {drawn.chi_square:.3g} with "
-            f"{drawn.freedom} "
-            "degrees of freedom): draw each at random"
+            f"{drawn.freedom} degrees of freedom): draw each at random"
+        )
+
+
+def expect_independent(
+    drawn: npt.NDArray[Any], count: int, where: str, what: str = "row", error: type[CheckFailed] = NotYet
+) -> None:
+    """Raise an error unless numbers below `count` are drawn equally often and independently of each other.
+
+    If they are independent, all distances between consecutive ones are equally likely.
+    """
+    text = f"{where}: all {what}s were drawn nearly equally often"
+    expect_draws(np.bincount(drawn, minlength=count), np.ones(count), text, error)
+    distances = np.bincount(np.diff(drawn) % count, minlength=count)
+    if count > 1 and not fairness([distances[0], distances[1:].sum()], [1, count - 1]).is_fair:
+        raise error(
+            f"{where}: the same {what} was drawn twice running {distances[0]:,} times in {len(drawn):,} "
+            "draws, but "
+            f"{len(drawn) / count:,.0f} times are expected; draw each {what} independently, with replacement"
+        )
+    result = fairness(distances, np.ones(count))
+    if not result.is_fair or result.is_too_even:
+        raise error(
+            f"{where}: {what} i was followed by {what} i + {result.worst} {distances[result.worst]:,} times "
+            "in "
+            f"{len(drawn):,} draws, but {len(drawn) / count:,.0f} times are expected; draw each {what} "
+            "independently "
+            "of the others"
         )
 
 

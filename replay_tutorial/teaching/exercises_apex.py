@@ -8,7 +8,7 @@ vector of version v is v, so a vector with two numbers is torn. The death of a p
 import itertools
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,12 +16,15 @@ import numpy.typing as npt
 
 from replay_tutorial.local.supervisor import start_context
 from replay_tutorial.shared.memory import SharedArrays
+from replay_tutorial.teaching.answers import array_of, call, numbers
 from replay_tutorial.teaching.exercises import CheckFailed, Hints, NotYet
 from replay_tutorial.teaching.writers import START_SECONDS, running
 
 LENGTH = 100_000  # numbers per vector, as in a small network
 # The first exercise: actors, rows per chunk, samples per insert, error buffer.
 ACTORS, ROWS, RATIO, BAND = 4, 32, 4, 512
+
+PATIENCE = 2.0  # seconds after which a call that should decide at once has failed
 
 Steps = list[tuple[int, float]]  # (environment, reward), in order of arrival
 
@@ -155,10 +158,11 @@ def check_timeout(kind: Callable[..., Any]) -> None:
         limiter.inserted(inserts)
         call = threading.Thread(target=getattr(limiter, what), args=(5, 0.0), daemon=True)
         call.start()
-        call.join(timeout=5.0)
+        call.join(timeout=PATIENCE)
         if call.is_alive():
             raise NotYet(
-                f"{what}(5, timeout=0.0) has not returned after 5 s. Return False when the timeout is over; "
+                f"{what}(5, timeout=0.0) has not returned after {PATIENCE:g} s. Return False when the "
+                "timeout is over; "
                 "with a timeout of 0, decide at once"
             )
 
@@ -187,23 +191,26 @@ def check_waiting(kind: Callable[..., Any]) -> None:
             raise NotYet(f"{what}(5, timeout=0.05) should wait for 0.05 s and return False")
         thread = threading.Timer(0.1, getattr(limiter, other), args=(5,))
         thread.start()
+        begin = time.monotonic()
         if not getattr(limiter, what)(5, timeout=20.0):
             raise NotYet(f"{what} returned False, although another thread counted rows before its timeout")
+        if time.monotonic() - begin > 10.0:
+            raise NotYet(f"{what} must return as soon as another thread has counted rows, not at its timeout")
         thread.join()
 
 
 def check_error(error: Any) -> None:
     """Check the largest error when all actors query the limiter before any of them reports its rows."""
     one = ROWS * RATIO
-    if error is ...:
-        raise NotYet("write a number: the error after all actors have inserted their rows")
+    [error] = numbers([error], 1, "write a number: the error after all actors have inserted their rows")
     if error == BAND:
         raise NotYet(f"a single actor can reach {BAND}; here, {ACTORS} actors ask at the same moment")
     if error == BAND + ACTORS * one:
-        raise NotYet(f"{error} is too large: the limiter includes an actor's own {one} when it decides")
+        raise NotYet(f"{error:g} is too large: the limiter includes an actor's own {one} when it decides")
     if error != BAND + (ACTORS - 1) * one:
         raise NotYet(
-            f"not {error}: a chunk of {ROWS} rows raises the error by {one}. How large may the error be, at "
+            f"not {error:g}: a chunk of {ROWS} rows raises the error by {one}. How large may the error be, "
+            "at "
             "most, if the limiter admits all of them?"
         )
     print(f"right: at most {BAND - one} when they asked, plus {ACTORS} · {one}")
@@ -211,23 +218,20 @@ def check_error(error: Any) -> None:
 
 def check_epsilons(epsilons: Callable[[int], Any]) -> None:
     """Check a function that returns the ε of each actor, by comparing the exponents with the paper's."""
-    for actors in (8, 2, 360, 1):
+    for actors in (8, 2, 3, 360, 1):
         try:
-            given = np.asarray(epsilons(actors), dtype=float)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                given = array_of(epsilons(actors), (actors,), f"{actors} actors")
         except ZeroDivisionError:
             raise NotYet(
                 f"{actors} actor: division by zero. A single actor has the ε of the first actor"
             ) from None
-        if given.shape != (actors,):
-            raise NotYet(f"{actors} actors: expected {actors} numbers, not an array of shape {given.shape}")
-        if not np.all(np.isfinite(given)):
-            raise NotYet(f"{actors} actors: {given} contains values that are not finite")
         if np.any(given <= 0):
             raise NotYet(f"{actors} actors: every ε must be above 0, but the smallest is {given.min()}")
         # ε = 0.4^x, where x rises from 1 for the first actor to 8 for the last in equal steps.
         exponents = np.log(given) / np.log(0.4)
         for place, wanted in ((0, 1.0), (actors - 1, 8.0 if actors > 1 else 1.0)):
-            if abs(exponents[place] - wanted) > 1e-6:
+            if not abs(exponents[place] - wanted) <= 1e-6:
                 raise NotYet(
                     f"{actors} actors: actor {place} has ε = {given[place]:.5f}, which is 0.4 to the power "
                     f"{exponents[place]:.2f}; its exponent should be {wanted:g}"
@@ -253,20 +257,29 @@ def check_sums(sums: Callable[..., Any]) -> None:
     """Check a function `sums(steps, n)` that returns the n-step sums of several environments in order."""
     for order in ([0] * 5, [0, 1] * 5, [0, 0, 1, 0, 2, 1, 1, 2, 0, 2, 2, 1]):
         for n in (3, 2, 1):
-            # Every reward of environment e is 10^e, so a sum reveals the environments of its rewards.
-            steps = [(environment, 10.0**environment) for environment in order]
-            given, wanted = list(sums(list(steps), n)), sums_by_hand(steps, n)
-            count = len(set(order))
-            for (environment, reward), right in zip(given, wanted, strict=False):
+            # The rewards of environment e are 1, 2, 3, ... times 100^e, so a sum reveals its rewards.
+            steps = [
+                (each, (order[: place + 1].count(each)) * 100.0**each) for place, each in enumerate(order)
+            ]
+            where = f"{len(set(order))} environments, n = {n}"
+            given, wanted = call(sums, steps, n), sums_by_hand(steps, n)
+            if not isinstance(given, Iterable):
+                raise NotYet(f"{where}: return a list of pairs (environment, sum), not {given!r:.40}")
+            pairs = list(given)
+            for pair, right in zip(pairs, wanted, strict=False):
+                environment, reward = numbers(
+                    pair, 2, f"{where}: {pair!r:.40} is not a pair (environment, sum)"
+                )
                 if (environment, reward) != right:
                     raise NotYet(
-                        f"{count} environments, n = {n}: ({environment}, {reward:g}) should be {right}. All "
-                        f"rewards of environment {environment} are {10**environment}. Where does the rest "
-                        "come from?"
+                        f"{where}: ({environment:g}, {reward:g}) should be {right}. The rewards of "
+                        "environment "
+                        f"{right[0]} are {100 ** right[0]} times 1, 2, 3 and so on. Which of them are in "
+                        "the sum?"
                     )
-            if len(given) != len(wanted):
+            if len(pairs) != len(wanted):
                 raise NotYet(
-                    f"{count} environments, n = {n}: {len(given)} sums, not {len(wanted)}. From its step {n} "
-                    "on, every step of an environment completes a sum"
+                    f"{where}: {len(pairs)} sums, not {len(wanted)}. From its step {n} on, every step of an "
+                    "environment completes a sum"
                 )
     print("right: with one, two and three environments, in any order")

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from replay_tutorial.steps.goals.bit_flip import GoalStep
+from replay_tutorial.teaching.answers import call, expect_independent, numbers
 from replay_tutorial.teaching.chi_square import fairness
 from replay_tutorial.teaching.exercises import CheckFailed, Hints, NotYet, expect
 
@@ -40,10 +41,10 @@ def check_relabel(relabel: Callable[..., Any]) -> None:
     Raises:
         CheckFailed: On the first step that is wrong, or if some goals are drawn too often.
     """
-    for length in (1, 2, 5):
+    for length in (1, 2, 9):
         episode = numbered_episode(7, length)
         for t in range(length):
-            rng, counts = np.random.default_rng(t), np.zeros(length + 1, np.int64)
+            rng, drawn = np.random.default_rng(t), list[int]()
             for _ in range(600):
                 try:
                     step = relabel(episode, t, rng)
@@ -51,9 +52,10 @@ def check_relabel(relabel: Callable[..., Any]) -> None:
                     where = f"step {t} of {length} (0 to {length - 1}): {error}"
                     raise CheckFailed(f"{where}. rng.integers(low, high) excludes high") from error
                 expect_relabelled(step, t, length)
-                counts[step.goal[1]] += 1
+                drawn.append(int(step.goal[1]))
             kept = all(step.goal.tolist() == [-1, -1] and step.reward == -1.0 for step in episode)
             expect(kept, "the steps of the episode have changed: return a new GoalStep instead")
+            counts = np.bincount(drawn, minlength=length + 1)
             allowed = (np.arange(length + 1) > t).astype(float)
             expect(
                 fairness(counts, allowed).is_fair,
@@ -61,7 +63,12 @@ def check_relabel(relabel: Callable[..., Any]) -> None:
                 f"equally frequent, but were drawn {counts[t + 1 :].tolist()} times. The own outcome of a "
                 "step and the last state are goals, too",
             )
+            where = f"step {t} of {length} (0 to {length - 1})"
+            expect_independent(np.array(drawn) - t - 1, length - t, where, "goal", CheckFailed)
     check_revisited(relabel)
+    episode, same = numbered_episode(7, 50), [np.random.default_rng(0) for _ in range(2)]
+    first, second = (np.array([relabel(episode, t, rng).goal for t in range(20)]) for rng in same)
+    expect(np.array_equal(first, second), "the same generator gave different goals: draw only with `rng`")
     print("right: every goal was achieved after the action, in the same episode, all are equally likely,")
     print("and the reward and terminated are those for the new goal")
 
@@ -159,37 +166,34 @@ def check_goals(kind: Callable[..., Any]) -> None:
 
 def check_rewards(answers: Sequence[Any]) -> None:
     """Check two probabilities and a count, for an episode of six steps."""
-    if len(answers) != 3 or ... in answers:
-        raise NotYet("write three numbers")
     wanted = [
         (1 / 4, "step 2 can get four goals, achieved after steps 2, 3, 4 and 5, and one of them is its own"),
         (1 / 6, "the goal is drawn from all six achieved goals of the episode"),
         (1, "the last state is reached only once"),
     ]
-    for place, (given, (right, reason)) in enumerate(zip(answers, wanted, strict=True)):
-        if not isinstance(given, int | float):
-            raise NotYet(f"answer {place + 1} must be a number, not {given!r}")
-        if abs(given - right) > 5e-3:
-            raise NotYet(f"answer {place + 1} is not {given}: {reason}")
+    given_numbers = numbers(answers, 3, "write three numbers")
+    for place, (given, (right, reason)) in enumerate(zip(given_numbers, wanted, strict=True)):
+        if not abs(given - right) <= 5e-3:
+            raise NotYet(f"answer {place + 1} is not {given:g}: {reason}")
     print("right: with 'future', a step gets the reward 0 more often the closer it is to the end")
 
 
-def row_by_definition(length: int, t: int, goal: int, n: int) -> tuple[float, float, int]:
+def row_by_definition(length: int, t: int, goal: int, n: int, gamma: float) -> tuple[float, float, int]:
     """Return (return, discount, last state) of a row with the goal [7, goal], by the definition."""
     last = min(t + n, length)  # the state after the window
     if t < goal <= last:
-        return -sum(GAMMA**i for i in range(goal - t - 1)), 0.0, goal
-    return -sum(GAMMA**i for i in range(last - t)), GAMMA ** (last - t), last
+        return -sum(gamma**i for i in range(goal - t - 1)), 0.0, goal
+    return -sum(gamma**i for i in range(last - t)), gamma ** (last - t), last
 
 
 def check_row(row_of: Callable[..., Any]) -> None:
     """Check a function `row_of(episode, t, goal, n, gamma)` that returns (return, discount, next_obs)."""
-    for length, n in [(1, 1), (3, 1), (6, 3), (5, 4), (2, 5)]:
+    for length, n, gamma in [(1, 1, 0.5), (3, 1, 0.9), (6, 3, 0.5), (5, 4, 0.9), (2, 5, 0.5)]:
         episode = numbered_episode(7, length)
         for t in range(length):
             for goal in (*range(t + 1, length + 1), *range(t + 1), 99):  # reached, before t, never
-                given = row_of(episode, t, np.array([7, goal]), n, GAMMA)
-                where = f"{length} steps, n = {n}, γ = {GAMMA}: the row of step {t} with the goal [7, {goal}]"
+                given = call(row_of, episode, t, np.array([7, goal]), n, gamma)
+                where = f"{length} steps, n = {n}, γ = {gamma}: the row of step {t} with the goal [7, {goal}]"
                 triple = isinstance(given, tuple | list) and len(given) == 3
                 if not triple or np.ndim(given[0]) or np.ndim(given[1]):
                     raise NotYet(
@@ -197,7 +201,7 @@ def check_row(row_of: Callable[..., Any]) -> None:
                         f"{given!r:.60}"
                     )
                 total, discount, next_obs = given
-                right, left, last = row_by_definition(length, t, goal, n)
+                right, left, last = row_by_definition(length, t, goal, n, gamma)
                 if not np.allclose(total, right):
                     raise NotYet(
                         f"{where}: the return is {total:g}, not {right:g}. Is each reward the new one, and "
@@ -210,18 +214,55 @@ def check_row(row_of: Callable[..., Any]) -> None:
     print("right: the goal first, then the window, which ends where this goal is reached")
 
 
-def check_goal(draw: Callable[..., Any]) -> None:
-    """Check a function `draw(t, length, rng)` that returns t, t + 1, ... or length - 1, equally likely."""
-    rng = np.random.default_rng(0)
-    for t, length in [(0, 1), (3, 4), (0, 2), (0, 5), (2, 7)]:
-        drawn = [draw(t, length, rng) for _ in range(4000)]
-        for step in drawn:
-            if step not in range(t, length):
-                raise NotYet(f"step {t} of {length} steps: {step!r:.40} is not one of {t} to {length - 1}")
-        counts = np.bincount((np.array(drawn) - t).astype(np.int64), minlength=length - t)
-        if not fairness(counts, np.ones(length - t)).is_fair:
-            raise NotYet(
-                f"step {t} of {length} steps: steps {t} to {length - 1} are drawn {counts.tolist()} times "
-                "in 4,000 draws; they must be equally likely"
-            )
-    print("right: all steps are equally likely, including the first and the last")
+def goal_by_rounding(t: int, length: int, rng: np.random.Generator) -> int:
+    """Choose a step from t to length - 1. The function has one bug."""
+    offset = rng.random() * (length - 1 - t)
+    return t + round(offset)
+
+
+# Functions that choose a step → whether all steps are equally likely.
+CHOICES: dict[str, tuple[bool, Callable[[int, int, np.random.Generator], int]]] = {
+    "t + round(rng.random() * (length - 1 - t))": (False, goal_by_rounding),
+    "rng.integers(t, length)": (True, lambda t, length, rng: int(rng.integers(t, length))),
+    "t + int(rng.random() * (length - t))": (
+        True,
+        lambda t, length, rng: t + int(rng.random() * (length - t)),
+    ),
+    "rng.permutation(length - t)[0] + t": (
+        True,
+        lambda t, length, rng: int(rng.permutation(length - t)[0] + t),
+    ),
+    "rng.integers(t, max(t + 1, length - 1))": (
+        False,
+        lambda t, length, rng: int(rng.integers(t, max(t + 1, length - 1))),
+    ),
+    "rng.integers(min(t + 1, length - 1), length)": (
+        False,
+        lambda t, length, rng: int(rng.integers(min(t + 1, length - 1), length)),
+    ),
+    "max(t, rng.integers(length))": (False, lambda t, length, rng: max(t, int(rng.integers(length)))),
+    "rng.integers(length)": (False, lambda t, length, rng: int(rng.integers(length))),
+    "length - 1": (False, lambda t, length, rng: length - 1),
+}
+
+
+def check_verdict(is_fair: Callable[..., Any]) -> None:
+    """Check a function `is_fair(draw)` that finds out whether `draw(t, length, rng)` is uniform over t to "
+    "length - 1."""
+    for turn in range(3):
+        for text, (fair, draw) in CHOICES.items():
+            given = is_fair(draw)
+            if not isinstance(given, bool | np.bool_):
+                raise NotYet(f"my_is_fair must return True or False, not {given!r:.40}")
+            if given != fair:
+                what = (
+                    "all steps equally often"
+                    if fair
+                    else "some steps more often than others, or impossible ones"
+                )
+                raise NotYet(
+                    f"call {turn + 1}: `{text}` chooses {what}, but your function returns {given}. Which t "
+                    "have you "
+                    "tried, and how many draws? How far may the counts of a correct function be apart?"
+                )
+    print(f"right: three verdicts on each of {len(CHOICES)} functions")

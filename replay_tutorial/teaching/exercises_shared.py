@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from replay_tutorial.shared.protocol import abandoned, held_stamp, owner_of, published_stamp
 from replay_tutorial.steps.shared.stamped_rows import StampedRows
+from replay_tutorial.teaching.answers import array_of, expect_independent
 from replay_tutorial.teaching.exercises import CheckFailed, Hints, NotYet
 from replay_tutorial.teaching.writers import SAMPLE, Writers, fields_of, numbers_of
 
@@ -25,6 +26,7 @@ WRITERS = 2
 SECONDS = 0.5  # for which both write at the same time, as fast as they can
 PATIENCE = 10.0  # seconds
 STAMPS = (10, 4, 15, 0)
+SLOT = 2  # that the check of a reader reads
 
 read_hints = Hints(
     "Before the copy, the stamp says whether there is a complete row at all: 0 and odd stamps mean no.",
@@ -164,7 +166,7 @@ def named(numbers: set[float]) -> str:
 
 def check_rows(rows: Sequence[Any]) -> None:
     """Check the indexes of the rows in the slots with `STAMPS`; None for a slot without a complete row."""
-    if len(rows) != len(STAMPS) or ... in rows:
+    if not isinstance(rows, list | tuple) or len(rows) != len(STAMPS) or ... in rows:
         raise NotYet("replace each ... with an index, or with None for a slot without a complete row")
     for slot, (given, stamp) in enumerate(zip(rows, STAMPS, strict=True)):
         right = None if stamp == 0 or stamp % 2 else stamp // 2 - 1
@@ -180,15 +182,21 @@ def check_rows(rows: Sequence[Any]) -> None:
 
 
 class WatchedStamps:
-    """A stamp that counts its checks, and that a writer may change after the first check."""
+    """The stamp of slot `SLOT`, which counts its checks, and which a writer may change after the first."""
+
+    MAX_CHECKS = 1000
 
     def __init__(self, stamp: int, then: int) -> None:
         self.values, self.checks = (stamp, then), 0
 
     def __getitem__(self, slot: int) -> int:
-        if isinstance(slot, slice):
-            raise NotYet("read one stamp at a time, as stamps[slot], because the check counts the reads")
+        if not isinstance(slot, int | np.integer) or slot != SLOT:
+            raise NotYet(f"read one stamp at a time, as stamps[slot]: the slot is {SLOT}, not {slot}")
         self.checks += 1
+        if self.checks > self.MAX_CHECKS:
+            raise NotYet(
+                f"after {self.MAX_CHECKS:,} checks of the stamp, nothing is returned: don't wait, return None"
+            )
         return self.values[min(self.checks, 2) - 1]
 
 
@@ -201,6 +209,8 @@ class WatchedRows:
 
     def __getitem__(self, slot: int) -> npt.NDArray[np.float64]:
         """Return the row, not a copy."""
+        if not isinstance(slot, int | np.integer) or slot != SLOT:
+            raise NotYet(f"read one row, as rows[slot]: the slot is {SLOT}, not {slot}")
         self.checks_before = self.stamps.checks
         return self.row
 
@@ -213,10 +223,12 @@ def check_read(read: Callable[..., Any]) -> None:
         (9, 9, False, "9 in both checks: held during the copy"),
         (8, 25, False, "8 before and 25 after the copy: a writer started to write"),
         (8, 24, False, "8 before and 24 after the copy: a writer replaced the row"),
+        (9, 24, False, "9 before and 24 after the copy: a writer finished the row meanwhile"),
+        (0, 24, False, "0 before and 24 after the copy: a writer finished the row meanwhile"),
     ):
         stamps = WatchedStamps(stamp, then)
         rows = WatchedRows(stamps)
-        got = read(stamps, rows, 0)
+        got = read(stamps, rows, SLOT)
         if not whole and got is not None:
             raise NotYet(f"the stamp is {where}; expected None, not a row")
         if whole and got is None:
@@ -225,6 +237,10 @@ def check_read(read: Callable[..., Any]) -> None:
             raise NotYet(
                 f"checks of the stamp: {rows.checks_before} before the copy and {stamps.checks} in total; "
                 "expected 1 and 2. It may change between two checks: keep the first value in a variable"
+            )
+        if got is not None and not np.array_equal(got, rows.row):
+            raise NotYet(
+                f"the stamp is {where}, and the row is {rows.row.tolist()}, but {got!r:.40} was returned"
             )
         rows.row[:] = 8.0
         if got is not None and not np.array_equal(got, np.full(3, 7.0)):
@@ -271,6 +287,7 @@ def check_release(release: Callable[..., Any]) -> None:
     published, alive, dead = published_stamp(11), held_stamp(11, owner=27), held_stamp(11, owner=25)
     released, later = abandoned(dead), published_stamp(19)
     for stamp, then, free, left, case in (
+        (0, 0, True, 0, "means that the slot was never written: no writer holds it"),
         (published, published, True, published, "is even: no writer holds the slot"),
         (released, released, True, released, "is odd, and its owner is 0: it has been released already"),
         (alive, alive, False, alive, "is odd, and its owner is alive"),
@@ -278,18 +295,26 @@ def check_release(release: Callable[..., Any]) -> None:
         (dead, alive, False, alive, "has a dead owner; meanwhile, a living writer got the slot"),
         (dead, later, None, later, "has a dead owner; meanwhile, another writer published a row"),
     ):
-        stamps = [stamp]
+        stamps, others = [alive, dead, stamp, dead], [alive, dead, dead]
+        found = f"the stamp {stamp} {case}"
 
-        def is_alive(owner: int, stamps: list[int] = stamps, then: int = then) -> bool:
-            stamps[0] = then  # what other writers do while the system answers
+        def is_alive(owner: int, stamps: list[int] = stamps, then: int = then, found: str = found) -> bool:
+            if owner not in (25, 27):
+                raise NotYet(
+                    f"{found}; is_alive was asked about {owner}, which is no process: pass owner_of(stamp)"
+                )
+            stamps[SLOT] = then  # what other writers do while the system answers
             return owner == 27
 
-        given = release(stamps, 0, owner_of, is_alive, abandoned, compare_and_swap)
-        found = f"the stamp {stamp} {case}"
-        if stamps[0] != left:
-            raise NotYet(f"{found}; it should be {left} afterwards, not {stamps[0]}")
-        if free is not None and bool(given) != free:
-            raise NotYet(f"{found}; the result should be {free}, not {given}")
+        given = release(stamps, SLOT, owner_of, is_alive, abandoned, compare_and_swap)
+        if [stamps[0], stamps[1], stamps[3]] != others:
+            raise NotYet(f"{found}; the stamp of another slot than {SLOT} has changed")
+        if stamps[SLOT] != left:
+            raise NotYet(f"{found}; it should be {left} afterwards, not {stamps[SLOT]}")
+        if not isinstance(given, bool | int | np.bool_) or (free is not None and bool(given) != free):
+            raise NotYet(
+                f"{found}; the result should be {'True or False' if free is None else free}, not {given}"
+            )
     print("right: only the slot of a dead writer is released, even if others continue in the meantime")
 
 
@@ -337,17 +362,39 @@ class ScriptedRows:
 
 
 def check_sampler(sample: Callable[..., Any]) -> None:
-    """Check a function `sample(stamps, rows, rng, batch_size)` that draws complete rows uniformly."""
-    stamps, size = ScriptedStamps(), 400
-    batch = np.array(sample(stamps, ScriptedRows(stamps), np.random.default_rng(0), size))
-    if batch.shape != (size, 4):
-        raise NotYet(f"expected {size} rows of 4 values, not an array of shape {batch.shape}")
-    if (batch != batch[:, :1]).any():
-        raise NotYet("a torn row: a writer changed it during the copy, so the stamp must be checked again")
-    for row, reason in ((0, "the zeros of slot 1, which was never written"), (12, "the half-written row 12")):
-        if (batch[:, 0] == row).any():
-            raise NotYet(f"the batch contains {reason}. What is the stamp of that slot?")
-    counts = [int((batch[:, 0] == row).sum()) for row in (3, 13)]
-    if min(counts) < 150:  # 5 standard deviations below half of the draws
-        raise NotYet(f"rows 3 and 13 were drawn {counts[0]} and {counts[1]} times; draw each equally often")
+    """Check a function `sample(stamps, rows, rng, batch_size)` that draws complete rows uniformly.
+
+    Correct draws fail once in 100,000 calls.
+    """
+    size, drawn = 400, list[list[float]]()
+    for seed in (0, 0, 1):
+        stamps = ScriptedStamps()
+        rows = ScriptedRows(stamps)
+        returned = sample(stamps, rows, np.random.default_rng(seed), size)
+        batch = array_of(returned, (size, 4), f"a batch of {size} rows of 4 values")
+        if (batch != batch[:, :1]).any():
+            raise NotYet(
+                "a torn row: a writer changed it during the copy, so the stamp must be checked again"
+            )
+        for row, reason in (
+            (0, "the zeros of slot 1, which was never written"),
+            (12, "the half-written row 12"),
+        ):
+            if (batch[:, 0] == row).any():
+                raise NotYet(f"the batch contains {reason}. What is the stamp of that slot?")
+        if (batch[:, 0] == 5).any() or not np.isin(batch[:, 0], (3, 13)).all():
+            raise NotYet(
+                f"the batch contains row {batch[~np.isin(batch[:, 0], (3, 13)), 0][0]:g}, which isn't stored"
+            )
+        drawn.append(batch[:, 0].tolist())
+        batch = np.array(returned)
+        for row in rows.rows:
+            row[:] = 99.0
+        if not np.array_equal(np.array(returned), batch):
+            raise NotYet("a writer changed a slot afterwards, and a sampled row changed with it: copy it")
+    expect_independent((np.array(drawn[0]) == 13).astype(int), 2, "rows 3 and 13")
+    if drawn[0] != drawn[1] or drawn[0] == drawn[2]:
+        raise NotYet(
+            "the same generator must draw the same rows, and another one other rows: draw with `rng`"
+        )
     print("right: complete rows only, drawn equally often, and a dead writer blocks no sampler")

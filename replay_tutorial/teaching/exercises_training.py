@@ -1,5 +1,6 @@
 """Checks of chapter 08: an environment, faults found from curves, a number of updates, a wrong state."""
 
+import copy
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -9,6 +10,7 @@ import numpy as np
 from gymnasium.utils.env_checker import check_env
 from numpy.typing import NDArray
 
+from replay_tutorial.teaching.answers import array_of, numbers
 from replay_tutorial.teaching.exercises import Hints, NotYet
 
 corridor_hints = Hints(
@@ -18,6 +20,7 @@ corridor_hints = Hints(
     "step returns (observation, -1.0, self.position == 5, False, {}).",
 )
 WALKS = {
+    "two to the left": (0, 0),  # and then a reset in the middle of an episode
     "right": (1,) * 5,
     "left and right": (0, 1, 0, 0, 1, 1, 1, 1, 1, 1, 1),
     "left": (0,) * 60 + (1,) * 10,
@@ -39,8 +42,7 @@ def check_corridor(kind: Callable[[], Any]) -> None:
         ) from None
     env = kind()
     for name, actions in WALKS.items():
-        seen = [env.reset(seed=0)[0]]
-        positions = [0]
+        seen, positions = [env.reset(seed=0)[0]], [0]
         for step, action in enumerate(actions):
             obs, reward, terminated, truncated, _ = env.step(np.int64(action))
             seen.append(obs)
@@ -52,10 +54,15 @@ def check_corridor(kind: Callable[[], Any]) -> None:
                 raise NotYet(f"{where}: terminated should be {positions[-1] == 5}, not {terminated}")
             if truncated:
                 raise NotYet(f"{where}: truncated should be False: the registration sets the time limit")
-            if abs(float(obs[0]) - positions[-1] / 5) > 1e-6:
-                raise NotYet(f"{where}: the observation should be {positions[-1] / 5:g}, not {obs[0]:g}")
-        if not np.allclose([float(obs[0]) for obs in seen], np.array(positions) / 5):
-            raise NotYet(f"walk {name!r}: a later step changed an observation that was returned: copy it")
+            found = float(array_of(obs, (1,), where)[0])
+            if not abs(found - positions[-1] / 5) <= 1e-6:
+                raise NotYet(f"{where}: the observation should be {positions[-1] / 5:g}, not {found:g}")
+        if not np.allclose(np.ravel(seen), np.array(positions) / 5):
+            raise NotYet(
+                f"walk {name!r}: the observations are {np.ravel(seen).round(1).tolist()}. Does `reset` "
+                "start at 0? Does "
+                "a later step change an observation that was returned? Then copy it"
+            )
     print("right: gymnasium's check, and walks to the exit and against the wall")
 
 
@@ -76,6 +83,8 @@ def unknown_runs(runs: Mapping[str, Any]) -> dict[str, Any]:
 def check_faults(given: Mapping[str, Any]) -> None:
     """Check the fault named for each run."""
     choices = sorted(fault for fault, _ in FAULTS.values())
+    if not isinstance(given, Mapping):
+        raise NotYet(f"write a dict with a fault for each of the runs {', '.join(FAULTS)}")
     for name, (fault, sign) in FAULTS.items():
         if given.get(name, ...) not in choices:
             raise NotYet(f"run {name}: choose one of {', '.join(choices)}")
@@ -102,17 +111,21 @@ def check_updates(updates: Callable[..., Any]) -> None:
         (4_000, 128, 8.0, 1_000),
         (900, 64, 4.0, 1_000),
         (5_000, 32, 0.5, 100),
+        (1_000, 64, 4.0, 1_000),
+        (1_040, 64, 1.0, 1_000),
     ):
-        given, wanted = updates(*case), count_updates(*case)
-        if given is None or given is ...:
-            raise NotYet("my_updates must return a number")
+        [given], wanted = (
+            numbers([updates(*case)], 1, "my_updates must return a number"),
+            count_updates(*case),
+        )
         if given != wanted:
             steps, batch_size, ratio, start = case
             settings = (
                 f"{steps:,} steps, batches of {batch_size}, {ratio:g} samples per insert, start at {start:,}"
             )
             raise NotYet(
-                f"{settings}: expected {wanted} updates, not {given}. How many samples may be drawn in all, "
+                f"{settings}: expected {wanted} updates, not {given:g}. How many samples may be drawn in "
+                "all, "
                 "and how many complete batches is that?"
             )
     print("right: a run with fewer steps than replay_start also makes no updates")
@@ -157,26 +170,36 @@ def check_state(state: Callable[..., Any]) -> None:
             replay.add(float(number))
         if added:
             replay.sample(5)
+        original = copy.deepcopy(replay)
         kept = state(replay)
-        if not isinstance(kept, dict):
-            raise NotYet("my_state must return a dict, as `SmallReplay.state` does")
-        if np.shares_memory(kept["numbers"], replay.numbers):
+        where = f"after {added} numbers"
+        if not isinstance(kept, dict) or not {"numbers", "added"} <= kept.keys():
             raise NotYet(
-                "the state contains the replay's own array, so later additions change the checkpoint: copy it"
+                "my_state must return a dict with `numbers` and `added`, as `SmallReplay.state` does"
             )
         if not isinstance(kept.get("rng", {}), dict):
             raise NotYet("`restore` expects the generator's state: `replay.rng.bit_generator.state`")
+        array_of(kept["numbers"], (8,), f"{where}, the numbers of the state")
+        if not isinstance(kept["added"], int | np.integer):
+            raise NotYet(f"{where}, `added` of the state must be an integer, not {kept['added']!r:.40}")
+        if vars(replay)["added"] != original.added or not np.array_equal(replay.numbers, original.numbers):
+            raise NotYet(f"{where}, my_state has changed the replay: only read from it")
+        for number in range(5):  # the run goes on after the checkpoint
+            replay.add(-1.0 - number)
+            replay.sample(3)
         restored.restore(kept)
         for number in (100.0, 101.0):
-            replay.add(number)
+            original.add(number)
             restored.add(number)
-        if not np.array_equal(np.sort(replay.numbers), np.sort(restored.numbers)):
-            lost = sorted(set(replay.numbers.tolist()) - set(restored.numbers.tolist()))
-            raise NotYet(f"after {added} numbers, a restore and two more numbers, {lost} are missing")
-        if not np.array_equal(replay.numbers, restored.numbers):
-            raise NotYet(f"after {added} numbers and a restore, new numbers are written to different slots")
-        if not np.array_equal(replay.sample(20), restored.sample(20)):
+        if (restored.numbers < 0).any():
             raise NotYet(
-                f"after {added} numbers and a restore, other numbers are sampled: what determines the draws?"
+                "later additions have changed the checkpoint, which contains the replay's own array: copy it"
             )
+        if not np.array_equal(np.sort(original.numbers), np.sort(restored.numbers)):
+            lost = sorted(set(original.numbers.tolist()) - set(restored.numbers.tolist()))
+            raise NotYet(f"{where}, a restore and two more numbers, {lost} are missing")
+        if not np.array_equal(original.numbers, restored.numbers):
+            raise NotYet(f"{where} and a restore, new numbers are written to different slots")
+        if restored.added != original.added or not np.array_equal(original.sample(20), restored.sample(20)):
+            raise NotYet(f"{where} and a restore, other numbers are sampled: what determines the draws?")
     print("right: the numbers, the counter and the random state")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from replay_tutorial.steps.uniform import RingOfRecords
-from replay_tutorial.teaching.answers import Watched, expect_draws, lines_run, numbers
+from replay_tutorial.teaching.answers import Watched, expect_independent, lines_run, numbers
 from replay_tutorial.teaching.chi_square import fairness
 from replay_tutorial.teaching.exercises import CheckFailed, Hints, NotYet, expect
 
@@ -108,22 +108,7 @@ def check_drawn(buffer: Any, oldest: int, newest: int, where: str) -> None:
             f"{counts.sum():,} draws, but {counts.sum() / stored:,.0f} times are expected "
             f"(χ² = {result.chi_square:,.0f} with {result.freedom} degrees of freedom)"
         )
-    # If the rows are drawn independently, all distances between consecutive ones are equally likely.
-    distances = np.bincount(np.diff(drawn) % stored, minlength=stored)
-    if stored > 1 and not fairness([distances[0], distances[1:].sum()], [1, stored - 1]).is_fair:
-        raise CheckFailed(
-            f"{where}: the same row was drawn twice running {distances[0]:,} times in {len(drawn):,} draws, "
-            f"but {len(drawn) / stored:,.0f} times are expected; sample each row independently, with "
-            "replacement"
-        )
-    expect_draws(counts, np.ones(stored), f"{where}: all rows were sampled nearly equally often", CheckFailed)
-    result = fairness(distances, np.ones(stored))
-    if not result.is_fair:
-        raise CheckFailed(
-            f"{where}: row i was followed by row i + {result.worst} {distances[result.worst]:,} times in "
-            f"{len(drawn):,} draws, but {len(drawn) / stored:,.0f} times are expected; sample each row "
-            "independently of the others"
-        )
+    expect_independent(drawn - oldest, stored, where, error=CheckFailed)
 
 
 def check_copies(kind: Callable[..., Any]) -> None:

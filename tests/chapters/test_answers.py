@@ -5,6 +5,7 @@
     WRONG  name → [(words of the message, old text, new text) for an edit of the solution,
                    (words of the message, source) for an answer from scratch]
     RIGHT  name → [source]
+    CHECKS name → a check that is used instead of the chapter's
 
 The solution in `chapters/solutions/` is another right answer. From it, a test makes more wrong ones: without
 a result, and with NaN, zeros, ones, or always the first result instead of the right one.
@@ -54,10 +55,13 @@ class Chapter:
         answers = answers_of(file)
         self.wrong: dict[str, list[tuple[str, ...]]] = answers["WRONG"]
         self.right: dict[str, list[str]] = answers["RIGHT"]
+        self.other_checks: dict[str, str] = answers.get("CHECKS", {})
 
     def check_of(self, name: str) -> str:
         """Return the cell that checks an answer."""
-        return next(cell for cell in self.checks if re.search(rf"\b{name}\b", cell))
+        return self.other_checks.get(name) or next(
+            cell for cell in self.checks if re.search(rf"\b{name}\b", cell)
+        )
 
     def source_of(self, name: str) -> str:
         """Return the source of a solution, under its own name if the chapter has it from a module."""
@@ -66,13 +70,14 @@ class Chapter:
             self.names = vars(sys.modules[solution.__module__]) | self.names
             return re.sub(rf"\b{solution.__name__}\b", name, inspect.getsource(solution))
         for node in ast.parse(self.solutions).body:
-            if name in {getattr(node, "name", ""), *map(ast.unparse, getattr(node, "targets", []))}:
+            targets = [part for target in getattr(node, "targets", []) for part in ast.walk(target)]
+            if name in {getattr(node, "name", ""), *(getattr(part, "id", "") for part in targets)}:
                 return ast.get_source_segment(self.solutions, node) or ""
         raise LookupError(f"no solution is called {name}")
 
     def try_out(self, name: str, source: str) -> None:
         """Run an answer, and its check."""
-        names = dict(self.names)
+        names = {"np": np} | self.names
         exec(source, names)  # noqa: S102 - an answer
         exec(self.check_of(name), names)  # noqa: S102 - a check
 
@@ -176,4 +181,5 @@ def test_every_check_of_a_chapter_has_answers() -> None:
     for file in FILES:
         chapter = chapter_of(file)
         assert {*chapter.wrong} == {*chapter.right}
-        assert {chapter.check_of(name) for name in chapter.wrong} == {*chapter.checks}
+        for check in chapter.checks:
+            assert sum(bool(re.search(rf"\b{name}\b", check)) for name in chapter.wrong) == 1, check

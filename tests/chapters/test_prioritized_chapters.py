@@ -1,19 +1,11 @@
 """What chapters 03 to 05 rest on: the learner of one value, a ladder without a ceiling, and hints."""
 
-import math
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 
-from replay_tutorial import PrioritizedReplayBuffer
 from replay_tutorial.steps.prioritized import LevelByLevel, LinearScan
 from replay_tutorial.teaching.course import check_written
-from replay_tutorial.teaching.exercises import CheckFailed, NotYet
-from replay_tutorial.teaching.exercises_priorities import check_weights
-from replay_tutorial.teaching.exercises_prioritized import check_prioritized
-from replay_tutorial.teaching.exercises_sum_tree import check_minimum, check_path
+from replay_tutorial.teaching.exercises import NotYet
 from replay_tutorial.teaching.ladder import Ladder, Rung
 from replay_tutorial.teaching.one_value import learn_value
 from replay_tutorial.teaching.timing import Spread
@@ -43,66 +35,6 @@ def test_with_a_known_row_beta_1_ends_closest_and_smaller_betas_stop_where_the_c
     assert 1400 < np.argmax(curves[0.7, 0.7] > 1) < 1550
     for beta in (0.0, 0.7):
         assert curves[beta, beta][-500:].mean() == pytest.approx(8 / (1 + 7 ** (1 / (2 - beta))), abs=0.05)
-
-
-class BatchNormalized(PrioritizedReplayBuffer):
-    """Divides the weights by the largest in the batch."""
-
-    def sample(self, batch_size: int, beta: float = 0.4, **options: Any) -> Any:
-        return super().sample(batch_size, beta, normalize="batch")
-
-
-class DrawnSingly(PrioritizedReplayBuffer):
-    """Draws each row independently, from the whole line."""
-
-    def sample(self, batch_size: int, beta: float = 0.4, **options: Any) -> Any:
-        parts = [super(DrawnSingly, self).sample(1, beta, **options) for _ in range(batch_size)]
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-
-
-def by_the_batch(priorities: Any, drawn: Any, alpha: float, eps: float, beta: float) -> Any:
-    masses = (priorities[drawn] + eps) ** alpha
-    return (masses.min() / masses) ** beta
-
-
-def by_priorities(priorities: Any, drawn: Any, alpha: float, eps: float, beta: float) -> Any:
-    return (priorities.min() / priorities[drawn]) ** beta
-
-
-def with_zeros(minima: list[float], slot: int, mass: float) -> None:
-    node = len(minima) // 2 + slot
-    minima[node] = mass
-    while node > 1:
-        node //= 2
-        minima[node] = min(minima[2 * node], minima[2 * node + 1])
-
-
-def with_old_masses(minima: list[float], slot: int, mass: float) -> None:
-    node = len(minima) // 2 + slot
-    minima[node] = mass = mass or math.inf
-    while node > 1:
-        node //= 2
-        minima[node] = min(minima[node], mass)
-
-
-@pytest.mark.parametrize(
-    ("check", "wrong", "hint"),
-    [
-        (check_prioritized, BatchNormalized, "weight"),
-        (check_prioritized, DrawnSingly, "one query in each segment"),
-        (check_weights, by_the_batch, "buffer, not of the batch"),
-        (check_weights, by_priorities, "not the masses"),
-        (check_minimum, with_zeros, "A mass of 0 must not count"),
-        (check_minimum, with_old_masses, "from both children"),
-        (check_path, [1, 2, 5, 11], "10 is not less than 9"),
-        (check_path, [1, 3, 7, 14], "less than the 2.5 of node 6"),
-        (check_path, [1, 3, 6, 12], "not less than the 0.5 of node 12"),
-        (check_path, [1, 3, 6, 14], "node 6 has the children 12 and 13"),
-    ],
-)
-def test_a_wrong_answer_fails_with_its_hint(check: Callable[[Any], None], wrong: Any, hint: str) -> None:
-    with pytest.raises(CheckFailed, match=hint):
-        check(wrong)
 
 
 def test_a_skeleton_that_inherits_from_an_empty_one_is_still_empty() -> None:

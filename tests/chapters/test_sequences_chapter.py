@@ -1,7 +1,5 @@
 """What chapter 09 rests on: the checks of its exercises, the corridors, and the record of ten seeds."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import recurrent_state
@@ -9,44 +7,6 @@ import torch
 
 from replay_tutorial.teaching import cue_corridor, draw_sequences, load_record
 from replay_tutorial.teaching.cue_corridor import STARTS, discrepancy
-from replay_tutorial.teaching.exercises import NotYet
-from replay_tutorial.teaching.exercises_sequences import check_counts, check_priorities, check_rows
-
-
-def counts_padding(errors: Any, learn: Any, eta: float) -> Any:
-    magnitudes = np.where(learn, np.abs(errors), 0.0)
-    return eta * magnitudes.max(1) + (1 - eta) * magnitudes.mean(1)
-
-
-def rows_with_fault(fault: str) -> Any:
-    """An actor's loop with one of the two faults of the exercise."""
-
-    def rows(cell: Any, steps: Any) -> Any:
-        state, stored = np.zeros(3), []
-        for obs, ends in steps:
-            after = cell(obs, state)
-            stored.append((obs, after if fault == "after" else state))
-            state = np.zeros(3) if ends and fault != "carried" else after
-        return stored
-
-    return rows
-
-
-@pytest.mark.parametrize(
-    ("check", "answers", "message"),
-    [
-        (check_priorities, [counts_padding], "of which 3 are learned"),
-        (check_rows, [rows_with_fault("after")], "the one after the step"),
-        (check_rows, [rows_with_fault("carried")], "not \\[0. 0. 0.\\]"),
-        (check_counts, [4, 2, 2], "4 windows"),
-        (check_counts, [5, 5, 2], "5: the last window"),
-        (check_counts, [5, 2, 3], "3: a window learns"),
-        (check_counts, [..., 2, 2], "write three numbers"),
-    ],
-)
-def test_a_wrong_answer_fails_with_its_hint(check: Any, answers: list[Any], message: str) -> None:
-    with pytest.raises(NotYet, match=message):
-        check(*answers)
 
 
 @pytest.mark.learns

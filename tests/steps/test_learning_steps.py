@@ -12,9 +12,6 @@ from replay_tutorial import Batch, PrioritizedReplayBuffer
 from replay_tutorial.steps.learning import apex_loop, one_file_dqn, online_q_learning, q_learning_with_replay
 from replay_tutorial.steps.learning.n_step_list import Step, n_step
 from replay_tutorial.steps.learning.n_step_stream import NStepStream
-from replay_tutorial.teaching.exercises import CheckFailed
-from replay_tutorial.teaching.exercises_episodes import check_n_step_stream
-from replay_tutorial.teaching.exercises_why_replay import check_update
 
 GAMMA = 0.9
 
@@ -56,74 +53,6 @@ def test_rows_are_what_their_definition_gives(n: int, count: int, seed: int) -> 
 def test_a_stream_returns_the_rows_of_the_list(n: int, seed: int) -> None:
     steps, stream = random_steps(seed, 40), NStepStream(n, GAMMA)
     assert [row for step in steps for row in stream.add(step)] == n_step(steps, n, GAMMA)
-
-
-class KeepsNoTails(NStepStream):
-    def add(self, step: Step) -> list[Any]:
-        return super().add(step)[:1]
-
-
-class RunsAcrossEpisodes(NStepStream):
-    def add(self, step: Step) -> list[Any]:
-        return super().add(step._replace(terminated=False, truncated=False))
-
-
-class TakesTruncationForTermination(NStepStream):
-    def add(self, step: Step) -> list[Any]:
-        return super().add(step._replace(terminated=step.terminated or step.truncated))
-
-
-class NeverForgets(NStepStream):
-    def add(self, step: Step) -> list[Any]:
-        rows = super().add(step)
-        self.pending.extend([step] * (self.n * bool(rows)))
-        return rows
-
-
-def faulty(fault: str) -> type[online_q_learning.OnlineQLearning]:
-    """An agent whose update has one fault."""
-
-    class Faulty(online_q_learning.OnlineQLearning):
-        def learn(self, obs: Any, action: int, reward: float, next_obs: Any, terminated: bool) -> float:
-            bootstrap = self.network if fault == "own network" else self.target
-            last = terminated and fault != "bootstraps after the end"
-            future = 0.0 if last else float(bootstrap(torch.from_numpy(next_obs)).max().detach())
-            goal = torch.tensor(reward + 0.99 * future)
-            value = self.network(torch.from_numpy(obs))[1 - action if fault == "other action" else action]
-            loss = torch.nn.functional.huber_loss(value, goal, delta=10.0)
-            if fault == "ascends":
-                loss = -loss
-            if fault != "keeps gradients":
-                self.optimizer.zero_grad()
-            loss.backward()
-            if fault != "takes no step":
-                self.optimizer.step()
-            error = float(goal - value.detach())
-            return -error if fault == "sign" else error
-
-    return Faulty
-
-
-@pytest.mark.parametrize(
-    ("check", "wrong", "message"),
-    [
-        (check_n_step_stream, KeepsNoTails, "add\\(\\) returned 1 rows; the step completes 2: 5 → 7, 6 → 7"),
-        (check_n_step_stream, RunsAcrossEpisodes, "has discount 0.5, not 0.0"),
-        (check_n_step_stream, TakesTruncationForTermination, "has discount 0.0, not 0.5"),
-        (check_n_step_stream, NeverForgets, "still pending"),
-        (check_update, faulty("own network"), "with the target from self.target"),
-        (check_update, faulty("bootstraps after the end"), "after a fall there is no future"),
-        (check_update, faulty("other action"), "target minus prediction"),
-        (check_update, faulty("ascends"), "away from the target"),
-        (check_update, faulty("keeps gradients"), "earlier updates"),
-        (check_update, faulty("takes no step"), "taken its step"),
-        (check_update, faulty("sign"), "the other way round"),
-    ],
-)
-@pytest.mark.learns
-def test_a_wrong_class_fails_with_its_hint(check: Any, wrong: Any, message: str) -> None:
-    with pytest.raises(CheckFailed, match=message):
-        check(wrong)
 
 
 def parameters(network: torch.nn.Module) -> torch.Tensor:

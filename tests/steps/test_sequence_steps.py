@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from replay_tutorial.steps.sequences import WindowsOfEpisodes, WindowsOfRows, WindowsWithState
-from replay_tutorial.teaching.exercises import CheckFailed
 from replay_tutorial.teaching.exercises_sequences import check_windows
 
 FIELDS: dict[str, Any] = {
@@ -62,54 +61,3 @@ def test_windows_with_state_have_the_steps_the_masks_and_the_state_of_their_epis
         first = next(step for _, step in filter(stored.__contains__, wanted))
         assert state.tolist() == [1000 * episode + first]
     assert seen == stored
-
-
-class CrossesEpisodes(WindowsOfRows):
-    def sample(self, batch_size: int) -> dict[str, Any]:
-        batch = super().sample(batch_size)
-        return batch | {"valid": np.ones(batch["reward"].shape, bool)}
-
-
-class KeepsWhatIsInThePadding(WindowsOfEpisodes):
-    def sample(self, batch_size: int) -> dict[str, Any]:
-        batch = super().sample(batch_size)
-        return batch | {"reward": np.where(batch["valid"], batch["reward"], 1)}
-
-
-class MixesSlots(WindowsOfEpisodes):
-    def sample(self, batch_size: int) -> dict[str, Any]:
-        batch = super().sample(batch_size)
-        return batch | {"reward": np.roll(batch["reward"], 1, axis=1)}
-
-
-class ContinuesWithTheOldestRows(WindowsOfEpisodes):
-    def sample(self, batch_size: int) -> dict[str, Any]:
-        starts = self.rng.integers(max(self.added - self.capacity, 0), self.added, batch_size)
-        slots = (starts[:, np.newaxis] + np.arange(self.length)) % self.capacity
-        valid = (self.firsts[slots] == self.firsts[slots[:, :1]]) & (self.rows["reward"][slots] > 0)
-        batch = self.rows.take(slots)
-        batch[~valid] = 0
-        return {name: batch[name] for name in self.names} | {"valid": valid}
-
-
-class NeverStartsAtTheNewest(WindowsOfEpisodes):
-    def sample(self, batch_size: int) -> dict[str, Any]:
-        batch = super().sample(batch_size + 500)
-        last = self.rows["obs"][(self.added - 1) % self.capacity]
-        kept = np.flatnonzero((batch["obs"][:, 0] != last).any(axis=1) | (self.added < 20))[:batch_size]
-        return {name: array[kept] for name, array in batch.items()}
-
-
-@pytest.mark.parametrize(
-    ("kind", "message"),
-    [
-        (CrossesEpisodes, "must have the mask|starts .* of 1,000"),
-        (KeepsWhatIsInThePadding, "padding must be 0 in every field"),
-        (MixesSlots, "from the same slots"),
-        (ContinuesWithTheOldestRows, r"episodes of \(5, 1, 3, 9, 2, 60\) steps: .* must have the mask"),
-        (NeverStartsAtTheNewest, "starts 0 of 1,000"),
-    ],
-)
-def test_the_check_finds_wrong_windows(kind: Any, message: str) -> None:
-    with pytest.raises(CheckFailed, match=message):
-        check_windows(kind)

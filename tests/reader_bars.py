@@ -34,6 +34,7 @@ NOT_BUILT = {  # modules that no chapter builds: what a buffer needs beside its 
         "archive",
         "batch",
         "cast",
+        "checkpoints",
         "frameworks",
         "inherited_options",
         "private",

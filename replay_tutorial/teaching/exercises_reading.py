@@ -120,6 +120,8 @@ def refuse(buffer: Any, count: int, where: str, image: int = 0) -> None:
             f"{where}: {count} rows were refused, but {after[0] - before[0]} of them were counted, and "
             f"{after[1].count(-1.0)} stored",
         )
+    except (AssertionError, LookupError, RuntimeError, TypeError) as error:
+        raise CheckFailed(f"{where}: add raised {type(error).__name__} instead of ValueError") from None
     else:
         raise NotYet(f"{where}: add accepted {count} more, with {len(before[1])} stored; raise ValueError")
 

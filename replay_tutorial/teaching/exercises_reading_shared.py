@@ -3,11 +3,12 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from replay_tutorial.shared.protocol import abandoned, held_stamp, index_of, owner_of, published_stamp
 from replay_tutorial.teaching.exercises import NotYet
 
 STAMPS = [published_stamp(6), held_stamp(9, 3), abandoned(held_stamp(11, 5)), 0]
-INDEXES, OWNERS = [6, 9, 11, -1], [0, 3, 0, 0]
 STATES = ["published", "held by process 3", "held by a process that has died", "never written"]
 
 
@@ -43,8 +44,8 @@ def check_claim(can_claim: Callable[[int, int], Any]) -> None:
                 where = "of a slot that was never written" if other < 0 else f"of row {other}, {state}"
                 right = other < index and (not stamp & 1 or owner_of(stamp) == 0)
                 given = can_claim(stamp, index)
-                if given is None or given is ...:
-                    raise NotYet("my_can_claim must return True or False")
+                if not isinstance(given, int | np.bool_):
+                    raise NotYet(f"my_can_claim must return True or False, not {given!r:.40}")
                 if bool(given) != right:
                     raise NotYet(
                         f"the writer of row {index} may {'' if right else 'not '}claim the stamp {stamp}, "
@@ -65,6 +66,8 @@ def check_follow(follow: Callable[[list[int], int, int, int], Any]) -> None:
                     lost = begun - followed > length and followed < end
                     right = None if lost else [100 + number for number in range(followed, end)]
                     given = follow(log, begun, followed, end)
+                    if given is not None and not isinstance(given, list | tuple | np.ndarray):
+                        raise NotYet(f"my_follow must return a list or None, not {given!r:.40}")
                     if (None if given is None else list(given)) != right:
                         raise NotYet(
                             f"length {length}, entries {followed} to {end - 1} are new, and the updater is "

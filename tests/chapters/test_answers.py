@@ -89,7 +89,7 @@ def chapter_of(file: Path) -> Chapter:
 
 
 CASES = [(file, name) for file in FILES for name in answers_of(file)["WRONG"]]
-NAMES = [f"{file.stem[:2]}-{name}" for file, name in CASES]
+NAMES = [f"{file.stem.partition('_')[0]}-{name}" for file, name in CASES]
 each_name = pytest.mark.parametrize(("file", "name"), CASES, ids=NAMES)
 each_file = pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 

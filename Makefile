@@ -3,7 +3,7 @@
 #   make test          run all CI checks: lint, format, types, chapters and tests
 #   make quick         check after an edit: lint, types and the tests of the buffers of one process
 #   make stress        run the stress tests: random kills and interrupts, random histories, several hosts
-#   make processors    run the tests that train an agent as on processors with older instructions
+#   make processors    run the tests that train an agent as on six processors; with ARGS=--all, eighteen
 #   make notebooks     open the chapters in JupyterLab
 #   make docs          execute the chapters and build the site into site/
 #   make lab           measure, and compare with other libraries: see benchmarks/README.md
@@ -37,10 +37,9 @@ train: .venv/train.stamp
 test: .venv/test.stamp
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/pyright --pythonpath $(BIN)/python
-	$(BIN)/python -m replay_tutorial warm-up
+	$(BIN)/pyright --pythonpath $(BIN)/python & types=$$!; $(BIN)/python -m replay_tutorial warm-up && wait $$types
 	$(BIN)/python docs/render_chapters.py
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 quick: .venv/test.stamp
 	$(BIN)/ruff check

@@ -35,21 +35,26 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [QUICK, os.environ.get("
 
 # The files that take longest begin first, so that no process is left with one of them at the end.
 LONGEST = (
-    "recipes/test_recipes.py",
-    "site/test_in_a_browser.py",
-    "local/test_serial.py",
-    "apex/runs/test_run.py",
     "cluster/test_on_ray.py",
-    "buffers/test_archive.py",
+    "site/test_in_a_browser.py",
+    "apex/runs/test_run.py",
+    "recipes/test_programs.py",
     "shared/test_interrupted_calls.py",
-    "test_articles.py",
-    "buffers/test_forged_archives.py",
-    "shared/test_shared_memory.py",
-    "shared/test_shared.py",
-    "test_project.py",
+    "recipes/test_recipes.py",
+    "local/test_serial.py",
     "test_main.py",
-    "shared/test_writer_crash.py",
     "shared/test_ring_protocol.py",
+    "shared/test_shared_memory.py",
+    "buffers/test_archive.py",
+    "shared/test_shared_files.py",
+    "test_project.py",
+    "buffers/test_frames.py",
+    "recipes/test_programs_2.py",
+    "steps/test_shared_steps.py",
+    "buffers/test_forged_archives.py",
+    "test_articles.py",
+    "shared/test_shared.py",
+    "shared/test_writer_crash.py",
 )
 
 

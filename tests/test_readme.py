@@ -46,6 +46,7 @@ def test_the_program_learns_cartpole(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.learns
+@pytest.mark.trains
 @pytest.mark.parametrize("fault", ["observations of other rows", "no reward"])
 def test_the_program_learns_nothing_from_a_buffer_with_a_fault(
     fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -189,6 +189,7 @@ def test_rainbow_computes_the_loss_that_the_papers_define() -> None:
 
 
 @pytest.mark.learns
+@pytest.mark.trains
 def test_rainbow_learns_cartpole() -> None:
     """The lowest best evaluation of 10 seeds was 171; a random policy has 22."""
     import rainbow
@@ -422,9 +423,7 @@ def after_one_step(obs: Any, action: float) -> tuple[list[float], float]:
     return [np.cos(angle), np.sin(angle), velocity], -cost
 
 
-@pytest.mark.learns
-def test_td3_swings_up_the_pendulum_with_steps_of_all_collectors(monkeypatch: Any) -> None:
-    """The lowest best evaluation of 8 seeds was -232; a random policy has -1,200."""
+def test_td3_learns_from_the_steps_of_all_collectors(monkeypatch: Any) -> None:
     import td3_collectors
 
     batches, loss = [], td3_collectors.critic_loss
@@ -434,9 +433,9 @@ def test_td3_swings_up_the_pendulum_with_steps_of_all_collectors(monkeypatch: An
         return loss(critics, policy, target, batch)
 
     monkeypatch.setattr(td3_collectors, "critic_loss", recorded)
-    rows, curve = td3_collectors.train()
+    rows, _ = td3_collectors.train(updates=100)
     # 1,000 rows before the first update, one per update, a band of 100, and one more of each collector
-    assert len(batches) == 2_000 and abs(len(rows["obs"]) - 3_000) <= 100 + 3
+    assert len(batches) == 100 and abs(len(rows["obs"]) - 1_100) <= 100 + 3
 
     of_obs = {obs.tobytes(): row for row, obs in enumerate(rows["obs"])}
     found = 0
@@ -459,7 +458,15 @@ def test_td3_swings_up_the_pendulum_with_steps_of_all_collectors(monkeypatch: An
         places = [of_obs[obs.tobytes()] for obs in batch["obs"]]
         for name, column in rows.items():
             np.testing.assert_array_equal(batch[name], column[places])
-    assert max(curve) > -600 or any(max(td3_collectors.train(seed=seed)[1]) > -600 for seed in (1, 2))
+
+
+@pytest.mark.learns
+@pytest.mark.trains
+def test_td3_swings_up_the_pendulum() -> None:
+    """The lowest best evaluation of 8 seeds was -232; a random policy has -1,200."""
+    import td3_collectors
+
+    assert any(max(td3_collectors.train(seed=seed)[1]) > -600 for seed in range(3))
 
 
 def test_td3_computes_the_loss_of_the_paper(monkeypatch: Any) -> None:
@@ -550,6 +557,7 @@ def test_pictures_and_vectors_resumes_exactly(tmp_path: Path, monkeypatch: Any) 
 
 
 @pytest.mark.learns
+@pytest.mark.trains
 def test_pictures_and_vectors_learns_to_catch() -> None:
     """The lowest best evaluation of 8 seeds was 0.76; a random policy catches 0.34."""
     import pictures_and_vectors

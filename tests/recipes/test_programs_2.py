@@ -104,6 +104,7 @@ def test_cleanrls_script_learns_from_the_steps_of_its_environment(monkeypatch: A
 
 
 @pytest.mark.learns
+@pytest.mark.trains
 @pytest.mark.filterwarnings("ignore:The field:UserWarning")  # of tyro
 def test_cleanrls_script_learns_cartpole(monkeypatch: Any, tmp_path: Path, capsys: Any) -> None:
     """The lowest of 8 seeds was 213; a random policy has 22.
@@ -318,6 +319,7 @@ def test_a_minari_dataset_can_be_the_offline_data(monkeypatch: Any, tmp_path: Pa
 
 
 @pytest.mark.learns
+@pytest.mark.trains
 def test_half_offline_sac_learns_to_balance() -> None:
     """The lowest of 8 seeds was -164; random actions have -1,200.
 

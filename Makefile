@@ -37,7 +37,8 @@ train: .venv/train.stamp
 test: .venv/test.stamp
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/pyright --pythonpath $(BIN)/python & types=$$!; $(BIN)/python -m replay_tutorial warm-up && wait $$types
+	$(BIN)/pyright --pythonpath $(BIN)/python & \
+	$(BIN)/python -m replay_tutorial warm-up; warmed=$$?; wait $$! && exit $$warmed
 	$(BIN)/python docs/render_chapters.py
 	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 

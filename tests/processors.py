@@ -1,7 +1,7 @@
 """Run the tests marked `learns` as other x86-64 processors do, and print which passed: `make processors`.
 
-Runs six combinations of instructions and threads, in which each value occurs; with `--all`, all eighteen. Other
-arguments are pytest's.
+Tries six combinations of instructions and threads, in which each value occurs; with `--all`, all eighteen.
+Other arguments are pytest's.
 
 A sum of floats depends on the order of its terms. Libraries choose the order, and whether to fuse a product
 and a sum, by the processor's instructions. Training multiplies such differences, so runs with the same seed

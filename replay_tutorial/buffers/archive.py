@@ -34,6 +34,7 @@ FORMAT = "replay_tutorial buffer"
 VERSION = 2
 CHUNK = 1 << 20  # bytes per read or write
 MAX_HEADER = 1 << 10  # maximum size of an array's header, in bytes; NumPy's have 128
+ARGUMENTS = {"size": "capacity", "environments": "num_envs"}  # the arguments of entries of a layout
 MAX_TEXT = 1 << 20  # maximum size of the JSON in bytes, in addition to the layout
 MAX_COUNT = 1 << 51  # maximum count in a file; leaves room for as many further indexes after loading
 # Parts of one array, concatenated along axis 0.
@@ -205,11 +206,12 @@ def counters_of(state: Any, path: object, layout: Mapping[str, Any]) -> dict[str
     ]
     if changed:
         differences = [
-            f"{key} is {theirs.get(key)!r} in the file and {layout.get(key)!r} here" for key in changed
+            f"{ARGUMENTS.get(key, key)} is {theirs.get(key)!r} in the file and {layout.get(key)!r} here"
+            for key in changed
         ]
         remedy = ""
         if {"size", "alpha", "eps"}.intersection(changed):
-            remedy = " To change the size or alpha, then copy the rows: see the recipe 'Saving and resuming'."
+            remedy = " To change the capacity or alpha, copy the rows: see the recipe 'Saving and resuming'."
         raise ValueError(
             f"{path} has a different layout: {'; '.join(differences)}. Load it into a buffer or server that "
             "was constructed with the same arguments as the one that saved it, its fields in the same order."

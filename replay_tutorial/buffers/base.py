@@ -344,7 +344,7 @@ class BaseBuffer(Sampled):
         return self.nbytes / self._ring.capacity
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Save the buffer to a file: rows, counters, unfinished n-step windows and the random state.
+        """Save the buffer to a file: rows, counters, the random state, and unfinished n-step windows if any.
 
         Other processes may keep adding to a shared buffer; rows that they replace during the call are not
         saved. The file is a zip archive of `.npy` arrays and JSON. It contains no pickles, and `numpy.load`

@@ -120,7 +120,8 @@ class PrioritizedReplayBuffer(ReplayBuffer):
     def add(self, /, *, priorities: Any = None, **fields: Any) -> int | None:
         """Add one transition, or a batch of consecutive transitions along axis 0.
 
-        With `num_envs`, add one step of every environment. O(batch); the next `sample` updates the sum tree.
+        With `num_envs`, add one step of every environment. (Shared buffers have neither `num_envs` nor
+        `n_step`.) O(batch); the next `sample` updates the sum tree.
 
         Args:
             priorities: |TD error|, one per transition or one for all, finite and at least 0. None means
@@ -130,11 +131,11 @@ class PrioritizedReplayBuffer(ReplayBuffer):
                 and tuples are flattened, for example `obs={"image": …}` to the field `obs/image`.
 
         Returns:
-            The index of the first row that was added, or None if no row was added because the n-step window
-            is not full yet. The step that ends an episode also adds the remaining rows of its window, whose
-            returns have fewer rewards. With `num_envs`, the rows of environment 0 come
-            first, and those of each environment from oldest to newest. Indexes count
-            rows from 0 and are never reused; a row is stored in slot `index % capacity`.
+            The index of the first row that was added; with `n_step`, None if no row was added because the
+            n-step window is not full yet. The step that ends an episode also adds the remaining rows of its
+            window, whose returns have fewer rewards. With `num_envs`, the rows of environment 0 come first,
+            and those of each environment from oldest to newest. Indexes count rows from 0 and are never
+            reused; a row is stored in slot `index % capacity`.
 
         Raises:
             KeyError: If a field is missing or unknown.
@@ -265,9 +266,10 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         """The priority of rows that are added without one.
 
         It is 1.0 until a priority has been set, and after `clear`. Afterwards, it is the largest priority
-        that any row has had, even if the row has been updated or replaced since; this includes the 1.0 of
-        rows that were added before. With `initial_priority="max_stored"`, it is the largest priority of the
-        stored rows, or 1.0 if they have no mass; in shared memory, as of the last `update_priorities`.
+        that any row has had, even if the row has been updated or replaced since. This includes the 1.0 of
+        rows that were added before, and all priorities of an index that is repeated in one update. With
+        `initial_priority="max_stored"`, it is the largest priority of the stored rows, or 1.0 if they have no
+        mass; in shared memory, as of the last `update_priorities`.
         """
         if self._only_stored_count:
             self._ring.rules.lower_max(self._ring.tree(), self._ring.capacity)

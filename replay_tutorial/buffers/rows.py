@@ -9,6 +9,7 @@ Built in chapter 01, *Uniform replay*.
 
 import math
 import operator
+from collections.abc import Iterable
 from numbers import Real
 from typing import Any, cast
 
@@ -220,6 +221,13 @@ def checked_environment(environment: Any, environments: int) -> int:
     if not 0 <= (checked := checked_integer("environment", environment)) < environments:
         raise IndexError(f"environment must be between 0 and {environments - 1}, not {environment}.")
     return checked
+
+
+def chosen_environments(environment: Any, environments: int) -> Iterable[int]:
+    """Return the numbers of all environments if `environment` is None, otherwise this one, checked."""
+    if environment is None:
+        return range(environments)
+    return (checked_environment(environment, environments),)
 
 
 def checked_size(capacity: float) -> int:

@@ -29,7 +29,7 @@ from replay_tutorial.buffers.images.frame_layout import CHECKED_AT, DedupeFrames
 from replay_tutorial.buffers.images.frames import FrameStore
 from replay_tutorial.buffers.n_step.autoreset import EITHER, TRANSITION, ResetWatch, resets_at_next_step
 from replay_tutorial.buffers.n_step.settings import NStep, optional_settings
-from replay_tutorial.buffers.n_step.windows import Restore, Windows
+from replay_tutorial.buffers.n_step.windows import Restore, Windows, joined
 from replay_tutorial.buffers.ring import BYTES_AT_ONCE, Change, Ring, parts_of
 from replay_tutorial.buffers.rows import MAX_COUNT
 from replay_tutorial.buffers.runtime.jit import Bytes, Floats, Integers
@@ -193,10 +193,10 @@ class Stages:
                 elif priorities is not None:
                     max_priority = float(priorities[environments].max())
         window.check_consecutive_step(rows, environments, self._restore)
-        batch, state = window.push(rows, environments, resets, self._watch, self._restore)
-        if self._watch is not None and self._watch.is_over:
-            self._watch = None
+        batch, state = window.push(rows, environments, resets)
+        watch = window.watch_resets(self._watch, rows, environments, self._restore)
         self._append_completed(ring, batch, max_priority, (False, window.state, state))
+        self._watch = watch
         return self._first_appended(ring, first_index)
 
     def _first_appended(self, ring: Ring, first_index: int) -> int | None:
@@ -235,17 +235,14 @@ class Stages:
             ring.end_episode()
             return
         before = state = self.window.state
-        batches, errors = list[Batch](), list[ValueError]()
+        batches, errors = list[Batch | None](), list[ValueError]()
         for each in range(self.window.environments) if environment is None else (environment,):
             if self._watch is not None:
                 self._watch.episode_ended(each)
             batch, state, error = self.window.flush(each, state)
-            batches += [batch] if batch is not None else []
+            batches.append(batch)
             errors += [error] if error is not None else []
-        rows = batches[0] if batches else None
-        if rows is not None and len(batches) > 1:
-            rows = Batch({name: np.concatenate([batch[name] for batch in batches]) for name in rows})
-        self._append_completed(ring, rows, None, (environment is None, before, state))
+        self._append_completed(ring, joined(batches), None, (environment is None, before, state))
         if errors:
             raise errors[0]
 

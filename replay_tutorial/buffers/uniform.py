@@ -203,19 +203,19 @@ class ReplayBuffer(PrivateBuffer):
     def add(self, /, **fields: Any) -> int | None:
         """Add one transition, or a batch of consecutive transitions along axis 0.
 
-        With `num_envs`, add one step of every environment. If a batch is longer than the buffer, only its
-        last rows are kept. O(batch).
+        With `num_envs`, add one step of every environment. (Shared buffers have neither `num_envs` nor
+        `n_step`.) If a batch is longer than the buffer, only its last rows are kept. O(batch).
 
         Args:
             **fields: One value per field, or with `num_envs` one array of shape (num_envs, …). Nested dicts
                 and tuples are flattened, for example `obs={"image": …}` to the field `obs/image`.
 
         Returns:
-            The index of the first row that was added, or None if no row was added because the n-step window
-            is not full yet. The step that ends an episode also adds the remaining rows of its window, whose
-            returns have fewer rewards. With `num_envs`, the rows of environment 0 come
-            first, and those of each environment from oldest to newest. Indexes count
-            rows from 0 and are never reused, so the rows of a batch have consecutive ones; a row is stored in
+            The index of the first row that was added; with `n_step`, None if no row was added because the
+            n-step window is not full yet. The step that ends an episode also adds the remaining rows of its
+            window, whose returns have fewer rewards. With `num_envs`, the rows of environment 0 come first,
+            and those of each environment from oldest to newest. Indexes count rows from 0 and are never
+            reused, so the rows of a batch have consecutive ones; a row is stored in
             slot `index % capacity`. Of a batch that is longer than the buffer, the first rows, including that
             of the returned index, are not stored.
 
@@ -237,15 +237,15 @@ class ReplayBuffer(PrivateBuffer):
         return self._stages.append(self._ring, count, columns)
 
     def end_episode(self, environment: int | None = None, /) -> None:
-        """End the episode, and store the rows that are still pending in the n-step window.
+        """End the episode; with `n_step`, store the rows that are still pending in the n-step window.
 
-        The returns of these rows have fewer than n rewards. Call this method at the end of every episode,
-        including truncated episodes, unless `terminated`, `truncated` or `done` is true in its last step.
-        Repeated calls have no effect.
+        The returns of these rows have fewer than n rewards. With `n_step`, call this method at the end of
+        every episode, including truncated episodes, unless `terminated`, `truncated` or `done` is true in its
+        last step. Repeated calls have no effect.
 
         Args:
             environment: Number of the environment, from 0; None ends the episodes of all environments, whose
-                rows are added in this order. With
+                rows are added in this order. A shared buffer has one environment for each handle. With
                 autoreset="next_step", call this method if you reset an environment yourself. After an end
                 that the flags reported, the next step is still ignored if its observation is the final one.
 

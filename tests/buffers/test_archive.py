@@ -145,7 +145,7 @@ def test_every_other_layout_is_refused_in_both_directions_and_changes_nothing(tm
 
 def test_message_of_a_refused_layout_names_the_difference(tmp_path):
     path = saved(ReplayBuffer(12, EXAMPLE_FIELDS), tmp_path)
-    with pytest.raises(ValueError, match=r"(?s)12.*13|13.*12"):
+    with pytest.raises(ValueError, match="capacity is 12 in the file and 13 here"):
         ReplayBuffer(13, EXAMPLE_FIELDS).load(path)
     with pytest.raises(ValueError, match="extra"):
         ReplayBuffer(12, {**EXAMPLE_FIELDS, "extra": {}}).load(path)

@@ -6,6 +6,7 @@ Each environment records its own transitions, so the oracle knows nothing about 
 import copy
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import gymnasium as gym
 import numpy as np
@@ -18,11 +19,14 @@ from replay_tutorial import (
     HindsightReplayBuffer,
     NStep,
     NStepWindow,
+    ReplayBuffer,
     SequenceReplayBuffer,
     fields_from_spaces,
 )
 from replay_tutorial.buffers.episodes.minari import import_minari
 from replay_tutorial.buffers.n_step.autoreset import NotConsecutive
+from replay_tutorial.buffers.n_step.windows import Windows
+from replay_tutorial.buffers.stages import Stages
 
 GAMMA = 0.5
 ENVIRONMENTS = 3
@@ -395,3 +399,44 @@ def test_episodes_are_not_imported_between_an_end_and_the_step_that_resets(ended
         (8, 9),
         (9, 7),
     ]
+
+
+def make_vector_buffer() -> Any:
+    return ReplayBuffer(900, ONE, num_envs=ENVIRONMENTS)
+
+
+@pytest.mark.parametrize(
+    ("make", "where"),
+    [
+        (LIKE_ONE["NStepWindow"], (Windows, "_batch")),
+        (make_vector_buffer, (Windows, "_batch")),
+        (make_vector_buffer, (Stages, "_append_completed")),
+    ],
+)
+def test_a_step_that_is_interrupted_and_repeated_is_seen_once(make, where, monkeypatch):
+    made = make()
+    add, flag = getattr(made, "add_step", made.add), np.ones(ENVIRONMENTS, bool)
+    step = dict.fromkeys(("action", "reward"), np.zeros(ENVIRONMENTS))
+    step |= {"obs": np.zeros((ENVIRONMENTS, 1)), "next_obs": np.ones((ENVIRONMENTS, 1))}
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(*where, Mock(side_effect=KeyboardInterrupt))
+        add(**step, terminated=flag, truncated=~flag)
+    resets = {**step, "obs": step["next_obs"], "next_obs": step["obs"]}
+
+    def play() -> None:
+        for _ in range(5):
+            add(**step, terminated=flag, truncated=~flag)
+            add(**resets, terminated=~flag, truncated=~flag)
+
+    with pytest.warns(UserWarning, match="After 10 ends"):
+        play()
+
+
+@pytest.mark.parametrize("is_reset_by_caller", [False, True])
+def test_a_window_that_is_restored_after_end_episode_accepts_a_reset_by_the_caller(is_reset_by_caller):
+    saved, restored = (NStepWindow(STEP, 1, autoreset="next_step") for _ in range(2))
+    saved.add(obs=1, action=0, reward=0, next_obs=2, terminated=True)
+    saved.end_episode()
+    restored.restore(saved.state())
+    step = {name: 0 for name in STEP} | {"obs": 7 if is_reset_by_caller else 2, "next_obs": 8}
+    assert [made.add(**step) is not None for made in (saved, restored)] == [is_reset_by_caller] * 2

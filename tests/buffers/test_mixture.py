@@ -408,3 +408,16 @@ def test_wrong_arguments_of_sample_are_refused():
     with pytest.raises(ValueError, match=r"beta must be in \[0, 1\]"):
         mixture.sample(1, beta=2.0)
     assert Mixture({n: (b, s) for (n, b), s in zip(three_buffers().items(), [0.1, 0.2, 0.7], strict=True)})
+
+
+def test_a_sample_that_one_buffer_refuses_leaves_all_random_states_as_they_were():
+    plain, massless = ReplayBuffer(9, FIELDS, seed=1), PrioritizedReplayBuffer(9, FIELDS, eps=0.0, seed=2)
+    for buffer in (plain, massless):
+        buffer.add(id=np.zeros(5, int), obs=np.zeros((5, 2, 3)))
+    mixture = Mixture({"plain": (plain, 0.5), "massless": (massless, 0.5)}, seed=3)
+    twins = copy.deepcopy((plain, massless, mixture))
+    massless.update_priorities(np.arange(5), 0)
+    with pytest.raises(ValueError, match="mass"):
+        mixture.sample(8)
+    for made, twin in zip((plain, massless, mixture), twins, strict=True):
+        assert made._rng.bit_generator.state == twin._rng.bit_generator.state

@@ -1,5 +1,6 @@
 """N-step transitions beside their definition, taken from each episode's whole history."""
 
+import copy
 import math
 from functools import partial
 from typing import Any
@@ -481,7 +482,7 @@ class TestNStep:
             call(window, {name: np.repeat(value, 4) for name, value in step(2).items()})
         assert [as_bytes({"rows": rows}) for rows in window.state()] == before
 
-    @pytest.mark.parametrize("environment", [0.5, "0", None, -1, 2])
+    @pytest.mark.parametrize("environment", [0.5, "0", -1, 2])
     def test_environment_that_does_not_exist_is_refused(self, environment):
         window = NStepWindow(FIELDS, n_step(3), num_envs=2)
         error = IndexError if type(environment) is int else TypeError
@@ -725,3 +726,37 @@ def test_number_of_an_environment_may_be_any_integer(dtype):
     assert windows.add(dtype(1), obs=0, reward=1, next_obs=1, terminated=False)["reward"].tolist() == [1.0]
     episodes = EpisodeReplayBuffer(20, fields, num_envs=2)
     assert episodes.add(dtype(1), obs=0, reward=1, next_obs=1, terminated=False) == 1
+
+
+def test_end_episode_without_a_number_ends_the_episodes_of_all_environments():
+    number, flag = {}, {"dtype": bool}
+    fields = {"obs": number, "reward": number, "next_obs": number, "terminated": flag}
+    window = NStepWindow(fields, 3, num_envs=2)
+    steps = {"reward": [1, 2], "terminated": [False, False]}
+    window.add_step(obs=[0, 5], next_obs=[1, 6], **steps)
+    rows = window.end_episode()
+    assert rows is not None and rows.obs.tolist() == [0, 5] and rows.reward.tolist() == [1, 2]
+    assert window.end_episode() is None
+    buffer = EpisodeReplayBuffer(20, fields, num_envs=2)
+    buffer.add_step(obs=[0, 5], next_obs=[1, 6], **steps)
+    buffer.end_episode()
+    assert buffer.episodes()["finished"].tolist() == [True, True]
+
+
+def test_a_return_that_overflows_leaves_the_other_episodes_as_they_were():
+    number, flag = {}, {"dtype": bool}
+    fields = {"obs": number, "reward": {"dtype": np.float16}, "next_obs": number, "terminated": flag}
+    window = NStepWindow(fields, 3, gamma=1.0, num_envs=3)
+    for obs in range(2):
+        flags, rewards = np.zeros(3, bool), [1, 60_000, 2]
+        window.add_step(obs=np.full(3, obs), next_obs=np.full(3, obs + 1), reward=rewards, terminated=flags)
+    with pytest.raises(ValueError, match="too large"):
+        window.end_episode()
+    rows = window.end_episode()
+    assert rows is not None and rows.reward.tolist() == [2, 1, 4, 2]
+
+
+def test_a_window_is_not_copied_by_copy_copy():
+    window = NStepWindow({"obs": {}, "reward": {}, "next_obs": {}, "terminated": {}}, 2)
+    with pytest.raises(TypeError, match="deepcopy"):
+        copy.copy(window)

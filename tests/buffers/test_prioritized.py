@@ -11,7 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracles import CAPACITIES, PlainPriorities
 
-from replay_tutorial import Mixture, MPPrioritizedReplayBuffer, MPReplayBuffer, PrioritizedReplayBuffer
+from replay_tutorial import (
+    EpisodeReplayBuffer,
+    Mixture,
+    MPPrioritizedReplayBuffer,
+    MPReplayBuffer,
+    PrioritizedReplayBuffer,
+)
 from replay_tutorial.buffers.priorities import write_weights
 from replay_tutorial.buffers.prioritized_ring import draw
 from replay_tutorial.buffers.runtime.jit import compile_now
@@ -327,3 +333,13 @@ class TestRefused:
     def test_fields_whose_names_are_taken(self, field):
         with pytest.raises(ValueError, match=field):
             PrioritizedReplayBuffer(4, {field: {}})
+
+
+@pytest.mark.parametrize("kind", [PrioritizedReplayBuffer, MPPrioritizedReplayBuffer, EpisodeReplayBuffer])
+def test_the_maximum_includes_priorities_of_a_repeated_index_that_a_later_one_replaces(kind):
+    options = {"alpha": 0.6} if kind is EpisodeReplayBuffer else {}
+    fields = {"obs": {}, "reward": {}, "next_obs": {}, "terminated": {"dtype": bool}}
+    buffer = kind(20, fields, **options)
+    index = buffer.add(obs=0, reward=0, next_obs=1, terminated=False)
+    buffer.update_priorities([index, index], [9, 2])
+    assert buffer.max_priority == 9 and buffer.priorities[[index]].tolist() == pytest.approx([2])

@@ -78,6 +78,7 @@ from replay_tutorial.buffers.rows import (
     checked_flag,
     checked_integer,
     checked_size,
+    chosen_environments,
     next_slots,
     take_pairs,
 )
@@ -350,9 +351,7 @@ class EpisodeReplayBuffer(PrivateBuffer):
             # The bytes differ, but not the values: one is NaN, or 0.0 and the other -0.0.
             index = append_steps(*arrays, spans[:0], *changes)
         if self._watch is not None:
-            self._watch.see(staged.arrays.environments, staged.arrays.ends, staged.observed)
-            if self._watch.is_over:
-                self._watch = None
+            self._watch = self._watch.see(staged.arrays.environments, staged.arrays.ends, staged.observed)
         return index, kept
 
     def _find_transitions(self, staged: StagedSteps) -> Integers:
@@ -397,7 +396,7 @@ class EpisodeReplayBuffer(PrivateBuffer):
                     "between. If an episode was cut off, call end_episode(environment)."
                 )
 
-    def end_episode(self, environment: int = 0, /) -> None:
+    def end_episode(self, environment: int | None = None, /) -> None:
         """End the running episode of an environment, as if its newest step had been truncated.
 
         This call is necessary only if `terminated`, `truncated` and `done` are all false in the last step, or
@@ -405,19 +404,18 @@ class EpisodeReplayBuffer(PrivateBuffer):
         an end that the flags reported, the next step is still ignored if its observation is the final one.
 
         Args:
-            environment: Number of the environment.
+            environment: Number of the environment; None ends the episodes of all environments.
 
         Raises:
             IndexError: If the environment does not exist.
         """
-        environment = checked_environment(environment, self._ring.environments)
-        mass = self._prioritization.initial_masses(None, 1)[0]
-        end_running_episode(self._ring.arrays_tuple, environment, self._window_rule, float(mass))
-        if self._watch is not None:
-            self._watch.episode_ended(environment)
-        if self._next_step:
-            rings = self._ring.arrays.rings
-            rings["reset"] = episode_ended(rings["reset"], environment)
+        rings, mass = self._ring.arrays.rings, float(self._prioritization.initial_masses(None, 1)[0])
+        for each in chosen_environments(environment, self._ring.environments):
+            end_running_episode(self._ring.arrays_tuple, each, self._window_rule, mass)
+            if self._watch is not None:
+                self._watch.episode_ended(each)
+            if self._next_step:
+                rings["reset"] = episode_ended(rings["reset"], each)
 
     def sample(self, batch_size: int, beta: float = 0.4, *, normalize: str = "buffer") -> Batch:
         """Sample steps in proportion to their masses, with replacement; uniformly if alpha is 0.
@@ -777,7 +775,8 @@ class EpisodeReplayBuffer(PrivateBuffer):
     def max_priority(self) -> float:
         """The priority of steps that are added without one: the largest that any step has had.
 
-        It is 1.0 until a priority has been set, and this 1.0 counts if steps have been added with it.
+        It is 1.0 until a priority has been set, and this 1.0 counts if steps have been added with it. All
+        priorities of an index that is repeated in one update count.
         """
         return self._prioritization.max_priority
 

@@ -14,6 +14,7 @@ Source: the documentation of `gymnasium.vector.AutoresetMode`.
 Built in chapter 02, *Episodes and n-step returns*.
 """
 
+import copy
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import Annotated, Any
@@ -67,9 +68,6 @@ class ResetWatch:
     where it began is no evidence, so the final observation must differ from the first one of all.
 
     With 8 environments, `add_step` takes 1 to 2 µs longer (of 14 and 23 µs) until the first end.
-
-    Attributes:
-        is_over: Whether the warning was issued, or a step after an end was not one that only resets.
     """
 
     def __init__(self, environments: int) -> None:
@@ -77,7 +75,7 @@ class ResetWatch:
         self._firsts: dict[int, bytes] = {}  # the first observation of each environment
         self._finals: dict[int, bytes] = {}  # the final observation, until the next step
         self._count = 0
-        self.is_over = False
+        self._has_warned = False
 
     def episode_ended(self, environment: int) -> None:
         """Note that the caller has ended an episode, and may have reset the environment."""
@@ -85,32 +83,41 @@ class ResetWatch:
 
     def see(
         self, environments: Integers, ends: Flags, step: Callable[[int], tuple[bytes, bytes, bool]]
-    ) -> None:
-        """Look at new steps; `step(i)` returns obs and next_obs as bytes, and whether there is a reward."""
+    ) -> "ResetWatch | None":
+        """Return the watch after new steps; None if it is over.
+
+        It is over once it has warned, or a step after an end was not one that only resets. This watch doesn't
+        change, so that a step which is interrupted and added again is seen once. `step(i)` returns obs and
+        next_obs as bytes, and whether there is a reward.
+        """
+        if self._has_warned:
+            return None
         if not self._finals and len(self._firsts) == self._environments and not np.count_nonzero(ends):
-            return
+            return self
+        seen = copy.copy(self)
+        firsts, finals = seen._firsts, seen._finals = self._firsts.copy(), self._finals.copy()
         for i, environment in enumerate(environments.tolist()):
-            final = self._finals.pop(environment, None)
-            if final is None and environment in self._firsts and not ends[i]:
+            final = finals.pop(environment, None)
+            if final is None and environment in firsts and not ends[i]:
                 continue
             obs, next_obs, is_rewarded = step(i)
-            first = self._firsts.setdefault(environment, obs)
+            first = firsts.setdefault(environment, obs)
             if final is not None and (obs != final or is_rewarded):
-                self.is_over = True
-                return
-            self._count += final not in (None, first, next_obs)
-            if self._count == ENDS_BEFORE_WARNING:
-                self.is_over = True
+                return None
+            seen._count += final not in (None, first, next_obs)
+            if seen._count == ENDS_BEFORE_WARNING:
+                self._has_warned = True  # before the warning, which a filter may turn into an error
                 warn_user(
-                    f"After {self._count} ends of episodes, the next step began with the final observation, "
+                    f"After {seen._count} ends of episodes, the next step began with the final observation, "
                     "and had no reward. In the autoreset mode of gymnasium's vector environments, "
                     '"next_step", such a step only resets its environment; it is stored as a transition. '
                     'Pass autoreset=envs.metadata["autoreset_mode"], or autoreset="disabled" if the '
                     "episodes do begin where the last one ended."
                 )
-                return
+                return None
             if ends[i]:
-                self._finals[environment] = next_obs
+                finals[environment] = next_obs
+        return seen
 
 
 def with_final_obs(next_obs: Any, infos: Mapping[str, Any]) -> Any:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ import numpy.typing as npt
 from replay_tutorial.buffers.batch import Batch
 from replay_tutorial.buffers.fields import Fields, FieldSpecs, FiniteFields, Rows, as_bytes, as_records
 from replay_tutorial.buffers.n_step.autoreset import (
-    RESET,
+    EITHER,
     TRANSITION,
     NotConsecutive,
     Resets,
@@ -50,7 +50,12 @@ from replay_tutorial.buffers.n_step.settings import (
     parse_settings,
     single_steps,
 )
-from replay_tutorial.buffers.rows import checked_at_least, checked_environment, checked_flag
+from replay_tutorial.buffers.rows import (
+    checked_at_least,
+    checked_environment,
+    checked_flag,
+    chosen_environments,
+)
 from replay_tutorial.buffers.runtime.jit import Bytes, Flags, Integers, compile_now
 
 # Converts stored values of a field, an array of shape (n, ...), to observations if they are frame numbers.
@@ -287,10 +292,12 @@ class Windows:
         """Whether a step shows by its observations and reward that it only resets an environment."""
         return bool(self._links and self._watched)
 
-    def _watch_resets(
-        self, watch: ResetWatch, rows: Rows, environments: Integers, ends: Flags, restore: Restore | None
-    ) -> None:
-        """Let `watch` see steps."""
+    def watch_resets(
+        self, watch: ResetWatch | None, rows: Rows, environments: Integers, restore: Restore | None = None
+    ) -> ResetWatch | None:
+        """Return the watch after it has seen new steps; see `ResetWatch.see`."""
+        if watch is None:
+            return None
 
         def step(i: int) -> tuple[bytes, bytes, bool]:
             def joined(names: Iterable[str]) -> bytes:
@@ -300,25 +307,19 @@ class Windows:
             next_obs = joined(next_name for next_name, _, _ in self._links)
             return obs, next_obs, any(np.any(rows[name][i]) for name in self._watched)
 
-        watch.see(environments, ends, step)
+        return watch.see(environments, self.ends_of(rows), step)
 
     def ends_of(self, rows: Rows) -> Flags:
         """Return whether each step ends its episode."""
         return ends_of([rows[name] for name in self._ends], len(rows))
 
     def push(
-        self,
-        rows: Rows,
-        environments: Integers,
-        resets: Resets | None = None,
-        watch: ResetWatch | None = None,
-        restore: Restore | None = None,
+        self, rows: Rows, environments: Integers, resets: Resets | None = None
     ) -> tuple[Batch | None, Integers]:
         """Compute the rows that new steps complete; their environments are all the same, or all different.
 
         Return the completed rows, or None, and the new `state`. The windows are unchanged until the caller
-        sets it, because the steps are written only to free slots. `resets` are those after the steps; `watch`
-        sees the steps.
+        sets it, because the steps are written only to free slots. `resets` are those after the steps.
         """
         terminates, *others = (rows[name].reshape(len(rows)).astype(np.bool_) for name in self._ends)
         ends = functools.reduce(np.logical_or, others, terminates)
@@ -341,8 +342,6 @@ class Windows:
         )
         if overflow >= 0:
             raise self._overflow_error(completed, overflow)
-        if watch is not None:
-            self._watch_resets(watch, rows, environments, ends, restore)
         return self._batch(completed), state
 
     def flush(self, environment: int, state: Integers) -> tuple[Batch | None, Integers, ValueError | None]:
@@ -514,6 +513,12 @@ class NStepWindow:
         can_watch = autoreset is None and self._windows.shows_resets
         self._watch = ResetWatch(num_envs) if can_watch else None
 
+    def __copy__(self) -> NoReturn:
+        raise TypeError(
+            "An NStepWindow can't be copied by copy.copy, because the copy would share the pending steps. "
+            "Use copy.deepcopy."
+        )
+
     @property
     def fields(self) -> dict[str, dict[str, Any]]:
         """The fields for a buffer that stores the returned rows; includes the field `discount`."""
@@ -574,7 +579,7 @@ class NStepWindow:
         self._windows.check_consecutive_step(rows, environments)
         return self._push(rows, environments, resets)
 
-    def end_episode(self, environment: int = 0, /) -> Batch | None:
+    def end_episode(self, environment: int | None = None, /) -> Batch | None:
         """End the episode of an environment.
 
         This call is necessary only if `terminated`, `truncated` and `done` are all false in the last step, or
@@ -582,24 +587,31 @@ class NStepWindow:
         an end that the flags reported, the next step is still ignored if its observation is the final one.
 
         Args:
-            environment: Number of the environment whose episode ended.
+            environment: Number of the environment whose episode ended; None ends the episodes of all
+                environments.
 
         Returns:
             The remaining rows, which have fewer than n rewards, or None if there are none.
 
         Raises:
             IndexError: If the environment does not exist.
-            ValueError: If a return is too large for the dtype of its reward. The pending steps of the
-                environment are then discarded.
+            ValueError: If a return is too large for the dtype of its reward. The pending steps of this
+                environment are then discarded, and the episodes of the others have not ended.
         """
-        environment = checked_environment(environment, self._windows.environments)
-        if self._watch is not None:
-            self._watch.episode_ended(environment)
         windows = self._windows
-        rows, windows.state, error = windows.flush(environment, windows.state)
-        if error is not None:
-            raise error
-        return rows
+        state, batches = windows.state, list[Batch | None]()
+        environments = chosen_environments(environment, windows.environments)
+        for each in environments:
+            rows, state, error = windows.flush(each, state)
+            if error is not None:
+                _, windows.state, _ = windows.flush(each, windows.state)
+                raise error
+            batches.append(rows)
+        windows.state = state
+        if self._watch is not None:
+            for each in environments:
+                self._watch.episode_ended(each)
+        return joined(batches)
 
     def state(self) -> list[Rows]:
         """Return a copy of the pending steps, to be passed to `restore`.
@@ -645,7 +657,8 @@ class NStepWindow:
                 raise ValueError(
                     'The state was saved by an NStepWindow with autoreset="next_step"; pass the same.'
                 )
-            windows.restore(rows, environment, RESET if waits else TRANSITION)
+            # EITHER, because `end_episode` may have been called
+            windows.restore(rows, environment, EITHER if waits else TRANSITION)
         self._windows = windows
 
     @property
@@ -655,11 +668,18 @@ class NStepWindow:
 
     def _push(self, rows: Rows, environments: Integers, resets: Resets | None) -> Batch | None:
         windows = self._windows
-        completed, state = windows.push(rows, environments, resets, self._watch)
-        if self._watch is not None and self._watch.is_over:
-            self._watch = None
-        windows.state = state
+        completed, state = windows.push(rows, environments, resets)
+        watch = windows.watch_resets(self._watch, rows, environments)
+        windows.state, self._watch = state, watch  # Ctrl-C can't come between
         return completed
+
+
+def joined(batches: Iterable[Batch | None]) -> Batch | None:
+    """Return the rows of all batches; None if there are none."""
+    parts = [batch for batch in batches if batch is not None]
+    if len(parts) < 2:
+        return parts[0] if parts else None
+    return Batch({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
 
 
 def overflow_limit(dtype: np.dtype[Any]) -> float:

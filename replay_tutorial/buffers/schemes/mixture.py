@@ -10,6 +10,7 @@ Source: Ball et al. 2023, "Efficient Online Reinforcement Learning with Offline 
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
@@ -23,7 +24,7 @@ from replay_tutorial.buffers.priorities import LEAST_WEIGHT, check_weight_option
 from replay_tutorial.buffers.rows import as_integers, check_batch_size, checked_share
 from replay_tutorial.buffers.runtime.jit import Floats, Integers
 from replay_tutorial.buffers.schemes.scheme import SCHEME_SPECS, Distribution, Proportional, Uniform
-from replay_tutorial.buffers.streams import Stream
+from replay_tutorial.buffers.streams import Stream, restore_rng_on_error
 
 ROUNDING = 1e-9  # tolerance for a sum of shares such as 0.1 + 0.2 + 0.7
 
@@ -196,6 +197,12 @@ class Mixture(Sampled):
         """Draw rows of all buffers; return the copies to make, and the arrays of the batch that are known."""
         check_batch_size(batch_size)
         beta = check_weight_options(beta, "batch")
+        with ExitStack() as stack:  # an error leaves the random state of every buffer as it was
+            for rng in (self._rng, *(component.buffer._rng for component in self._components)):
+                stack.enter_context(restore_rng_on_error(rng))
+            return self._draw_parts(batch_size, beta)
+
+    def _draw_parts(self, batch_size: int, beta: float) -> tuple[Any, dict[str, Any]]:
         sizes = [component.num_rows for component in self._components]
         shares = np.where(np.array(sizes) > 0, self._shares, 0.0)
         if not shares.any():

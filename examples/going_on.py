@@ -6,8 +6,7 @@ import tempfile
 
 import numpy as np
 
-from replay_tutorial import NStepWindow, PrioritizedReplayBuffer
-from replay_tutorial.buffers.checkpoints import Checkpoints
+from replay_tutorial import Checkpoints, NStepWindow, PrioritizedReplayBuffer
 
 FIELDS = {"obs": {}, "reward": {}, "next_obs": {}, "terminated": {"dtype": bool}}
 STEPS = 1_000

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from replay_tutorial.buffers.n_step.settings import NStep
     from replay_tutorial.buffers.n_step.windows import NStepWindow
     from replay_tutorial.buffers.prioritized import PrioritizedReplayBuffer
+    from replay_tutorial.buffers.runtime.checkpoints import Checkpoints
     from replay_tutorial.buffers.schemes.laber import laber
     from replay_tutorial.buffers.schemes.mixture import Mixture
     from replay_tutorial.buffers.spaces import fields_from_spaces
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
 __version__ = "1.0.0"
 __all__ = [
     "Batch",
+    "Checkpoints",
     "EpisodeReplayBuffer",
     "HindsightReplayBuffer",
     "MPPrioritizedReplayBuffer",
@@ -74,6 +76,7 @@ __all__ = [
 ]
 MODULES = {
     "Batch": "buffers.batch",
+    "Checkpoints": "buffers.runtime.checkpoints",
     "EpisodeReplayBuffer": "buffers.episodes.episode_replay",
     "HindsightReplayBuffer": "buffers.episodes.hindsight",
     "MPPrioritizedReplayBuffer": "shared.mp_prioritized",

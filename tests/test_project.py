@@ -31,6 +31,7 @@ from replay_tutorial.teaching import load_record
 
 PUBLIC_NAMES = [
     "Batch",
+    "Checkpoints",
     "EpisodeReplayBuffer",
     "HindsightReplayBuffer",
     "MPPrioritizedReplayBuffer",

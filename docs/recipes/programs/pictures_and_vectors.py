@@ -14,8 +14,7 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
-from replay_tutorial import PrioritizedReplayBuffer
-from replay_tutorial.buffers.checkpoints import Checkpoints
+from replay_tutorial import Checkpoints, PrioritizedReplayBuffer
 
 SIZE, STACK, CAPACITY, WARM_UP, BATCH_SIZE, N_STEP, GAMMA = 8, 4, 20_000, 300, 32, 3, 0.95
 TARGET_EVERY, EVALUATE_EVERY, SAVE_EVERY = 20, 100, 100  # episodes

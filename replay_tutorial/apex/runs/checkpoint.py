@@ -8,7 +8,7 @@
         actor.npz       open episodes and pending steps; only with --actors 0
         policy.pt       the best policy so far
 
-`buffers.checkpoints` writes them atomically, and keeps the newest two. Files are read without pickle, so that
+`Checkpoints` writes them atomically, and keeps the newest two. Files are read without pickle, so that
 a checkpoint from an untrusted source can't execute code. Checkpoints aren't compressed.
 """
 
@@ -28,8 +28,8 @@ from replay_tutorial.apex.messages import Saved
 from replay_tutorial.apex.runs.files import DamagedFile, checksum_of, read_json
 from replay_tutorial.apex.runs.run_folder import read_tensors, write_tensors
 from replay_tutorial.buffers import archive
-from replay_tutorial.buffers.checkpoints import Checkpoints, number_of
 from replay_tutorial.buffers.runtime.atomic_file import with_path
+from replay_tutorial.buffers.runtime.checkpoints import Checkpoints, number_of
 
 FORMAT = "replay_tutorial checkpoint 3"
 ROWS = "replay.npz"

@@ -23,7 +23,7 @@ from replay_tutorial.apex.runs.checkpoint import (
     save_checkpoint,
 )
 from replay_tutorial.apex.runs.run_folder import write_tensors
-from replay_tutorial.buffers import checkpoints
+from replay_tutorial.buffers.runtime import checkpoints
 
 
 @pytest.fixture

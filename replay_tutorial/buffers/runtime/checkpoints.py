@@ -12,9 +12,8 @@ import re
 import shutil
 from collections.abc import Generator
 from contextlib import contextmanager
+from operator import index
 from pathlib import Path
-
-from replay_tutorial.buffers.rows import checked_at_least
 
 NAME = re.compile(r"(\d+)_step_\d+")
 
@@ -24,7 +23,7 @@ class Checkpoints:
 
     Example:
         >>> import tempfile
-        >>> from replay_tutorial import ReplayBuffer
+        >>> from replay_tutorial import Checkpoints, ReplayBuffer
         >>> buffer = ReplayBuffer(10, {"obs": {}})
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     checkpoints = Checkpoints(folder)
@@ -48,7 +47,9 @@ class Checkpoints:
             TypeError: If keep is not an integer.
             ValueError: If keep is below 1.
         """
-        self.folder, self.keep = Path(folder), checked_at_least("keep", keep, 1)
+        self.folder, self.keep = Path(folder), index(keep)
+        if self.keep < 1:
+            raise ValueError(f"keep must be at least 1, not {keep}.")
 
     def complete(self) -> list[Path]:
         """Return the folders of the complete checkpoints, oldest first."""
@@ -76,7 +77,9 @@ class Checkpoints:
             TypeError: If step is not an integer.
             ValueError: If step is negative.
         """
-        step, unfinished = checked_at_least("step", step, 0), self.folder / "unfinished"
+        if index(step) < 0:
+            raise ValueError(f"step must be at least 0, not {step}.")
+        unfinished = self.folder / "unfinished"
         shutil.rmtree(unfinished, ignore_errors=True)  # of a process that was killed
         unfinished.mkdir(parents=True)
         try:

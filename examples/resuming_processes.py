@@ -4,11 +4,10 @@
 import json
 import multiprocessing
 import tempfile
-from pathlib import Path
 
 import numpy as np
 
-from replay_tutorial import Mailbox, MPPrioritizedReplayBuffer, SamplesPerInsert
+from replay_tutorial import Checkpoints, Mailbox, MPPrioritizedReplayBuffer, SamplesPerInsert
 
 FIELDS = {"obs": {"shape": 4}, "action": {"dtype": np.int64}, "reward": {}}
 ACTORS, ROWS, BATCH = 2, 50, 32  # rows of an insert, rows of a batch
@@ -74,8 +73,8 @@ def restore(folder, buffer, limiter, learner):
 
 
 # --8<-- [start:main]
-def run(folder, updates):
-    """Make `updates` updates, starting from the files in `folder` if there are any; save at the end.
+def run(checkpoints, updates):
+    """Make `updates` updates, starting from the newest checkpoint if there is one; write one at the end.
 
     Return whether the learner could sample before the first actor started, and the counts at the end.
     """
@@ -83,8 +82,8 @@ def run(folder, updates):
     stop, mailbox, learner = context.Event(), Mailbox(8), Learner()
     limiter = SamplesPerInsert(4.0, min_size=1_000, error_buffer=1_000.0)
     with MPPrioritizedReplayBuffer(10_000, FIELDS, seed=0) as buffer:
-        if (folder / "buffer.npz").exists():
-            restore(folder, buffer, limiter, learner)
+        if checkpoints.newest:
+            restore(checkpoints.newest, buffer, limiter, learner)
         is_ready = limiter.await_can_sample(BATCH, timeout=0.0)
         mailbox.publish(learner.q.ravel())
         # Other seeds than before, or the new actors would repeat the first steps of the old ones.
@@ -100,14 +99,15 @@ def run(folder, updates):
             stop.set()
             for process in actors:
                 process.join()
-        save(folder, buffer, limiter, learner)
+        with checkpoints.write(learner.updates) as new:
+            save(new, buffer, limiter, learner)
         return is_ready, learner.updates, limiter.inserts, limiter.samples, buffer.next_index
 
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         for start in ("new", "resumed", "resumed again"):
-            is_ready, updates, inserts, samples, rows = run(Path(folder), updates=200)
+            is_ready, updates, inserts, samples, rows = run(Checkpoints(folder), updates=200)
             assert rows == inserts and is_ready == (start != "new")
             print(
                 f"{start}: the learner {'samples at once' if is_ready else 'waits for rows'}; at the end "

@@ -196,8 +196,10 @@ def test_windows_are_those_of_the_definition(boundary, period, burn_in, n, time_
     for steps in (4, 9, 20, 40, 130, 31, 1):  # more than five laps
         log.play(buffer, steps)
         buffer.save(tmp_path / "sequences")
-        copy.deepcopy(buffer).load(tmp_path / "sequences")  # a file with other windows is refused
+        loaded = copy.deepcopy(buffer)
+        loaded.load(tmp_path / "sequences")  # a file with other windows is refused
         expected = log.windows(M, period, boundary)
+        assert buffer.num_windows == loaded.num_windows == len(expected)
         if not expected:
             with pytest.raises(ValueError, match="none is complete"):
                 buffer.sample(1)
@@ -257,6 +259,7 @@ def test_windows_that_cross_episodes_are_drawn_uniformly_over_their_starts_and_e
         served.update(new.sample(len(expected))["indexes"].tolist())
         assert set(expected) <= set(served) and {served[i] for i in expected} == {1}
     buffer.clear()
+    assert buffer.num_windows == 0
     firsts = [buffer.next_index_of(e) - e for e in range(2)]
     Stream(2, 61, [3, 2]).play(Mock(add_step=lambda **each: buffer.add_step(**each) - firsts), 5)
     starts = {firsts[0], firsts[0] + 2, firsts[1] + 1, firsts[1] + 3, firsts[1] + 5}
@@ -318,6 +321,7 @@ def test_episodes_are_drawn_uniformly_after_laps_and_evictions_and_in_running_on
         in_episode = Counter(w[:2] for w in windows.values())
         law = {i: 1 / in_episode[w[:2]] for i, w in windows.items()}
         without += len(table["episode"]) - len(gone) - len(in_episode)
+        assert buffer.num_windows == len(windows)
         sample = buffer.sample(2_000, by="episode")
         assert p_value(Counter(sample["indexes"].tolist()), law) > LEAST
         assert (sample["weights"] == 1).all()
@@ -337,6 +341,10 @@ def test_priorities_are_those_of_windows():
         drawn.update(sample["indexes"].tolist())
         inverse = [priorities[index] for index in sample["indexes"].tolist()]
         assert abs(sample["weights"] * inverse - 1).max() < 1e-6
+    probabilities = buffer.probabilities(list(priorities))
+    np.testing.assert_allclose(probabilities, np.array([*priorities.values()]) / total, rtol=1e-12)
+    with pytest.raises(IndexError, match="no window begins there"):
+        buffer.probabilities([min(windows) + 1])
     assert p_value(drawn, {index: p / total for index, p in priorities.items()}) > LEAST
     between = max(windows) - 1 if max(windows) - 1 not in windows else max(windows) + 1
     buffer.update_priorities([between], [9.0])  # not the start of a window

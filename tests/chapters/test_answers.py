@@ -183,3 +183,5 @@ def test_every_check_of_a_chapter_has_answers() -> None:
         assert {*chapter.wrong} == {*chapter.right}
         for check in chapter.checks:
             assert sum(bool(re.search(rf"\b{name}\b", check)) for name in chapter.wrong) == 1, check
+    chapters = sorted((ROOT / "chapters").glob("[0-9]*.md"))
+    assert [file.stem for file in FILES] == [path.stem for path in chapters]

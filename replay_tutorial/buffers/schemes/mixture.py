@@ -11,7 +11,7 @@ Source: Ball et al. 2023, "Efficient Online Reinforcement Learning with Offline 
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -33,32 +33,11 @@ MIXTURE_SPECS: dict[str, ArraySpec] = {**DRAW_SPECS, **SCHEME_SPECS, "source": (
 MIXTURE_TYPES = {name: value_type(*spec) for name, spec in MIXTURE_SPECS.items()}
 
 
-class Mixable(Protocol):
-    """One of the four replay buffers, whose `sample` accepts a scheme, or a buffer of episodes."""
-
-    def sample(self, batch_size: int) -> Batch:
-        """Sample rows."""
-        ...
-
-    def reseed(self, seed: np.random.SeedSequence) -> None:
-        """Restart the random numbers."""
-        ...
-
-    def __len__(self) -> int:
-        """Return the number of stored transitions."""
-        ...
-
-    @property
-    def field_specs(self) -> dict[str, ArraySpec]:
-        """The dtype and shape of each field of a sampled transition."""
-        ...
-
-
 class Component(NamedTuple):
     """One buffer of a mixture."""
 
     name: str
-    buffer: Any  # a `Mixable`
+    buffer: Any  # a `BaseBuffer`
     share: float  # of the rows of a batch, in [0, 1]
     scheme: Distribution | None  # how its rows are drawn; None for a buffer of episodes, which has no schemes
 
@@ -98,7 +77,7 @@ class Mixture(Sampled):
 
     def __init__(
         self,
-        components: Mapping[str, tuple[Mixable, float] | tuple[Mixable, float, Distribution]],
+        components: Mapping[str, tuple[BaseBuffer, float] | tuple[BaseBuffer, float, Distribution]],
         *,
         seed: int | np.random.SeedSequence | np.random.Generator | None = None,
     ) -> None:

@@ -175,8 +175,8 @@ class OfBuffer(Subject):
         self.check_rows()
 
     def check_locks(self) -> None:
-        if self.is_shared and "_mapped" in self.thing.__dict__:
-            assert_free(self.thing._mapped.lease.registration.lock)
+        if self.is_shared and "_ring" in self.thing.__dict__:
+            assert_free(self.thing._lease.registration.lock)
 
     def check_rows(self) -> None:
         rows = self.thing[:]

@@ -1,9 +1,9 @@
 """A handle on a shared buffer: what one process needs to use it.
 
 Rows, counters and stamps lie in one block of shared memory (`memory`). The header of the block describes the
-buffer: its size, its fields, and which observations are stored as frames. Each process derives its own view,
-a `MappedBuffer`, from the block when the buffer is constructed, unpickled, or attached by its address. A copy
-of a handle is another handle on the same rows.
+buffer: its size, its fields, and which observations are stored as frames. Each process derives its own parts,
+views of the block, when the buffer is constructed, unpickled, or attached by its address. A copy of a handle
+is another handle on the same rows.
 """
 
 from collections.abc import Mapping
@@ -59,54 +59,6 @@ def make_block(description: dict[str, Any], path: str | PathLike[str] | None) ->
     return SharedArrays(specs, description, path, INITIAL_VALUES if "alpha" in description else {})
 
 
-class MappedBuffer:
-    """One process's view of a shared buffer.
-
-    Attributes:
-        fields: Fields of a transition.
-        ring: Ring of rows.
-        frames: Frames of the observations; None if no observation is stored as frames.
-        gather: Converts records to a batch.
-        counts: How many times each row was sampled, written by the updater only; None if not counted.
-        lease: The right to update priorities and counts, held by one process at a time.
-        priorities: Conversion of priorities to masses, for all processes that add. Prioritized buffers only.
-        sampler: Sampling by priority. Prioritized buffers only.
-    """
-
-    priorities: Prioritization
-    sampler: PrioritizedSampler
-
-    def __init__(self, block: SharedArrays) -> None:
-        """Create the views of a block."""
-        layout, (self.fields, stored, layouts) = block.layout, described_fields(block.layout)
-        capacity, is_prioritized = layout["size"], "alpha" in layout
-        stamps = [block[name] for name in ("stamps", *(f"frames{i}/stamps" for i in range(len(layouts))))]
-        writers = WriterRegistry(block["owners"], stamps, block.identity)
-        max_given = block["seen"] if is_prioritized else None
-        self.ring = SharedRing(block, stored.dtype, writers, max_given=max_given)
-        self.frames: SharedFrames | None = None
-        if layouts:
-            from replay_tutorial.shared import shared_frames
-
-            self.frames = shared_frames.SharedFrames(block, writers, self.fields, layouts, capacity)
-        self.gather = Gather(self.fields)
-        self.counts: SampleCounts | None = None
-        if "count_samples" in layout:
-            from replay_tutorial.buffers.schemes import sample_counts
-
-            self.counts = sample_counts.SampleCounts(block["counted_indexes"], block["sample_counts"])
-        start = None
-        if is_prioritized:
-            self.priorities = Prioritization(capacity, block["seen"], layout["alpha"], layout["eps"])
-            self.ring.rules = self.priorities
-            only_stored = layout.get("initial_priority") == "max_stored"
-            self.sampler = PrioritizedSampler(
-                self.ring, self.priorities, block, only_stored_count=only_stored
-            )
-            start = self.sampler.start
-        self.lease = UpdaterLease(self.ring.counters, block.identity, start)
-
-
 class Closed:
     """Class attribute in place of an attribute that a closed buffer has deleted; raises ValueError."""
 
@@ -116,19 +68,23 @@ class Closed:
         raise ValueError(f"This {owner.__name__} is closed.")
 
 
-MAPPED = ("_mapped", "_ring", "_fields", "_stages", "_counts")  # attributes that close() deletes
+# The parts of a handle, views of the block; not pickled, and deleted by `close`.
+PARTS = ("_ring", "_fields", "_stages", "_gather", "_counts", "_sampler", "_lease")
 
 
 class Handle(ReplayBuffer):
     """Methods of a shared buffer that concern its block: attaching, pickling, closing and sizes."""
 
     _block: SharedArrays = Closed()  # pyright: ignore[reportAssignmentType]
-    # Not pickled: each process maps the block itself.
-    _mapped: MappedBuffer = Closed()  # pyright: ignore[reportAssignmentType]
     _ring: SharedRing = Closed()  # pyright: ignore[reportAssignmentType]
     _fields: Fields = Closed()  # pyright: ignore[reportAssignmentType]
-    _stages: "SharedFrames | None" = Closed()  # pyright: ignore[reportAssignmentType, reportIncompatibleVariableOverride]
+    _gather: Gather = Closed()  # pyright: ignore[reportAssignmentType]
+    # How many times each row was sampled, written by the updater only; None if not counted.
     _counts: "SampleCounts | None" = Closed()  # pyright: ignore[reportAssignmentType]
+    _sampler: PrioritizedSampler = Closed()  # pyright: ignore[reportAssignmentType]
+    # The right to update priorities and counts, held by one process at a time.
+    _lease: UpdaterLease = Closed()  # pyright: ignore[reportAssignmentType]
+    _stages: "SharedFrames | None" = Closed()  # pyright: ignore[reportAssignmentType, reportIncompatibleVariableOverride]
 
     def __new__(cls, *_: Any, **keywords: Any) -> Self:
         """Create a handle, which other processes may copy without a warning."""
@@ -143,11 +99,31 @@ class Handle(ReplayBuffer):
 
     def _map(self, block: SharedArrays, state: Mapping[str, Any], appended: int = 0) -> None:
         """Attach this handle, with this state, to a block; it has appended rows in its episode."""
-        mapped = MappedBuffer(block)
-        mapped.ring.handle_counts[0] = appended
-        parts = {"_ring": mapped.ring, "_fields": mapped.fields}
-        parts |= {"_stages": mapped.frames, "_counts": mapped.counts}
-        self.__dict__.update({**state, "_block": block, "_mapped": mapped, **parts})
+        layout, (fields, stored, layouts) = block.layout, described_fields(block.layout)
+        capacity, is_prioritized = layout["size"], "alpha" in layout
+        stamps = [block[name] for name in ("stamps", *(f"frames{i}/stamps" for i in range(len(layouts))))]
+        writers = WriterRegistry(block["owners"], stamps, block.identity)
+        ring = SharedRing(block, stored.dtype, writers, max_given=block["seen"] if is_prioritized else None)
+        ring.handle_counts[0] = appended
+        parts: dict[str, Any] = {"_block": block, "_ring": ring, "_fields": fields, "_gather": Gather(fields)}
+        parts |= {"_stages": None, "_counts": None}
+        if layouts:
+            from replay_tutorial.shared import shared_frames
+
+            parts["_stages"] = shared_frames.SharedFrames(block, writers, fields, layouts, capacity)
+        if "count_samples" in layout:
+            from replay_tutorial.buffers.schemes import sample_counts
+
+            counts = block["counted_indexes"], block["sample_counts"]
+            parts["_counts"] = sample_counts.SampleCounts(*counts)
+        start = None
+        if is_prioritized:
+            ring.rules = Prioritization(capacity, block["seen"], layout["alpha"], layout["eps"])
+            only_stored = layout.get("initial_priority") == "max_stored"
+            parts["_sampler"] = PrioritizedSampler(ring, ring.rules, block, only_stored_count=only_stored)
+            start = parts["_sampler"].start
+        parts["_lease"] = UpdaterLease(ring.counters, block.identity, start)
+        self.__dict__.update({**state, **parts})
 
     @property
     def _sampled(self) -> dict[str, ArraySpec]:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -208,9 +184,9 @@ class Handle(ReplayBuffer):
         allowed.
         """
         if "_block" in self.__dict__:
-            if "_mapped" in self.__dict__:
-                self._mapped.lease.release()
-            for name in (*MAPPED, "_block"):
+            if "_ring" in self.__dict__:
+                self._lease.release()
+            for name in (*PARTS, "_block"):
                 self.__dict__.pop(name, None)
 
     def __enter__(self) -> Self:
@@ -221,7 +197,7 @@ class Handle(ReplayBuffer):
         self.close()
 
     def __repr__(self) -> str:
-        return super().__repr__() if "_mapped" in self.__dict__ else f"<{type(self).__name__}: closed>"
+        return super().__repr__() if "_ring" in self.__dict__ else f"<{type(self).__name__}: closed>"
 
     def __copy__(self) -> Self:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Return another handle on the same rows."""
@@ -236,7 +212,7 @@ class Handle(ReplayBuffer):
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = {name: value for name, value in self.__dict__.items() if name not in (*MAPPED, "_iterators")}
+        kept = {name: value for name, value in self.__dict__.items() if name not in (*PARTS, "_iterators")}
         return kept | {"appended": self._episode_len()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -270,4 +246,4 @@ class Handle(ReplayBuffer):
     @property
     def nbytes(self) -> int:
         """Bytes reserved for transitions."""
-        return self._ring.nbytes + (self._mapped.frames.nbytes if self._mapped.frames else 0)
+        return self._ring.nbytes + (self._stages.nbytes if self._stages else 0)

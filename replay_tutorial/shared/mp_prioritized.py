@@ -133,9 +133,7 @@ class MPPrioritizedReplayBuffer(  # pyright: ignore[reportIncompatibleVariableOv
         self, batch_size: int, beta: float, by_buffer: bool, scheme: "Scheme | None"
     ) -> tuple[Any, dict[str, Any]]:
         arguments = batch_size, beta, by_buffer, scheme
-        return self._mapped.lease.hold(
-            self._draw_weighted_in_lease, *arguments, updates=self._counts is not None
-        )
+        return self._lease.hold(self._draw_weighted_in_lease, *arguments, updates=self._counts is not None)
 
     def _draw_weighted_in_lease(
         self, batch_size: int, beta: float, by_buffer: bool, scheme: "Scheme | None"
@@ -145,7 +143,7 @@ class MPPrioritizedReplayBuffer(  # pyright: ignore[reportIncompatibleVariableOv
                 rows, others, drawn = self._draw_by(scheme, batch_size)
                 others["weights"] = self._weights(drawn.probabilities, beta, drawn.least, by_buffer)
             return rows, self._counted(others, drawn.indexes)
-        sampler = self._mapped.sampler
+        sampler = self._sampler
         sampler.numbers_drawn = 0
         try:
             rows, indexes, masses = sampler.draw(batch_size, self._rng)
@@ -173,7 +171,7 @@ class MPPrioritizedReplayBuffer(  # pyright: ignore[reportIncompatibleVariableOv
 
     def _replacement_draw(self, rows: Rows, indexes: Integers, masses: Floats) -> "DrawAgain":
         """Return a function that sets the mass of rows that lack a frame to 0, and draws other rows."""
-        ring, sampler = self._ring, self._mapped.sampler
+        ring, sampler = self._ring, self._sampler
 
         def draw_again(positions: Integers) -> Rows:
             sampler.zero_mass(indexes[positions])
@@ -188,10 +186,10 @@ class MPPrioritizedReplayBuffer(  # pyright: ignore[reportIncompatibleVariableOv
         return draw_again
 
     def _tree_and_alpha(self) -> tuple[Callable[[], SumTree], float]:
-        return self._mapped.sampler.synced_tree, self._mapped.priorities.alpha
+        return self._sampler.synced_tree, self._ring.rules.alpha
 
     def _update(self, indexes: npt.ArrayLike, priorities: npt.ArrayLike) -> None:
-        self._mapped.lease.hold(self._mapped.sampler.update, indexes, priorities, updates=True)
+        self._lease.hold(self._sampler.update, indexes, priorities, updates=True)
 
     def _masses_of(self, indexes: Integers) -> Floats:
         """Return the masses of stored rows."""
@@ -203,7 +201,7 @@ class MPPrioritizedReplayBuffer(  # pyright: ignore[reportIncompatibleVariableOv
         return masses
 
     def _synced_tree(self) -> SumTree:
-        return self._mapped.lease.hold(self._mapped.sampler.synced_tree)
+        return self._lease.hold(self._sampler.synced_tree)
 
     def _masses(self, slots: Integers) -> Floats:
         """Return the masses of the rows in `slots`."""
@@ -223,7 +221,7 @@ class MPPrioritizedReplayBuffer(  # pyright: ignore[reportIncompatibleVariableOv
         masses, seen = np.zeros(min(count, self._ring.capacity)), np.zeros(1)
         reader.read_into("masses", [masses])
         reader.read_into("seen", [seen])
-        self._mapped.priorities.check_loaded(masses, float(seen[0]))
+        self._ring.rules.check_loaded(masses, float(seen[0]))
         fill_rings = super()._read(counters, reader, masses)
 
         def fill() -> None:

@@ -203,7 +203,7 @@ class MPReplayBuffer(Handle):
 
     def statistics(self) -> Statistics:
         """Return counters that cover all processes. Any process may call this."""
-        statistics, frames = self._ring.statistics(), self._mapped.frames
+        statistics, frames = self._ring.statistics(), self._stages
         return statistics._replace(frames_added=frames.added) if frames else statistics
 
     def _copy(self, rows: Any, others: Mapping[str, Any]) -> Batch:
@@ -211,7 +211,7 @@ class MPReplayBuffer(Handle):
 
         `rows` are records, or already a batch if observations are stored as frames.
         """
-        batch = self._mapped.gather.to_batch(rows) if self._stages is None else rows
+        batch = self._gather.to_batch(rows) if self._stages is None else rows
         batch.update(others)
         return batch
 
@@ -224,7 +224,7 @@ class MPReplayBuffer(Handle):
     def _draw_and_count(self, batch_size: int, scheme: "Scheme | None") -> tuple[Any, dict[str, Any]]:
         if self._counts is None:
             return self._draw_in_lease(batch_size, scheme)
-        return self._mapped.lease.hold(self._draw_in_lease, batch_size, scheme, updates=True)
+        return self._lease.hold(self._draw_in_lease, batch_size, scheme, updates=True)
 
     def _draw_in_lease(self, batch_size: int, scheme: "Scheme | None") -> tuple[Any, dict[str, Any]]:
         with restore_rng_on_error(self._rng):
@@ -249,11 +249,10 @@ class MPReplayBuffer(Handle):
         return self._ring.draw(len(positions), self._rng)
 
     def _rows(self, indexes: Integers) -> tuple[Batch, Flags]:
-        mapped = self._mapped
-        rows, stored = mapped.ring.take(indexes)
-        if mapped.frames is None:
-            return mapped.gather.to_batch(rows), stored
-        batch, stored[stored] = mapped.frames.restore_available(rows)
+        rows, stored = self._ring.take(indexes)
+        if self._stages is None:
+            return self._gather.to_batch(rows), stored
+        batch, stored[stored] = self._stages.restore_available(rows)
         return batch, stored
 
     @property
@@ -290,7 +289,7 @@ class MPReplayBuffer(Handle):
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         from replay_tutorial.shared import snapshot
 
-        ring, frames, counts = self._ring, self._mapped.frames, self._mapped.counts
+        ring, frames, counts = self._ring, self._stages, self._counts
         counters, arrays = snapshot.save_state(ring)
         indexes = arrays.pop("indexes")
         count: int = min(counters["next_index"], ring.capacity)
@@ -316,30 +315,29 @@ class MPReplayBuffer(Handle):
         from replay_tutorial.buffers import archive
         from replay_tutorial.shared import snapshot
 
-        mapped = self._mapped
         generator = archive.checked_generator(counters)
         episode_len = archive.checked_count(counters, "episode_len")
-        rows = snapshot.read_ring(mapped.ring, counters, reader)
+        rows = snapshot.read_ring(self._ring, counters, reader)
         times = np.zeros(0, np.int64)
-        if mapped.counts is not None:
-            times = np.zeros(min(rows.counters["next_index"], mapped.ring.capacity), np.int64)
+        if self._counts is not None:
+            times = np.zeros(min(rows.counters["next_index"], self._ring.capacity), np.int64)
             from replay_tutorial.buffers.schemes.sample_counts import check_times
 
             reader.read_into("times_sampled", [times])
             check_times(times)
         frames = (
-            mapped.frames.read_snapshots(counters, reader, mapped.ring.as_rows(rows.words))
-            if mapped.frames
+            self._stages.read_snapshots(counters, reader, self._ring.as_rows(rows.words))
+            if self._stages
             else []
         )
 
         def fill() -> None:
-            snapshot.reserve_indexes([(mapped.ring, rows), *frames])
-            if mapped.counts is not None:  # before another process can sample and count the rows
-                mapped.counts.restore(rows.indexes, times[rows.slots])
+            snapshot.reserve_indexes([(self._ring, rows), *frames])
+            if self._counts is not None:  # before another process can sample and count the rows
+                self._counts.restore(rows.indexes, times[rows.slots])
             for ring, read in frames:
                 snapshot.restore(ring, read)
-            snapshot.restore(mapped.ring, rows, masses)
-            self._rng, mapped.ring.handle_counts[1] = generator, mapped.ring.handle_counts[0] - episode_len
+            snapshot.restore(self._ring, rows, masses)
+            self._rng, self._ring.handle_counts[1] = generator, self._ring.handle_counts[0] - episode_len
 
         return fill

@@ -113,7 +113,7 @@ def test_a_buffer_whose_rows_lost_their_frames_says_so_each_time(buffer_class, m
     monkeypatch.setattr("replay_tutorial.shared.shared_frames.MAX_DRAWS", 5)
     buffer = buffer_class(400, row_fields(), dedupe_next="obs")
     buffer.add(**rows_of(1, 0, 1), next_obs=np.ones((1, 8)))
-    buffer._mapped.frames.rings[0].ring.stamps[:] = 0  # as if all of them had been replaced
+    buffer._stages.rings[0].ring.stamps[:] = 0  # as if all of them had been replaced
     for _ in range(3):
         refuse(buffer, RuntimeError, "frames of the stored rows were overwritten", 4)
 

@@ -68,7 +68,7 @@ def test_number_is_given_back_with_the_last_handle_closed_or_dropped():
         handles = [copy.copy(keeper), pickle.loads(pickle.dumps(keeper))]
         for handle in handles:
             handle.add(**rows_of(1, 0, 1), next_obs=np.ones((1, 8)))
-        rings = [keeper._ring, keeper._mapped.frames.rings[0].ring]
+        rings = [keeper._ring, keeper._stages.rings[0].ring]
         assert [owners_of(ring) for ring in rings] == [1, 1]
         for _ in range(closed):
             assert [owners_of(ring) for ring in rings] == [1, 1], "a handle still writes under it"
@@ -197,7 +197,7 @@ def test_threads_that_draw_through_two_handles_take_turns():
     first.sample(1)  # takes the seat, which has the lock
     second, drawn = copy.copy(first), []
     thread = threading.Thread(target=lambda: drawn.append(second.sample(4)))
-    with first._mapped.lease.registration.lock:
+    with first._lease.registration.lock:
         thread.start()
         thread.join(0.3)
         assert thread.is_alive() and not drawn, "two threads draw at once"
@@ -217,7 +217,7 @@ def test_handles_that_take_turns_know_of_each_others_priorities():
 
 def test_close_waits_for_the_update_that_another_thread_is_making():
     buffer = MPPrioritizedReplayBuffer(8, row_fields())
-    lease, counters = buffer._mapped.lease, buffer._ring.counters
+    lease, counters = buffer._lease, buffer._ring.counters
     closer, roles = threading.Thread(target=buffer.close), []
 
     def update():
@@ -232,7 +232,7 @@ def test_close_waits_for_the_update_that_another_thread_is_making():
 
 
 def test_interrupted_nested_call_leaves_the_lock_to_the_outer_one():
-    lease = MPPrioritizedReplayBuffer(8, row_fields())._mapped.lease
+    lease = MPPrioritizedReplayBuffer(8, row_fields())._lease
 
     def nest(point):
         with pytest.raises(KeyboardInterrupt):
@@ -247,7 +247,7 @@ def test_interrupted_nested_call_leaves_the_lock_to_the_outer_one():
 def hold_slots(buffer, answers):
     """Die as the holder of slot 0, of the rows and of the frames."""
     number = buffer._ring.writers.writer_number()
-    for ring in (buffer._ring, buffer._mapped.frames.rings[0].ring):
+    for ring in (buffer._ring, buffer._stages.rings[0].ring):
         ring.stamps[0] = held_stamp(add_to_counter(ring.counters, NEXT_INDEX, 1), number)
     answers.put(number)
     answers.close()
@@ -267,7 +267,7 @@ def test_what_a_dead_process_held_is_freed_before_its_number_is_given_out():
             dead = 1 << 40 | os.getpid()  # of another birth
             table[free] = dead if free % 2 else -dead  # killed, or ended by itself
     assert buffer._ring.writers.writer_number() == number == 1
-    held = [ring.stamps[0] for ring in (buffer._ring, buffer._mapped.frames.rings[0].ring)]
+    held = [ring.stamps[0] for ring in (buffer._ring, buffer._stages.rings[0].ring)]
     assert [owner_of(stamp) for stamp in held] == [NOBODY, NOBODY]
     killed = OWNER_COUNT // 2  # 1, whose number was given out, and 3, 5, 7, ...
     assert buffer.statistics()[5:7] == (1, killed)

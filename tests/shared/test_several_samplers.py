@@ -189,7 +189,7 @@ def test_a_row_without_its_frames_loses_its_mass_in_one_tree():
     buffer.add(**rows_of(1, 0, 8), next_obs=rows_of(2, 0, 8)["obs"])
     other = copy.copy(buffer)
     assert other.total_mass == buffer.total_mass == 8.0
-    buffer._mapped.frames.rings[0].ring.stamps[0] = 0  # as if the first frame of row 0 had been replaced
+    buffer._stages.rings[0].ring.stamps[0] = 0  # as if the first frame of row 0 had been replaced
     assert set(buffer.sample(200)["indexes"].tolist()) == set(range(1, 8))
     assert (buffer.total_mass, other.total_mass) == (7.0, 8.0)
     buffer.update_priorities([1], [2.0])
@@ -255,7 +255,7 @@ def test_every_sampler_sees_any_history_as_a_list_does(seed, monkeypatch):
             assert (handle.total_mass, handle.min_mass) == pytest.approx(expected, rel=1e-12)
         elif stored:
             handle.sample(4, scheme=RankBased())
-            tree = handle._mapped.sampler.tree
+            tree = handle._sampler.tree
             assert slots_by_group(tree.ranking, tree.leaves) == slots_by_group(Ranking(capacity), tree.leaves)
 
 
@@ -266,7 +266,7 @@ def sample_beside_an_updater(buffer, stop, answers):
         assert_whole(batch)
         assert ((batch["weights"] > 0) & (batch["weights"] <= 1)).all()
         batches += 1
-    answers.put((buffer.total_mass, buffer._mapped.sampler.tree.leaves[:64].tolist(), 16 * batches))
+    answers.put((buffer.total_mass, buffer._sampler.tree.leaves[:64].tolist(), 16 * batches))
 
 
 def test_samplers_agree_with_the_updater_when_it_has_stopped():
@@ -281,7 +281,7 @@ def test_samplers_agree_with_the_updater_when_it_has_stopped():
             buffer.update_priorities(indexes, rng.random(len(indexes)))
         stop.set()
         seen = [answer(answers, processes) for _ in processes]
-    leaves = buffer._mapped.sampler.tree.leaves[:64].tolist()
+    leaves = buffer._sampler.tree.leaves[:64].tolist()
     assert buffer.total_mass > 0.0 and leaves == buffer._masses(np.arange(64)).tolist()
     assert [each[:2] for each in seen] == 2 * [(buffer.total_mass, leaves)]
     assert buffer.statistics().rows_sampled == 400 * 32 + sum(each[2] for each in seen)
@@ -299,14 +299,14 @@ def test_clear_resets_the_maximum_even_if_a_writer_adds_a_small_priority_meanwhi
 def test_first_samples_of_several_threads_use_one_tree(monkeypatch: pytest.MonkeyPatch) -> None:
     buffer = MPPrioritizedReplayBuffer(8, {"obs": {}})
     buffer.add(obs=np.arange(4), priorities=np.ones(4))
-    start, starts = buffer._mapped.lease._start, []
+    start, starts = buffer._lease._start, []
 
     def slow_start() -> None:
         starts.append(1)
         time.sleep(0.05)
         start()
 
-    monkeypatch.setattr(buffer._mapped.lease, "_start", slow_start)
+    monkeypatch.setattr(buffer._lease, "_start", slow_start)
     with ThreadPoolExecutor(4) as pool:
         samples = list(pool.map(lambda _: buffer.sample(4), range(4)))
     assert len(samples) == 4

@@ -34,7 +34,7 @@ def test_a_memory_that_lies_harms_nobody(buffer_class):
     """What a writer remembers of its frames may be out of date, or spoilt by a thread: the bytes decide."""
     for seed in range(5):
         history = History(seed, "dedupe_next+dedupe_frames", size=20, kind=buffer_class)
-        (frames,) = history.buffer._mapped.frames.rings
+        (frames,) = history.buffer._stages.rings
         for _ in range(40):
             history.add(5, single=False)
             there = frames.remembered >= 0
@@ -192,7 +192,7 @@ def test_a_picture_that_is_shown_for_ever_is_written_anew_before_it_is_too_old(b
 @every_buffer
 def test_rows_that_share_nothing_outlive_their_frames_and_count_as_replaced(buffer_class):
     buffer = compressed(buffer_class, 1000)
-    room = buffer._mapped.frames.rings[0].ring.capacity
+    room = buffer._stages.rings[0].ring.capacity
     with pytest.warns(UserWarning) as caught:
         add_apart(buffer, 5000)
     lost = f"1,000 transitions added 8,000 frames, but there is room for {room:,}, so about "
@@ -204,7 +204,7 @@ def test_rows_that_share_nothing_outlive_their_frames_and_count_as_replaced(buff
     assert told.frames_added == 8 * told.rows_added, "this tells which frames_per_transition is needed"
     there = buffer[:]
     assert_pictures(there)
-    newest = buffer._mapped.frames.rings[0].ring.capacity // 8
+    newest = buffer._stages.rings[0].ring.capacity // 8
     assert newest - 50 < len(there["first"]) <= newest
     assert there["first"].max() == 4999 * 20
     for _ in range(30):
@@ -226,7 +226,7 @@ def test_rows_that_share_nothing_outlive_their_frames_and_count_as_replaced(buff
 
 def overwrite_frames(buffer):
     """Write frames without rows, as writers do that are killed before they add their rows."""
-    (frames,) = buffer._mapped.frames.rings
+    (frames,) = buffer._stages.rings
     for some in np.array_split(np.arange(frames.ring.capacity), 20):
         frames.number([stacks(np.full(len(some), 9), np.zeros(len(some), int), 20 * some, 6)])
 
@@ -295,7 +295,7 @@ def test_rows_of_several_actors_arrive_with_their_pictures(buffer_class, context
 def test_a_frame_whose_slot_is_held_by_a_living_writer_gets_another():
     buffer = compressed(MPReplayBuffer, 20)
     act(buffer, 1, 25)
-    ring = buffer._mapped.frames.rings[0].ring
+    ring = buffer._stages.rings[0].ring
     slot = ring.next_index % ring.capacity
     # a thread of this process, stopped in the middle
     ring.stamps[slot] = held_stamp(index_of(ring.stamps[slot]), ring.writers.writer_number())
@@ -346,7 +346,7 @@ def test_a_buffer_that_others_write_to_is_saved_with_its_pictures(buffer_class, 
 def test_a_million_atari_transitions_take_1_3_times_their_frames():
     small = MPReplayBuffer(1000, ATARI, dedupe_next="obs", dedupe_frames="obs")
     assert small.bytes_per_transition == small.nbytes / 1000
-    (frames,) = small._mapped.frames.rings
+    (frames,) = small._stages.rings
     fixed = (ROOM + 8 * 32) * (84 * 84 + 16) / 1000  # of a thousand it is much, of a million nothing
     assert frames.ring.capacity == 1250 + ROOM + 8 * 32
     assert small.bytes_per_transition - fixed < 1.3 * 84 * 84

@@ -112,7 +112,7 @@ def test_new_sampler_looks_at_no_row_from_before_clear_twice(tmp_path):
     again = MPPrioritizedReplayBuffer(1000, row_fields(), seed=0)
     again.load(tmp_path / "rows")
     again.sample(8)
-    assert again._mapped.sampler.arrays.progress[AWAITED] == 0
+    assert again._sampler.arrays.progress[AWAITED] == 0
 
 
 def test_bad_update_is_refused_before_anything_changes():
@@ -148,7 +148,7 @@ def test_rows_that_are_replaced_between_the_look_and_the_copy_are_drawn_again():
     buffer = MPPrioritizedReplayBuffer(8, row_fields(), seed=0)
     buffer.add(**rows_of(1, 0, 8))
     buffer.sample(8)
-    ring, sampler = buffer._ring, buffer._mapped.sampler
+    ring, sampler = buffer._ring, buffer._sampler
     # the tree knows nothing of it: no index was reserved yet
     ring.stamps[[2, 5]] = held_stamp(10, 1), published_stamp(13)
     indexes, masses, failed = np.empty(16, np.int64), np.empty(16), np.empty(16, np.int64)

@@ -80,7 +80,7 @@ def test_kills_would_show_an_updater_that_leaves_a_mass_to_the_wrong_row(monkeyp
 def leave_a_child_while_sampling(buffer, answers):
     buffer.sample(4)
     parent = os.getpid()
-    buffer._mapped.lease.registration.lock.acquire()  # as a thread does that draws while another one forks
+    buffer._lease.registration.lock.acquire()  # as a thread does that draws while another one forks
     if os.fork() == 0:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(POLL_SECONDS)  # nobody else ends an orphan that hangs

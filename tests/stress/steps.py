@@ -206,7 +206,7 @@ class StepStorm:
     @property
     def ring(self) -> shared_ring.SharedRing:
         """The ring in which the victim is killed: that of the rows, or of their frames."""
-        return self.buffer._mapped.frames.rings[0].ring if self.in_frames else self.buffer._ring
+        return self.buffer._stages.rings[0].ring if self.in_frames else self.buffer._ring
 
     def add(self, count: int) -> None:
         if count == 0:
@@ -236,7 +236,7 @@ class StepStorm:
         if step in UPDATER_STEPS:
             if step in FIRST_UPDATE:
                 self.add(self.capacity)
-            self.buffer._mapped.lease.release()
+            self.buffer._lease.release()
             times = len(self.buffer)
         countdown = 1 if step in ONCE else int(self.rng.integers(1, times + 1))
         self.writers += 1  # here, because what the child counts is lost
@@ -294,7 +294,7 @@ class StepStorm:
             self.check_batch(handle.sample(16))
         if self.is_prioritized:
             masses, given = self.buffer._masses(slots), self.priorities_of(rows)
-            followed = self.other._mapped.sampler.tree.leaves[slots]  # may lack masses that were not logged
+            followed = self.other._sampler.tree.leaves[slots]  # may lack masses that were not logged
             for each in (masses, followed):
                 right = [np.isclose(each, (factor * given + 1e-4) ** 0.6, rtol=1e-12) for factor in factors]
                 assert np.any(right, axis=0).all(), f"masses {each} of {given}"

@@ -248,7 +248,7 @@ def sequences(first: int = 0, **options: Any) -> SequenceReplayBuffer:
     """Four episodes; ids count on from step to step, and the final observation has the id of no step."""
     reward, flag = {}, {"dtype": bool}
     fields = {"id": {"dtype": np.int64}, "reward": reward, "next_id": {"dtype": np.int64}, "terminated": flag}
-    buffer = SequenceReplayBuffer(100, fields, WINDOW, seed=first, **options)
+    buffer = SequenceReplayBuffer(100, fields, **{"length": WINDOW, **options}, seed=first)
     for steps in EPISODES:
         ids = first + np.arange(steps + 1)
         ends = np.arange(steps) == steps - 1
@@ -362,6 +362,11 @@ def test_a_seed_makes_batches_reproducible_and_a_generator_can_be_saved():
         (lambda b: {"a": (b["online"], 1.0, Reverse())}, TypeError, "such as Uniform"),
         (lambda b: {"a": ([1, 2], 1.0)}, TypeError, r"must be a buffer of this package, not \[1, 2\]"),
         (lambda b: {"a": (sequences(), 1.0, Uniform())}, TypeError, "has no schemes"),
+        (
+            lambda b: {"a": (sequences(burn_in=1, length=3), 0.5), "b": (sequences(), 0.5)},
+            ValueError,
+            r"same burn_in, length, n_step and gamma.*\[1, 3, 1, None\], \[0, 4, 1, None\]",
+        ),
         (lambda b: {"a": (sequences(period=2, online=True), 1.0)}, ValueError, "can't be online"),
         (
             lambda b: {"a": (sequences(), 0.5), "b": (sequences(burn_in=1), 0.5)},

@@ -119,6 +119,13 @@ class Mixture(Sampled):
                     f"The buffers {first!r} and {component.name!r} differ in the fields {wrong}; the arrays "
                     "of their samples must have the same names, shapes and dtypes."
                 )
+        sequences = [buffer for buffer in buffers if hasattr(buffer, "_lengths")]
+        windows = [[*buffer._lengths, buffer._layout["n_step"]] for buffer in sequences]
+        if any(window != windows[0] for window in windows):
+            raise ValueError(
+                "The windows must have the same burn_in, length, n_step and gamma (with the reward), not "
+                f"{', '.join(map(str, windows))}."
+            )
         if taken := MIXTURE_SPECS.keys() & self._specs.keys():
             raise ValueError(f"The field names {sorted(taken)} are reserved in a mixture; rename the fields.")
         self._types = {name: value_type(*spec) for name, spec in self._specs.items()}

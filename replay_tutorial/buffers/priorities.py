@@ -241,41 +241,41 @@ class Prioritization:
         eps: Added to each priority.
         priority_limit: Largest valid priority.
         formula: alpha, eps and priority_limit, for the kernels.
-        max_given: float64[1], the largest priority set so far, or NO_PRIORITY.
+        largest_priority: float64[1], the largest priority set so far, or NO_PRIORITY.
     """
 
-    def __init__(self, capacity: int, max_given: Floats, alpha: float, eps: float) -> None:
-        """Check alpha and eps; `max_given` may be in shared memory."""
+    def __init__(self, capacity: int, largest_priority: Floats, alpha: float, eps: float) -> None:
+        """Check alpha and eps; `largest_priority` may be in shared memory."""
         self.alpha = checked_share("alpha", alpha)
         self.priority_limit = limit_of_priorities(capacity)
         if not 0.0 <= checked_number("eps", eps) <= self.priority_limit:
             raise ValueError(f"eps must be between 0 and {self.priority_limit:.3g}, not {eps}.")
         self.eps = float(eps)
         self.formula: Formula = (self.alpha, self.eps, self.priority_limit)
-        self.max_given = max_given
+        self.largest_priority = largest_priority
         # Cache for new rows without priorities: their priority and mass.
         self._default = FIRST_PRIORITY, self._mass(FIRST_PRIORITY)
 
-    def with_max(self, max_given: float = NO_PRIORITY) -> "Prioritization":
+    def with_max(self, largest_priority: float = NO_PRIORITY) -> "Prioritization":
         """Return the same rules with another maximum priority, by default none."""
         rules = copy.copy(self)
-        rules.max_given = np.full(1, max_given)
+        rules.largest_priority = np.full(1, largest_priority)
         return rules
 
     @property
     def max_priority(self) -> float:
         """Largest priority set so far; FIRST_PRIORITY if none has been set."""
-        max_given = self.max_given.item(0)
-        return FIRST_PRIORITY if max_given == NO_PRIORITY else max_given
+        largest_priority = self.largest_priority.item(0)
+        return FIRST_PRIORITY if largest_priority == NO_PRIORITY else largest_priority
 
     def lower_max(self, tree: SumTree, capacity: int) -> None:
         """Lower the maximum priority to that of the largest mass in a tree; none if every mass is 0."""
         mass = tree.largest_mass(capacity, bound=self._initial_mass()[0])
         if mass == 0.0:
-            self.max_given[0] = NO_PRIORITY
+            self.largest_priority[0] = NO_PRIORITY
         else:
             priority = min(max(priority_of(mass, self.alpha, self.eps), 0.0), self.priority_limit)
-            self.max_given[0], self._default = priority, (priority, mass)
+            self.largest_priority[0], self._default = priority, (priority, mass)
 
     def initial_masses(self, priorities: Any, count: int) -> tuple[Floats | float, float]:
         """Return the masses of `count` new rows, and the largest of their priorities.
@@ -338,15 +338,15 @@ class Prioritization:
             return self.priority_error(given)
         return unknown_index_error(indexes, next_index)
 
-    def check_loaded(self, masses: Floats, max_given: float) -> None:
+    def check_loaded(self, masses: Floats, largest_priority: float) -> None:
         """Raise Damaged if the masses or the maximum priority in a file are out of range."""
         from replay_tutorial.buffers.archive import Damaged
 
         most = 2 * self.priority_limit  # no mass is larger, and the total still can't overflow
         if not ((masses >= 0.0) & (masses <= most)).all():
             raise Damaged(f"a mass is not between 0 and {most:.3g}")
-        if max_given != NO_PRIORITY and not 0.0 <= max_given <= self.priority_limit:
-            raise Damaged(f"the largest priority, {max_given}, is out of range")
+        if largest_priority != NO_PRIORITY and not 0.0 <= largest_priority <= self.priority_limit:
+            raise Damaged(f"the largest priority, {largest_priority}, is out of range")
 
     def _mass(self, priority: float) -> float:
         return float(mass_of(priority, self.alpha, self.eps))

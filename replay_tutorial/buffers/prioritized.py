@@ -322,7 +322,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         counters["stale_updates"] = self.stale_updates
         self._ring.restart_ranking()
         arrays["masses"] = [self._ring.leaves[self._ring.slots_in_order()]]
-        arrays["seen"] = [self._ring.rules.max_given]
+        arrays["seen"] = [self._ring.rules.largest_priority]
         return counters, arrays
 
     def _from_state(self, counters: dict[str, Any], reader: "archive.Reader") -> Self:
@@ -330,12 +330,12 @@ class PrioritizedReplayBuffer(ReplayBuffer):
 
         loaded = super()._from_state(counters, reader)
         ring = loaded._ring
-        masses, max_given = np.zeros(ring.stored), np.zeros(1)
+        masses, largest_priority = np.zeros(ring.stored), np.zeros(1)
         reader.read_into("masses", [masses])
-        reader.read_into("seen", [max_given])
+        reader.read_into("seen", [largest_priority])
         pending = loaded._stages.pending_masses if loaded._stages else np.zeros(0)
-        ring.rules.check_loaded(np.append(masses, pending), max_given[0])
-        ring.rules = ring.rules.with_max(max_given[0])
+        ring.rules.check_loaded(np.append(masses, pending), largest_priority[0])
+        ring.rules = ring.rules.with_max(largest_priority[0])
         ring.leaves[ring.slots_in_order()] = masses
         ring.stale_updates = checked_count(counters, "stale_updates")
         return loaded

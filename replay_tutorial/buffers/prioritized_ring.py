@@ -134,7 +134,7 @@ def update_leaves(
     formula: Formula,
     sums: Floats,
     minima: Floats,
-    max_given: Floats,
+    largest_priority: Floats,
     stale_updates: Integers,
 ) -> int:
     """Set the masses of rows, update the maximum priority, and count the updates of replaced rows.
@@ -151,7 +151,7 @@ def update_leaves(
     masses = masses_of(priorities, alpha, eps)
     first_node, first_of_lap = int64(first_leaf(sums)), next_index - next_index % capacity
     slots = np.empty(indexes.shape[0], np.int64)
-    count, max_priority = 0, max_given[0]
+    count, max_priority = 0, largest_priority[0]
     for i in range(indexes.shape[0]):
         index = indexes[i]
         if index >= oldest_index:  # otherwise the row has been replaced, and its slot holds a newer one
@@ -161,7 +161,7 @@ def update_leaves(
             slots[count] = slot
             count += 1
     recompute_above(sums, minima, slots[:count])
-    max_given[0] = max_priority
+    largest_priority[0] = max_priority
     stale_updates[0] += indexes.shape[0] - count
     return DONE
 
@@ -221,7 +221,7 @@ class PrioritizedRing(Ring):
             if count:
                 staged.masses[...] = masses
         raised_to = NO_PRIORITY if max_priority is None else max_priority
-        memory = self.bytes, self.counters, self._tree.leaves, self.rules.max_given
+        memory = self.bytes, self.counters, self._tree.leaves, self.rules.largest_priority
         if change is None:
             return append_with_masses(*memory, staged.bytes, staged.masses, raised_to)
         return append_with_masses_and_change(*memory, staged.bytes, staged.masses, raised_to, *change)
@@ -265,7 +265,7 @@ class PrioritizedRing(Ring):
             tree.ranking.mark(checked % self.capacity)  # before the change, because Ctrl-C may come between
         status = update_leaves(
             *(checked, floats, self.counters, self.capacity, rules.formula),
-            *(tree.sums, tree.minima, rules.max_given, self._stale_updates),
+            *(tree.sums, tree.minima, rules.largest_priority, self._stale_updates),
         )
         if status != DONE:
             raise rules.update_error(status, checked, floats, self.next_index)

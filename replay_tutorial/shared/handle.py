@@ -103,7 +103,9 @@ class Handle(ReplayBuffer):
         capacity, is_prioritized = layout["size"], "alpha" in layout
         stamps = [block[name] for name in ("stamps", *(f"frames{i}/stamps" for i in range(len(layouts))))]
         writers = WriterRegistry(block["owners"], stamps, block.identity)
-        ring = SharedRing(block, stored.dtype, writers, max_given=block["seen"] if is_prioritized else None)
+        ring = SharedRing(
+            block, stored.dtype, writers, largest_priority=block["seen"] if is_prioritized else None
+        )
         ring.handle_counts[0] = appended
         parts: dict[str, Any] = {"_block": block, "_ring": ring, "_fields": fields, "_gather": Gather(fields)}
         parts |= {"_stages": None, "_counts": None}

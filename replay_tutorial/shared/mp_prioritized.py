@@ -226,6 +226,6 @@ class MPPrioritizedReplayBuffer(  # pyright: ignore[reportIncompatibleVariableOv
 
         def fill() -> None:
             fill_rings()
-            raise_max(self._ring.max_given, float(seen[0]))
+            raise_max(self._ring.largest_priority, float(seen[0]))
 
         return fill

@@ -65,7 +65,7 @@ class RingArrays(NamedTuple):
     rows: Words
     masses: Floats  # [capacity], the mass that the writer assigned to the row
     handle_counts: Integers  # [2], rows appended by this handle; of these, rows before the current episode
-    max_given: Integers  # [1], bits of the maximum priority; in shared memory if the buffer is prioritized
+    largest_priority: Integers  # [1], its bits; in shared memory if the buffer is prioritized
 
 
 @jitable
@@ -141,11 +141,11 @@ def raise_max(bits: Integers, value: float) -> None:
 
 
 @kernel
-def clear_rows(counters: Integers, handle_counts: Integers, max_given: Integers) -> None:
+def clear_rows(counters: Integers, handle_counts: Integers, largest_priority: Integers) -> None:
     """Clear all rows reserved so far, start a new episode of this handle, and reset the maximum priority."""
     fetch_max(counters, CLEARED, load_acquire(counters, NEXT_INDEX))  # another process may clear at once
     handle_counts[1] = handle_counts[0]
-    max_given[0] = np.float64(NO_PRIORITY).view(np.int64)
+    largest_priority[0] = np.float64(NO_PRIORITY).view(np.int64)
 
 
 @kernel
@@ -196,10 +196,10 @@ def append_rows(
     The kernel also counts the rows in `handle_counts` and raises the maximum priority. An interrupt cannot
     separate these steps, because Python handles it before or after the kernel.
     """
-    counters, stamps, rows, masses, handle_counts, max_given = ring
+    counters, stamps, rows, masses, handle_counts, largest_priority = ring
     count = new_rows.shape[0]
     fetch_add(handle_counts, 0, count)
-    raise_max(max_given, max_priority)
+    raise_max(largest_priority, max_priority)
     first_index = fetch_add(counters, NEXT_INDEX, count)
     start = max(0, count - stamps.shape[0])  # of more rows than slots, only the last are written
     end = write_rows(stamps, rows, masses, new_rows, new_masses, first_index, start, owner)

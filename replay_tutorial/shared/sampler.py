@@ -343,7 +343,7 @@ def draw_rows(
 
 @kernel
 def update_rows(
-    sampler: SamplerTuple, indexes: Integers, priorities: Floats, formula: Formula, max_given: Integers
+    sampler: SamplerTuple, indexes: Integers, priorities: Floats, formula: Formula, largest_priority: Integers
 ) -> int:
     """Update the tree, set the masses of rows that are still stored, and raise the maximum priority.
 
@@ -377,7 +377,7 @@ def update_rows(
     store_release(counters, LOG_END, begun + indexes.shape[0])
     recompute_changed(arrays, slots[:count])
     fetch_add(counters, STALE, indexes.shape[0] - int64(count))
-    raise_max(max_given, max_priority)
+    raise_max(largest_priority, max_priority)
     return DONE
 
 
@@ -480,7 +480,7 @@ class PrioritizedSampler:
     def update(self, indexes: Any, priorities: Any) -> None:
         """Set the priorities of rows; see `MPPrioritizedReplayBuffer.update_priorities`."""
         checked, given = self.rules.as_update(indexes, priorities)
-        status = update_rows(self._tuple, checked, given, self.rules.formula, self._ring.max_given)
+        status = update_rows(self._tuple, checked, given, self.rules.formula, self._ring.largest_priority)
         if self.tree.ranking is not None:
             self._mark_changed(self.tree.ranking)
         if status != DONE:

@@ -120,9 +120,9 @@ class SharedRing:
         dtype: np.dtype[np.void],
         writers: WriterRegistry,
         prefix: str = "",
-        max_given: Floats | None = None,
+        largest_priority: Floats | None = None,
     ) -> None:
-        """Use the arrays that `ring_specs` described; `append` raises the maximum in `max_given`."""
+        """Use the arrays that `ring_specs` described; `append` raises the maximum in `largest_priority`."""
         self.stamps = arrays[f"{prefix}stamps"]
         self.rows = arrays[f"{prefix}rows"]
         self.counters = arrays[f"{prefix}counters"]
@@ -135,9 +135,10 @@ class SharedRing:
         self._checked: tuple[int, Integers, int] = (0, np.empty(0, np.int64), 0)
         # Rows appended by this handle; of these, rows before the current episode.
         self.handle_counts = np.zeros(2, np.int64)
-        self.max_given = np.zeros(1, np.int64) if max_given is None else max_given.view(np.int64)
+        largest_priority = np.zeros(1) if largest_priority is None else largest_priority
+        self.largest_priority: Integers = largest_priority.view(np.int64)
         shared = (self.counters, self.stamps, self.rows, self.masses)
-        self._arrays = tuple(RingArrays(*shared, self.handle_counts, self.max_given))
+        self._arrays = tuple(RingArrays(*shared, self.handle_counts, self.largest_priority))
         if self.counters[CREATED_AT] == 0:
             self.counters[CREATED_AT] = time.time_ns()
 
@@ -369,4 +370,4 @@ class SharedRing:
 
     def clear(self) -> None:
         """Clear all rows reserved so far, start a new episode, and reset the maximum priority."""
-        clear_rows(self.counters, self.handle_counts, self.max_given)
+        clear_rows(self.counters, self.handle_counts, self.largest_priority)

@@ -343,8 +343,8 @@ class EpisodeReplayBuffer(PrivateBuffer):
         masses, max_priority = self._prioritization.initial_masses(priorities, staged.count)
         staged.arrays.masses[...] = masses
         arrays, spans = (self._ring.arrays_tuple, staged.arrays_tuple), self._roles.spans
-        max_given = self._prioritization.max_given
-        changes = max_given, max(max_given.item(0), max_priority), self._window_rule
+        largest_priority = self._prioritization.largest_priority
+        changes = largest_priority, max(largest_priority.item(0), max_priority), self._window_rule
         index = append_steps(*arrays, spans, *changes)
         if index < 0:
             self._check_consecutive(staged)
@@ -509,7 +509,7 @@ class EpisodeReplayBuffer(PrivateBuffer):
         rules, ring = self._prioritization, self._ring
         checked, floats = rules.as_update(indexes, priorities)
         status = update_masses(
-            *(ring.arrays_tuple, checked, floats, rules.formula, rules.max_given, self._stale_updates)
+            *(ring.arrays_tuple, checked, floats, rules.formula, rules.largest_priority, self._stale_updates)
         )
         if status == UNKNOWN_INDEX:
             self._check_indexes(checked)
@@ -740,7 +740,9 @@ class EpisodeReplayBuffer(PrivateBuffer):
 
     def _state(self) -> tuple[dict[str, Any], archive.Arrays]:
         counters = {"stale_updates": self.stale_updates, "random_state": self._rng.state}
-        return counters, state_of(self._ring, self._next_step) | {"seen": [self._prioritization.max_given]}
+        return counters, state_of(self._ring, self._next_step) | {
+            "seen": [self._prioritization.largest_priority]
+        }
 
     def _from_state(self, counters: dict[str, Any], reader: archive.Reader) -> Self:
         loaded, largest = self._with_shared_parts(), np.zeros(1)

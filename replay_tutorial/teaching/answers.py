@@ -248,6 +248,7 @@ class Watched:
     """Counts the elements that a call reads or writes in the lists and arrays of an object.
 
     Example:
+        >>> from replay_tutorial.steps.prioritized import PlainSumTree
         >>> tree = PlainSumTree(1024)
         >>> Watched(tree).cost_of(lambda: tree.set([7], [1.0]))
         31

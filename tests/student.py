@@ -59,6 +59,8 @@ def answer_of(chapter: str, notebook: Notebook) -> str:
         notebook.run(text[: alias.start()])
         file = Path(inspect.getfile(notebook.names[alias["ours"]]))
         module = WithoutTypes().visit(ast.parse(file.read_text(encoding="utf-8")))
+        others = (ast.ClassDef, ast.FunctionDef)
+        module.body = [n for n in module.body if not isinstance(n, others) or n.name == alias["ours"]]
         copy = re.sub(rf"\b{alias['ours']}\b(?! import)", alias["own"], ast.unparse(module))
         text = text.replace(alias[0], copy)
     return text

@@ -30,7 +30,7 @@ NAMES = {
     "protocol_explorer": "explore_protocol",
     "record_files": "load_record",
     "source": "show",
-    "your_agent": "agent_replay",
+    "your_agent": "agent_replay shared_replay",
 }
 MODULE_OF = {name: module for module, names in NAMES.items() for name in names.split()}
 

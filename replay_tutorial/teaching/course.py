@@ -60,6 +60,7 @@ PARTS = {  # name of the part and of its module in my_replay/
         "prioritized:check_prioritized",
         "buffers.prioritized:PrioritizedReplayBuffer",
     ),
+    "reader": Part("06", "my_read", "shared:check_reader", "steps.shared.stamped_priorities:read_row"),
     "limiter": Part("07", "MyLimiter", "apex:check_limiter", "shared.limiter:SamplesPerInsert"),
     "corridor": Part("08", "MyCorridor", "training:check_corridor", "teaching.environments:Corridor"),
     "windows": Part("09", "MyWindows", "sequences:check_windows", "steps.sequences:WindowsOfEpisodes"),

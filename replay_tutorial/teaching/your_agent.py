@@ -1,12 +1,14 @@
-"""The replay of chapter 05's agent, assembled from your n-step window, your buffer and your tree."""
+"""The replays of the agents of chapters 05 and 07, assembled from your parts."""
 
 from typing import Any
 
 import numpy as np
 
 from replay_tutorial import Batch
-from replay_tutorial.steps.learning import one_file_dqn
+from replay_tutorial.steps.learning import apex_processes, one_file_dqn
 from replay_tutorial.steps.learning.n_step_list import Step
+from replay_tutorial.steps.prioritized import TreeWithMinimum
+from replay_tutorial.steps.shared import StampedPriorities
 from replay_tutorial.teaching.course import is_yours, part
 
 FIELDS: dict[str, Any] = {
@@ -47,3 +49,13 @@ def agent_replay(seed: int) -> WindowedReplay | None:
         return None
     window = part("n_step")(one_file_dqn.N_STEP, one_file_dqn.GAMMA)
     return WindowedReplay(window, kind(one_file_dqn.CAPACITY, FIELDS, alpha=0.6, seed=seed))
+
+
+def shared_replay(seed: int, capacity: int = apex_processes.CAPACITY) -> StampedPriorities | None:
+    """Return stamped rows that your function reads, with your tree; or None for the package's buffer."""
+    read_row = part("reader")
+    if not is_yours(read_row):
+        return None
+    tree = TreeWithMinimum(part("sum_tree")(capacity), part("minimum"))
+    options = {"alpha": apex_processes.ALPHA, "seed": seed, "tree": tree, "read_row": read_row}
+    return StampedPriorities(capacity, apex_processes.ROW, **options)

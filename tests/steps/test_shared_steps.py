@@ -5,19 +5,28 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 from lossy_replays import KeepsTooLong, LosesRows, MakesRowsUp
 from programs import run_python
 
 from replay_tutorial import MPReplayBuffer
-from replay_tutorial.steps.shared import FineLocks, ManagerReplay, NoLock, OneLock, QueueReplay, StampedRows
+from replay_tutorial.steps.shared import (
+    FineLocks,
+    ManagerReplay,
+    NoLock,
+    OneLock,
+    QueueReplay,
+    StampedPriorities,
+    StampedRows,
+)
 from replay_tutorial.teaching.exercises import CheckFailed
 from replay_tutorial.teaching.exercises_shared import Torn, check_shared
 from replay_tutorial.teaching.killed_writer import kill_a_writer
 from replay_tutorial.teaching.ladder_shared import race
 from replay_tutorial.teaching.protocol_explorer import SAMPLER, WRITER, explore_protocol
 
-RIGHT = [QueueReplay, ManagerReplay, OneLock, FineLocks, StampedRows, MPReplayBuffer]
+RIGHT = [QueueReplay, ManagerReplay, OneLock, FineLocks, StampedRows, StampedPriorities, MPReplayBuffer]
 # on Windows a pipe takes a message whole or not at all
 FREEZE = [OneLock, FineLocks] + [QueueReplay] * (sys.platform != "win32")
 GO_ON = [ManagerReplay, StampedRows, MPReplayBuffer]
@@ -107,3 +116,23 @@ def test_a_race_counts_what_both_sides_get_done() -> None:
 def test_the_check_finds_what_is_wrong(wrong: Any, message: str) -> None:
     with pytest.raises(CheckFailed, match=message):
         check_shared(wrong, patience=0.5)
+
+
+def test_stamped_priorities_draw_by_mass_drop_late_updates_and_skip_held_slots() -> None:
+    ring = StampedPriorities(8, {"reward": {}, "ended": {"dtype": bool}}, alpha=1.0, eps=0.0, seed=0)
+    ring.add(reward=np.arange(11.0), ended=np.zeros(11), priorities=np.arange(1.0, 12.0))
+    assert ring[:]["reward"].tolist() == list(range(3, 11))
+    ring.update_priorities(np.array([2, 5]), np.array([100.0, 20.0]))
+    assert ring.stale_updates == 1
+    masses = np.array([4.0, 5, 20, 7, 8, 9, 10, 11])  # of rows 3 to 10
+    batch = ring.sample(1_000, beta=0.5)
+    assert np.array_equal(batch["reward"], batch["indexes"])
+    assert batch["ended"].dtype == bool
+    counts = np.bincount(batch["indexes"] - 3, minlength=8)
+    assert np.abs(counts - 1_000 * masses / masses.sum()).max() < 2  # stratified
+    assert batch["weights"] == pytest.approx((4.0 / masses[batch["indexes"] - 3]) ** 0.5)
+    _, stamps, _ = ring.arrays
+    stamps[5] += 1  # a writer holds the slot of row 5
+    assert 5 not in ring.sample(1_000)["indexes"]
+    with pytest.raises(ValueError, match="the buffer is empty"):
+        StampedPriorities(8, {"reward": {}}).sample(1)

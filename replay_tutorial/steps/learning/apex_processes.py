@@ -53,15 +53,16 @@ def make_network() -> DuelingNetwork:
 class Shared(NamedTuple):
     """All that the processes share. Each of them receives it as an argument."""
 
-    replay: MPPrioritizedReplayBuffer  # rows: actors → learner; priorities: both → replay
+    replay: Any  # such as MPPrioritizedReplayBuffer; rows: actors → learner; priorities: both → replay
     parameters: Mailbox  # learner → actors
     stop: SharedStopFlag
 
 
-def make_shared(seed: int = 0, capacity: int = CAPACITY) -> Shared:
-    """Reserve the shared memory of a run."""
+def make_shared(seed: int = 0, capacity: int = CAPACITY, replay: Any = None) -> Shared:
+    """Reserve the shared memory of a run; `replay` replaces the package's buffer."""
     flags = SharedArrays({"flags": ((2,), np.dtype(np.int64))})
-    replay = MPPrioritizedReplayBuffer(capacity, ROW, alpha=ALPHA, seed=seed)
+    if replay is None:
+        replay = MPPrioritizedReplayBuffer(capacity, ROW, alpha=ALPHA, seed=seed)
     return Shared(replay, Mailbox(parameter_count(make_network())), SharedStopFlag(flags))
 
 

@@ -1,4 +1,4 @@
-"""From a queue to stamps: six ways to collect rows from many processes and sample them in one."""
+"""From a queue to stamps: ways to collect rows from many processes and sample them in one."""
 
 from importlib import import_module
 from typing import Any
@@ -10,6 +10,7 @@ HOME = {
     "NoLock": "no_lock",
     "OneLock": "one_lock",
     "QueueReplay": "queue_replay",
+    "StampedPriorities": "stamped_priorities",
     "StampedRows": "stamped_rows",
 }
 

@@ -89,28 +89,6 @@ class Gather:
         return batch
 
 
-def pair_dtype(fields: Fields, nexts: Mapping[str, str]) -> np.dtype[Any] | None:
-    """Return the dtype of a row and the part of the next row that contains its next observations.
-
-    `nexts` maps observations to their next observations. Return None if a field is large, and therefore
-    copied to an array of its own.
-    """
-    if any(field.nbytes >= LARGE for field in fields.fields.values()):
-        return None
-    places: Any = fields.dtype.fields  # name → dtype and offset
-    unit = math.lcm(8, *(field.dtype.itemsize for field in fields.fields.values()))
-    end = max(places[name][1] + places[name][0].itemsize for name in nexts)
-    offsets = [places[name][1] for name in fields.fields]
-    return np.dtype(
-        {
-            "names": [*fields.fields, *nexts.values()],
-            "formats": [places[name][0] for name in (*fields.fields, *nexts)],
-            "offsets": offsets + [fields.dtype.itemsize + places[name][1] for name in nexts],
-            "itemsize": fields.dtype.itemsize + -(-end // unit) * unit,
-        }
-    )
-
-
 def value_type(dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.dtype[Any]:
     """Return the dtype of one value of a field as a whole, for `new_arrays`."""
     return np.dtype((dtype, shape))

@@ -101,30 +101,6 @@ def take_parts(rows: Bytes, slots: Integers, start: int, copies: Bytes, length: 
         copy_part(copies, i, 0, rows, slots[i], start, length)
 
 
-@jitable
-def next_slot(slot: int, count: int) -> int:
-    """Return the next slot in its ring, one of several rings of `count` slots."""
-    return slot + 1 if (slot + 1) % count else slot + 1 - count
-
-
-@kernel
-def next_slots(slots: Integers, count: int) -> Integers:
-    """Return the next slots in their rings."""
-    following = np.empty_like(slots)
-    for i in range(len(slots)):
-        following[i] = next_slot(slots[i], count)
-    return following
-
-
-@kernel
-def take_pairs(rows: Bytes, slots: Integers, lasts: Integers, count: int, copies: Bytes) -> None:
-    """Copy the rows in `slots` to `copies`, each with the first bytes of the row after that in `lasts`."""
-    length = rows.shape[1]
-    for i in range(len(slots)):
-        copy_part(copies, i, 0, rows, slots[i], 0, length)
-        copy_part(copies, i, length, rows, next_slot(lasts[i], count), 0, copies.shape[1] - length)
-
-
 def random_below(limit: int, count: int, rng: np.random.Generator) -> Integers:
     """Return uniform random integers from 0 to limit - 1: int64[count].
 
@@ -137,6 +113,17 @@ def random_below(limit: int, count: int, rng: np.random.Generator) -> Integers:
 
 
 MAX_COUNT = 1 << 48  # bytes in the address space of a process; kernels can add a few such numbers
+
+
+CHECKED_FROM = 1 << 26  # bytes; smaller buffers aren't compared with the memory, which takes 0.5 ms
+
+
+def check_memory(size: int) -> None:
+    """Warn if `size` bytes exceed the free memory; raise MemoryError if they exceed that of the machine."""
+    if size >= CHECKED_FROM:
+        from replay_tutorial.buffers.runtime.machine_memory import compare_with_memory
+
+        compare_with_memory(size)
 
 
 def check_batch_size(batch_size: int) -> None:

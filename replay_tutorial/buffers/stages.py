@@ -31,9 +31,8 @@ from replay_tutorial.buffers.n_step.autoreset import EITHER, TRANSITION, ResetWa
 from replay_tutorial.buffers.n_step.settings import NStep, optional_settings
 from replay_tutorial.buffers.n_step.windows import Restore, Windows, joined
 from replay_tutorial.buffers.ring import BYTES_AT_ONCE, Change, Ring, parts_of
-from replay_tutorial.buffers.rows import MAX_COUNT
+from replay_tutorial.buffers.rows import MAX_COUNT, check_memory
 from replay_tutorial.buffers.runtime.jit import Bytes, Floats, Integers
-from replay_tutorial.buffers.runtime.machine_memory import check_memory
 
 # The mass of a pending step. In a prioritized buffer, users can't declare a field of this name.
 MASS: FieldSpecs = {"priorities": {"dtype": np.float64}}

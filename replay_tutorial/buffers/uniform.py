@@ -25,13 +25,13 @@ from replay_tutorial.buffers.private import PrivateBuffer
 from replay_tutorial.buffers.ring import EPISODE, Ring
 from replay_tutorial.buffers.rows import (
     check_batch_size,
+    check_memory,
     checked_at_least,
     checked_environment,
     checked_flag,
     checked_size,
 )
 from replay_tutorial.buffers.runtime.jit import Flags, Integers
-from replay_tutorial.buffers.runtime.machine_memory import check_memory
 from replay_tutorial.buffers.streams import Stream
 
 if TYPE_CHECKING:  # options are loaded when they are used

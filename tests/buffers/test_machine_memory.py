@@ -8,12 +8,8 @@ import numpy as np
 import pytest
 
 from replay_tutorial import EpisodeReplayBuffer, NStep, PrioritizedReplayBuffer, ReplayBuffer
-from replay_tutorial.buffers.runtime.machine_memory import (
-    CHECKED_FROM,
-    check_memory,
-    free_memory,
-    total_memory,
-)
+from replay_tutorial.buffers.rows import CHECKED_FROM, check_memory
+from replay_tutorial.buffers.runtime.machine_memory import free_memory, total_memory
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 IMAGE: dict[str, Any] = {"shape": (512, 512, 4), "dtype": np.uint8}  # 1 MiB

@@ -43,8 +43,9 @@ from replay_tutorial.buffers.episodes.episode_ring import (
     slot_of,
 )
 from replay_tutorial.buffers.episodes.episode_steps import StagedSteps, StepFields
+from replay_tutorial.buffers.episodes.pairs import next_slots, pair_dtype, take_pairs
 from replay_tutorial.buffers.fields import Fields, FieldSpecs, FiniteFields, flatten
-from replay_tutorial.buffers.gather import Gather, pair_dtype
+from replay_tutorial.buffers.gather import Gather
 from replay_tutorial.buffers.n_step.autoreset import (
     TRANSITION,
     NotConsecutive,
@@ -79,8 +80,6 @@ from replay_tutorial.buffers.rows import (
     checked_integer,
     checked_size,
     chosen_environments,
-    next_slots,
-    take_pairs,
 )
 from replay_tutorial.buffers.runtime.jit import Flags, Floats, Integers, int64, kernel
 from replay_tutorial.buffers.streams import Stream

@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from replay_tutorial.buffers.fields import Fields, Rows, as_bytes, as_records
 from replay_tutorial.buffers.n_step.returns import Spans
-from replay_tutorial.buffers.rows import bytes_differ, copy_row
+from replay_tutorial.buffers.rows import bytes_differ, check_memory, copy_row
 from replay_tutorial.buffers.runtime.jit import (
     Bytes,
     Flags,
@@ -38,7 +38,6 @@ from replay_tutorial.buffers.runtime.jit import (
     kernel,
     types,
 )
-from replay_tutorial.buffers.runtime.machine_memory import check_memory
 from replay_tutorial.buffers.sum_tree import SumTree, first_leaf, recompute_above
 
 # What a slot holds: nothing or a final observation, a step, or a step where a window starts.

@@ -25,11 +25,12 @@ from replay_tutorial.buffers.cast import as_array, cast
 from replay_tutorial.buffers.episodes.episode_replay import EpisodeOptions, EpisodeReplayBuffer
 from replay_tutorial.buffers.episodes.episode_returns import parse_returns, sum_rewards
 from replay_tutorial.buffers.episodes.episode_ring import NO_STEP, ArraysTuple, EpisodeArrays, locate, slot_of
+from replay_tutorial.buffers.episodes.pairs import next_slots
 from replay_tutorial.buffers.fields import FieldSpecs
 from replay_tutorial.buffers.gather import ArraySpec
 from replay_tutorial.buffers.inherited_options import accepts_options_of
 from replay_tutorial.buffers.n_step.settings import NStep, ParsedNStep
-from replay_tutorial.buffers.rows import checked_number, checked_share, next_slots, random_below, take_parts
+from replay_tutorial.buffers.rows import checked_number, checked_share, random_below, take_parts
 from replay_tutorial.buffers.runtime.jit import Flags, Floats, Integers, int64, kernel
 from replay_tutorial.buffers.streams import restore_rng_on_error
 

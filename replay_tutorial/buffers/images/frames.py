@@ -27,8 +27,8 @@ from replay_tutorial.buffers.fields import Fields, Rows
 from replay_tutorial.buffers.gather import new_arrays, value_type
 from replay_tutorial.buffers.images.frame_layout import DedupeFrames, FrameLayout, frame_layouts, with_numbers
 from replay_tutorial.buffers.images.frame_search import empty_index, index_log, number_in_log
+from replay_tutorial.buffers.rows import check_memory
 from replay_tutorial.buffers.runtime.jit import Bytes, Integers
-from replay_tutorial.buffers.runtime.machine_memory import check_memory
 
 RowsKept = Callable[[], Iterable[Rows]]  # returns copies of the stored rows, oldest first
 

@@ -11,17 +11,14 @@ import sys
 from pathlib import Path
 
 GROUP, MEMINFO = Path("/sys/fs/cgroup"), Path("/proc/meminfo")
-CHECKED_FROM = 1 << 26  # bytes; smaller buffers aren't compared with the memory, which takes 0.5 ms
 REMEDY = (
-    "Reduce size, store each frame once (dedupe_next, dedupe_frames), or keep the rows on a disk with the "
-    "argument path= of MPReplayBuffer or MPPrioritizedReplayBuffer."
+    "Reduce capacity, store each frame once (dedupe_next, dedupe_frames), or keep the rows on a disk with "
+    "the argument path= of MPReplayBuffer or MPPrioritizedReplayBuffer."
 )
 
 
-def check_memory(size: int) -> None:
+def compare_with_memory(size: int) -> None:
     """Warn if `size` bytes exceed the free memory; raise MemoryError if they exceed that of the machine."""
-    if size < CHECKED_FROM:
-        return
     total, free = total_memory(), free_memory()
     if total is not None and size > total:
         raise MemoryError(

@@ -50,7 +50,7 @@ quick: .venv/test.stamp
 
 stress: .venv/test.stamp
 	$(BIN)/python -m pytest tests/stress $(ARGS)
-	EXPLORE=5 $(BIN)/python -m pytest tests/buffers tests/tables -k "any_history or any_program" $(ARGS)
+	EXPLORE=5 $(BIN)/python -m pytest tests/buffers tests/tables tests/shared/test_interrupted_calls.py -k "any_history or any_program or interrupted" $(ARGS)
 
 processors: .venv/test.stamp
 	$(BIN)/python -m replay_tutorial warm-up

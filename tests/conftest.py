@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,10 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("patient")
+
+# Tests share one fork server, so it imports what those of training runs need: PyTorch takes long.
+if sys.platform == "linux":
+    forkserver.set_forkserver_preload(["replay_tutorial.local.fork_server", "replay_tutorial.local.workers"])
 
 # Processes that import jsonschema, among them Ray's, start in a third of the time.
 QUICK = str(Path(__file__).parent / "quick")

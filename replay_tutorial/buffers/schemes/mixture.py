@@ -10,7 +10,6 @@ Source: Ball et al. 2023, "Efficient Online Reinforcement Learning with Offline 
 """
 
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -30,7 +29,6 @@ ROUNDING = 1e-9  # tolerance for a sum of shares such as 0.1 + 0.2 + 0.7
 
 # The arrays that a sample contains in addition to the fields.
 MIXTURE_SPECS: dict[str, ArraySpec] = {**DRAW_SPECS, **SCHEME_SPECS, "source": (np.dtype(np.int64), ())}
-MIXTURE_TYPES = {name: value_type(*spec) for name, spec in MIXTURE_SPECS.items()}
 
 
 class Component(NamedTuple):
@@ -110,6 +108,7 @@ class Mixture(Sampled):
         self._shares = np.array([component.share for component in self._components])  # float64[components]
         if not abs(self._shares.sum() - 1.0) <= ROUNDING:
             raise ValueError(f"The shares must add up to 1, not {self._shares.sum()}: {self._shares}.")
+        self._shares /= self._shares.sum()
         self._specs = buffers[0].field_specs
         for component in self._components:
             if (specs := component.buffer.field_specs) != self._specs:
@@ -183,43 +182,45 @@ class Mixture(Sampled):
         """Draw rows of all buffers; return the copies to make, and the arrays of the batch that are known."""
         check_batch_size(batch_size)
         beta = check_weight_options(beta, "batch")
-        with ExitStack() as stack:  # an error leaves the random state of every buffer as it was
-            for rng in (self._rng, *(component.buffer._rng for component in self._components)):
-                stack.enter_context(restore_rng_on_error(rng))
+        with restore_rng_on_error(self._rng, *(component.buffer._rng for component in self._components)):
             return self._draw_parts(batch_size, beta)
 
     def _draw_parts(self, batch_size: int, beta: float) -> tuple[Any, dict[str, Any]]:
-        sizes = [component.num_rows for component in self._components]
-        shares = np.where(np.array(sizes) > 0, self._shares, 0.0)
-        if not shares.any():
-            raise ValueError(
-                f"Can't sample {batch_size} transitions: the buffers {self.names} are empty. Add some first."
-            )
-        shares /= shares.sum()
+        sizes, shares = np.array([component.num_rows for component in self._components]), self._shares
+        if not sizes.all():
+            shares = np.where(sizes > 0, shares, 0.0)
+            if not shares.any():
+                raise ValueError(
+                    f"Can't sample {batch_size} transitions: the buffers {self.names} are empty. Add some "
+                    "first."
+                )
+            shares /= shares.sum()
         order = self._rng.permutation(batch_size)
-        others, copies = new_arrays(batch_size, MIXTURE_TYPES), list[tuple[Integers, Callable[[], Batch]]]()
-        relative = np.empty(batch_size)  # P(row in its buffer), relative to uniform sampling
-        stop = 0
-        for source, count in enumerate(random_counts(shares, batch_size, self._rng).tolist()):
-            if count == 0:
-                continue
-            positions = order[stop : stop + count]
-            stop += count
-            copy, indexes, probabilities = self._components[source].draw(count)
-            copies.append((positions, copy))
-            others["source"][positions], others["indexes"][positions] = source, indexes
-            others["probabilities"][positions] = shares[source] * probabilities
-            relative[positions] = sizes[source] * probabilities
-        others["weights"][:] = np.maximum((relative.min() / relative) ** beta, LEAST_WEIGHT)
-        return copies, others
+        counts = random_counts(shares, batch_size, self._rng)
+        drawn = [each.draw(n) for each, n in zip(self._components, counts.tolist(), strict=True) if n]
+        copies, indexes, probabilities = zip(*drawn, strict=True)
+        source, in_buffer = np.repeat(np.arange(len(counts)), counts), np.concatenate(probabilities)
+        relative = sizes[source] * in_buffer  # to uniform sampling
+        known: dict[str, Any] = {
+            "source": source,
+            "indexes": np.concatenate(indexes),
+            "probabilities": shares[source] * in_buffer,
+            "weights": np.maximum((relative.min() / relative) ** beta, LEAST_WEIGHT).astype(np.float32),
+        }
+        others = {name: np.empty(batch_size, dtype) for name, (dtype, _) in MIXTURE_SPECS.items()}
+        for name, values in known.items():
+            others[name][order] = values
+        return (order, counts[counts > 0].tolist(), copies), others
 
     def _copy(self, rows: Any, others: Mapping[str, Any]) -> Batch:
         """Return a batch of the rows that have been drawn from each buffer, and the other arrays."""
         batch = Batch(new_arrays(len(others["source"]), self._types))
-        for positions, copy in rows:
-            part = copy()
+        (order, counts, copies), stop = rows, 0
+        for count, copy in zip(counts, copies, strict=True):
+            part, places = copy(), order[stop : stop + count]
+            stop += count
             for name in self._specs:
-                batch[name][positions] = part[name]
+                batch[name][places] = part[name]
         batch.update(others)
         return batch
 
@@ -288,9 +289,13 @@ def random_counts(shares: Floats, batch_size: int, rng: np.random.Generator) -> 
     batch_size · share_c adjoin and are shifted by one uniform random number; component c gets as many rows as
     its half-open interval contains integers.
     """
-    bounds = np.concatenate([[0.0], np.cumsum(shares)]) * batch_size  # float64[components + 1]
+    bounds = np.zeros(len(shares) + 1)
+    np.cumsum(shares, out=bounds[1:])
+    bounds *= batch_size
     bounds[-1] = batch_size
-    return np.diff(np.floor(bounds + rng.random()).astype(np.int64))
+    bounds += rng.random()
+    ends = bounds.astype(np.int64)  # rounds down
+    return ends[1:] - ends[:-1]
 
 
 def checked_component(name: str, parts: Any) -> Component:

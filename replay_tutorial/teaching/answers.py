@@ -51,12 +51,14 @@ def array_of(given: Any, shape: tuple[int, ...], what: str) -> npt.NDArray[Any]:
     return array
 
 
-def call(function: Callable[..., Any], *arguments: Any) -> Any:
+def call(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
     """Call a function; raise NotYet if it changes one of its arguments."""
-    before = copy.deepcopy(arguments)
-    result = function(*arguments)
-    names = [*inspect.signature(function).parameters]
-    for name, now, then in zip(names, arguments, before, strict=False):
+    before = copy.deepcopy((arguments, options))
+    result = function(*arguments, **options)
+    names = inspect.signature(function).parameters
+    passed = [*zip(names, arguments, before[0], strict=False)]
+    passed += [(name, value, before[1][name]) for name, value in options.items()]
+    for name, now, then in passed:
         if not same(now, then):
             raise NotYet(
                 f"the call changed its argument `{name}`, which belongs to the caller: work on a copy"

@@ -50,7 +50,7 @@ def check_prioritized(kind: Callable[..., Any]) -> None:
         for turn in range(40):
             count, first = int(rng.integers(1, capacity // 2 + 1)), len(known)
             priorities = rng.exponential(3.0, count) if turn % 3 == 1 else None
-            index = buffer.add(**rows_from(first, count), priorities=priorities)
+            index = call(buffer.add, **rows_from(first, count), priorities=priorities)
             expect(
                 index == first,
                 f"capacity {capacity}: add returned {index!r}, but the first new row is {first}",

@@ -5,6 +5,7 @@ samples. No row may be torn or invented. No row may be lost while there is room 
 must be replaced first. It checks the versions in `steps/shared/`, the package's buffer and the reader's own.
 """
 
+import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -181,72 +182,95 @@ def check_rows(rows: Sequence[Any]) -> None:
     print("right: rows 4 and 1, and no row from the other two slots")
 
 
-class WatchedStamps:
-    """The stamp of slot `SLOT`, which counts its checks, and which a writer may change after the first."""
+class WatchedSlot:
+    """A slot whose stamp and row change while they are read, as if another process wrote.
 
-    MAX_CHECKS = 1000
+    Attributes:
+        states: Pairs (stamp, values of the row), in order.
+        changes: Numbers of reads after which the slot enters the next state.
+        reads: The stamp, each time it was read, and "row" for each read of the row.
+        seen: Values of the row during each read.
+    """
 
-    def __init__(self, stamp: int, then: int) -> None:
-        self.values, self.checks = (stamp, then), 0
+    MAX_READS = 1000
 
-    def __getitem__(self, slot: int) -> int:
-        if not isinstance(slot, int | np.integer) or slot != SLOT:
-            raise NotYet(f"read one stamp at a time, as stamps[slot]: the slot is {SLOT}, not {slot}")
-        self.checks += 1
-        if self.checks > self.MAX_CHECKS:
-            raise NotYet(
-                f"after {self.MAX_CHECKS:,} checks of the stamp, nothing is returned: don't wait, return None"
-            )
-        return self.values[min(self.checks, 2) - 1]
+    def __init__(self, states: Sequence[tuple[int, Sequence[float]]], changes: Sequence[int]) -> None:
+        self.states, self.changes = states, changes
+        self.seen: list[Sequence[float]] = []
+        self.reads: list[int | str] = []
+        self.row = np.zeros(3).view(WatchedRow)
+        self.row.slot = self
+
+    def read(self, what: str) -> int:
+        """Return the current stamp, after setting the row to its current values."""
+        stamp, values = self.states[sum(len(self.reads) >= change for change in self.changes)]
+        self.row[:] = values
+        self.seen.append(values)
+        self.reads.append(stamp if what == "stamp" else what)
+        if len(self.reads) > self.MAX_READS:
+            raise NotYet(f"after {self.MAX_READS:,} reads, nothing is returned: don't wait, return None")
+        return stamp
 
 
-class WatchedRows:
-    """One row that records how many checks of its stamp came before it was read."""
+class WatchedRow(np.ndarray):
+    """The row of a `WatchedSlot`; copying it counts as a read."""
 
-    def __init__(self, stamps: WatchedStamps) -> None:
-        self.stamps, self.row = stamps, np.full(3, 7.0)
-        self.checks_before: int | None = None
+    slot: Any = None
 
-    def __getitem__(self, slot: int) -> npt.NDArray[np.float64]:
-        """Return the row, not a copy."""
-        if not isinstance(slot, int | np.integer) or slot != SLOT:
-            raise NotYet(f"read one row, as rows[slot]: the slot is {SLOT}, not {slot}")
-        self.checks_before = self.stamps.checks
-        return self.row
+    def copy(self, order: Any = "C") -> npt.NDArray[Any]:
+        """Return a copy of the current values."""
+        if self.slot is not None:
+            self.slot.read("row")
+        return np.array(self)
+
+
+class WatchedPart:
+    """The stamps or the rows of a ring, of which only slot `SLOT` is read."""
+
+    def __init__(self, what: str, slot: WatchedSlot) -> None:
+        self.what, self.slot = what, slot
+
+    def __getitem__(self, number: int) -> Any:
+        if not isinstance(number, int | np.integer) or number != SLOT:
+            raise NotYet(f"read stamps[slot] and rows[slot]: the slot is {SLOT}, not {number}")
+        stamp = self.slot.read(self.what)
+        return stamp if self.what == "stamp" else self.slot.row
+
+
+NEVER, OLD, HELD, NEW = (0, (0.0,) * 3), (8, (7.0,) * 3), (25, (8.0, 8.0, 7.0)), (24, (8.0,) * 3)
 
 
 def check_read(read: Callable[..., Any]) -> None:
-    """Check a function `read(stamps, rows, slot)` that returns a copy of a complete row, or None."""
-    for stamp, then, whole, where in (
-        (8, 8, True, "8 in both checks"),
-        (0, 0, False, "0: never written"),
-        (9, 9, False, "9 in both checks: held during the copy"),
-        (8, 25, False, "8 before and 25 after the copy: a writer started to write"),
-        (8, 24, False, "8 before and 24 after the copy: a writer replaced the row"),
-        (9, 24, False, "9 before and 24 after the copy: a writer finished the row meanwhile"),
-        (0, 24, False, "0 before and 24 after the copy: a writer finished the row meanwhile"),
-    ):
-        stamps = WatchedStamps(stamp, then)
-        rows = WatchedRows(stamps)
-        got = read(stamps, rows, SLOT)
-        if not whole and got is not None:
-            raise NotYet(f"the stamp is {where}; expected None, not a row")
-        if whole and got is None:
-            raise NotYet(f"the stamp is {where}; the row is complete, but None was returned")
-        if whole and (rows.checks_before != 1 or stamps.checks != 2):
-            raise NotYet(
-                f"checks of the stamp: {rows.checks_before} before the copy and {stamps.checks} in total; "
-                "expected 1 and 2. It may change between two checks: keep the first value in a variable"
+    """Check a function `read(stamps, rows, slot)` that returns a copy of a complete row, or None.
+
+    A writer takes the slot and finishes its row after each possible number of reads.
+    """
+    for first in (NEVER, OLD):
+        for held, new in itertools.combinations_with_replacement((*range(7), 10**6), 2):
+            slot = WatchedSlot((first, HELD, NEW), (held, new))
+            got = read(WatchedPart("stamp", slot), WatchedPart("row", slot), SLOT)
+            where = "your reads found " + ", ".join(
+                f"the stamp {each}" if isinstance(each, int) else "the row" for each in slot.reads
             )
-        if got is not None and not np.array_equal(got, rows.row):
-            raise NotYet(
-                f"the stamp is {where}, and the row is {rows.row.tolist()}, but {got!r:.40} was returned"
-            )
-        rows.row[:] = 8.0
-        if got is not None and not np.array_equal(got, np.full(3, 7.0)):
-            raise NotYet(
-                "a writer changed the slot afterwards, and the returned row changed with it: copy it"
-            )
+            if got is None:
+                if first is OLD and held >= len(slot.reads):
+                    raise NotYet(f"{where}; the row is complete, but None was returned")
+                continue
+            values = array_of(got, (3,), where).tolist()
+            if first is NEVER and values == [0.0] * 3:
+                raise NotYet(f"{where}; the zeros of a slot that was never written were returned, not None")
+            if values == list(HELD[1]) or tuple(values) not in slot.seen:
+                raise NotYet(
+                    f"{where}; {values} was returned, which is torn or was never added. A writer held the "
+                    "slot in "
+                    "between, and its stamp was odd, or is another one now: keep the first stamp in a "
+                    "variable"
+                )
+            slot.row[:] = 9.0
+            if np.asarray(got).tolist() != values:
+                raise NotYet(
+                    "a writer changed the slot afterwards, and the returned row changed with it: copy it"
+                )
     print("right: a copy of the row, and only if both checks return the same even stamp")
 
 

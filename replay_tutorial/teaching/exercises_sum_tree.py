@@ -288,8 +288,9 @@ def check_set(kind: Callable[[int], Any]) -> None:
 
 def expect_layout(tree: Any, capacity: int, leaf_count: int) -> None:
     """Raise CheckFailed unless a new tree has the right number of leaves and nodes, all 0."""
-    if missing := {"leaf_count", "nodes"} - vars(tree).keys():
-        raise CheckFailed(f"__init__ has not set self.{missing.pop()}")
+    for name in ("leaf_count", "nodes"):
+        if not hasattr(tree, name):
+            raise CheckFailed(f"__init__ has not set self.{name}")
     if tree.leaf_count != leaf_count:
         raise CheckFailed(
             f"capacity {capacity}: leaf_count is {tree.leaf_count}, but the smallest power of two that is at "

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from replay_tutorial.steps.uniform import RingOfRecords
-from replay_tutorial.teaching.answers import Watched, expect_independent, lines_run, numbers
+from replay_tutorial.teaching.answers import Watched, call, expect_independent, lines_run, numbers
 from replay_tutorial.teaching.chi_square import fairness
 from replay_tutorial.teaching.exercises import CheckFailed, Hints, NotYet, expect
 
@@ -114,7 +114,7 @@ def check_drawn(buffer: Any, oldest: int, newest: int, where: str) -> None:
 def check_copies(kind: Callable[..., Any]) -> None:
     """Raise CheckFailed if the buffer shares memory with an added array or a returned batch."""
     buffer, given = kind(4, FIELDS, seed=0), row(7)
-    buffer.add(**given)
+    call(buffer.add, **given)
     given["obs"][:] = -1.0
     if buffer.sample(1)["obs"][0, 0] != 7.0:
         raise CheckFailed("a stored row changed when the caller wrote to the array that was added")

@@ -7,20 +7,22 @@ RELEASE = "def my_release(stamps, slot, owner_of, is_alive, abandoned, swap):\n 
 SAMPLE = "def my_sample(stamps, rows, rng, batch_size):\n    "
 WRONG = {
     "my_read": [
-        ("0: never written", "stamp == 0 or ", ""),
-        ("9 in both checks", "stamp == 0 or stamp % 2", "stamp == 0"),
-        ("1 before the copy and 1 in total", "row if stamps[slot] == stamp else None", "row"),
-        ("24 after the copy", "stamps[slot] == stamp", "stamps[slot] % 2 == 0"),
+        ("the zeros of a slot that was never written", "stamp == 0 or ", ""),
+        ("is torn or was never added", "stamp == 0 or stamp % 2", "stamp == 0"),
+        ("is torn or was never added", "row if stamps[slot] == stamp else None", "row"),
+        ("the stamp 8, the row, the row, the stamp 24; ", "stamps[slot] == stamp", "stamps[slot] % 2 == 0"),
         ("copy it", ".copy()", ""),
-        ("checks of the stamp: 0 before the copy", READ + "row = rows[slot].copy()\n    stamp = stamps[slot]\n    if stamp and stamp % 2 == 0 and stamps[slot] == stamp:\n        return row"),
-        ("checks of the stamp: 2 before the copy", READ + "stamp = stamps[slot]\n    if stamp and stamp % 2 == 0 and stamps[slot] == stamp:\n        return rows[slot].copy()"),
-        ("expected 1 and 2", READ + "if stamps[slot] == 0 or stamps[slot] % 2:\n        return None\n    stamp = stamps[slot]\n    row = rows[slot].copy()\n    return row if stamps[slot] == stamp else None"),
+        ("the row, the row, the stamp 24, the stamp 24; ", READ + "row = rows[slot].copy()\n    stamp = stamps[slot]\n    if stamp and stamp % 2 == 0 and stamps[slot] == stamp:\n        return row"),
+        ("the stamp 8, the stamp 8, the row, the row; ", READ + "stamp = stamps[slot]\n    if stamp and stamp % 2 == 0 and stamps[slot] == stamp:\n        return rows[slot].copy()"),
+        ("keep the first stamp in a variable", READ + "if stamps[slot] == 0 or stamps[slot] % 2:\n        return None\n    stamp = stamps[slot]\n    row = rows[slot].copy()\n    return row if stamps[slot] == stamp else None"),
+        ("is torn", ".copy()\n    return row if stamps[slot] == stamp else None", "\n    return row.copy() if stamps[slot] == stamp else None"),
+        ("is torn", "return row if", "return rows[slot].copy() if"),
         ("the slot is 2, not 0", "stamp = stamps[slot]", "stamp = stamps[0]"),
         ("the slot is 2, not slice", "stamp = stamps[slot]", "stamp = stamps[:][slot]"),
         ("don't wait", READ + "while True:\n        stamp = stamps[slot]\n        if stamp and stamp % 2 == 0:\n            row = rows[slot].copy()\n            if stamps[slot] == stamp:\n                return row"),
-        ("was returned", "row if stamps", "0 * row if stamps"),
+        ("the zeros of a slot that was never written", "row if stamps", "0 * row if stamps"),
         ("None was returned", "return row if stamps[slot] == stamp else None", "stamps[slot]"),
-        ("a writer finished the row meanwhile", READ + "stamp = stamps[slot]\n    row = rows[slot].copy()\n    again = stamps[slot]\n    return row if again and again % 2 == 0 and (stamp == again or stamp % 2) else None"),
+        ("was returned, which is torn", READ + "stamp = stamps[slot]\n    row = rows[slot].copy()\n    again = stamps[slot]\n    return row if again and again % 2 == 0 and (stamp == again or stamp % 2) else None"),
     ],
     "my_rows": [
         ("slot 0: the stamp 10", "my_rows = [5, 2, None, None]"),
@@ -75,6 +77,12 @@ WRONG = {
 }
 RIGHT = {
     "my_read": [
+        READ
+        + """if stamps[slot] == 0 or stamps[slot] % 2:  # more checks than needed are right, too
+        return None
+    first = stamps[slot]
+    row = rows[slot].copy()
+    return row if first and first % 2 == 0 and first == stamps[slot] == stamps[slot] else None""",
         READ
         + """before = stamps[slot]
     if before > 0 and before % 2 == 0:

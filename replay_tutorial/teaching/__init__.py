@@ -19,7 +19,7 @@ NAMES = {
     "exercises_sum_tree": "check_sum_tree",
     "exercises_uniform": "check_uniform",
     "killed_writer": "kill_a_writer",
-    "ladder": "microseconds",
+    "ladder": "microseconds times_as_long",
     "ladder_sequences": "sequence_ladder",
     "ladder_shared": "race shared_ladder",
     "ladder_sum_tree": "slow_ladder sum_tree_ladder",

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from replay_tutorial.teaching.number_tables import spread_text, table, three_digits
 from replay_tutorial.teaching.timing import Spread, Workload, calls_that_fill, measure, seconds_for
 
@@ -150,3 +152,9 @@ def microseconds(call: Workload) -> float:
     """
     calls = calls_that_fill(call, SLOT_SECONDS)
     return min(seconds_for(call, calls) for _ in range(SLOTS)) / calls * 1e6
+
+
+def times_as_long(call: Workload, other: Workload) -> float:
+    """Return how many times as long a call takes as another, as the median of interleaved rounds."""
+    seconds = measure({"call": call, "other": other}, rounds=41, slot_seconds=0.001)
+    return float(np.median(seconds["call"] / seconds["other"]))

@@ -27,6 +27,12 @@ BACKGROUND = "getComputedStyle(document.body).backgroundColor"
 IS_DARK = "document.body.dataset.mdColorScheme === 'slate'"
 # Each page has a worker that indexes the whole site for its search, which takes as long as the page itself.
 NO_WORKER = "globalThis.Worker = class extends EventTarget { postMessage() {} }"
+# Sizes of the text in drawings and charts, in pixels.
+TEXTS = """
+[...document.querySelectorAll(".md-content svg[role='img'] text")].map(
+    (text) => parseFloat(getComputedStyle(text).fontSize) * text.ownerSVGElement.getBoundingClientRect().width
+        / text.ownerSVGElement.viewBox.baseVal.width)
+"""
 FORMULAS = "[document.querySelectorAll('.arithmatex').length, document.querySelectorAll('.katex').length]"
 
 
@@ -36,6 +42,7 @@ class Visit:
 
     faults: list[str] = field(default_factory=list)  # errors, and requests that failed or went outside
     overhang: dict[str, int] = field(default_factory=dict)  # width → pixels that the page scrolls sideways
+    texts: list[float] = field(default_factory=list)  # sizes of the text in drawings on a phone, in pixels
     formulas: int = 0
     formulas_set: int = 0
     dark: bool = False  # its background changes when the system turns dark
@@ -109,6 +116,7 @@ def look_at(page: "Page", visit: Visit) -> None:
     visit.overhang["desktop"] = page.evaluate(OVERHANG)
     page.set_viewport_size(PHONE)
     visit.overhang["phone"] = page.evaluate(OVERHANG)
+    visit.texts = page.evaluate(TEXTS)
     visit.formulas, visit.formulas_set = page.evaluate(FORMULAS)
     light = page.evaluate(BACKGROUND)
     page.emulate_media(color_scheme="dark")
@@ -123,6 +131,12 @@ def test_every_page_loads_without_an_error_and_nothing_from_outside(visits: dict
 def test_no_page_scrolls_sideways(visits: dict[str, Visit]) -> None:
     wide = {name: visit.overhang for name, visit in visits.items() if any(visit.overhang.values())}
     assert wide == {}, "pixels that stand over"
+
+
+def test_text_in_drawings_is_at_least_nine_pixels_high_on_a_phone(visits: dict[str, Visit]) -> None:
+    assert sum(len(visit.texts) for visit in visits.values()) > 1_000
+    small = {name: min(visit.texts) for name, visit in visits.items() if min(visit.texts, default=9.0) < 8.99}
+    assert small == {}
 
 
 def test_every_formula_is_set(visits: dict[str, Visit]) -> None:

@@ -29,6 +29,17 @@ def test_no_page_loads_anything_from_outside(site: Site) -> None:
     assert [(page, address) for page, address in loaded if OUTSIDE.match(address)] == []
 
 
+def test_solutions_and_errors_of_unsolved_cells_are_folded(site: Site) -> None:
+    for page in (site.folder / "chapters").glob("[0-9]*.html"):
+        text = page.read_text(encoding="utf-8")
+        assert text.count("<summary>Not solved here</summary>") >= 3, page.name
+        open_text = re.sub(r"<details.*?</details>", "", text, flags=re.DOTALL)
+        assert not re.search(r"NotYet: |Traceback", open_text), page.name
+    text = (site.folder / "chapters" / "01_uniform_replay.html").read_text(encoding="utf-8")
+    (solution,) = re.findall(r"<summary>Solution</summary>.*?</details>", text, re.DOTALL)
+    assert "RingOfArrays" in solution
+
+
 def test_no_style_sheet_loads_anything_from_outside_or_missing(site: Site) -> None:
     sheets = list(site.folder.rglob("*.css"))
     assert any(sheet.name == "katex.min.css" for sheet in sheets)

@@ -1,14 +1,27 @@
 """Checks of chapter 05b: the layout of a record, a ring that refuses rows, and another formula for masses."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from replay_tutorial.buffers import priorities, ring
+from replay_tutorial.buffers import (
+    base,
+    fields,
+    gather,
+    priorities,
+    prioritized,
+    prioritized_ring,
+    ring,
+    rows,
+    sum_tree,
+    uniform,
+)
 from replay_tutorial.buffers.fields import Fields
 from replay_tutorial.teaching.edited_files import EditedCopy, edited_copy
 from replay_tutorial.teaching.exercises import CheckFailed, Hints, NotYet, expect
+from replay_tutorial.teaching.source import random_lines
 
 RECORD: dict[str, dict[str, Any]] = {
     "pixels": {"shape": 5, "dtype": np.uint8},
@@ -17,6 +30,11 @@ RECORD: dict[str, dict[str, Any]] = {
     "done": {"dtype": bool},
 }
 STARTS, SIZE = [0, 8, 16, 24], 32
+
+ten_lines = partial(
+    random_lines,
+    [base, fields, gather, priorities, prioritized, prioritized_ring, ring, rows, sum_tree, uniform],
+)
 
 refusing_hints = Hints(
     "A ring knows how many rows it stores, how many it can store, and how many are to be appended: "

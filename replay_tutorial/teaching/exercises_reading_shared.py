@@ -1,15 +1,31 @@
 """Checks of chapter 06b: the parts of a stamp, who may claim a slot, and a log that is followed."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from replay_tutorial.shared import (
+    atomics,
+    memory,
+    mp_prioritized,
+    mp_uniform,
+    protocol,
+    registry,
+    sampler,
+    shared_ring,
+)
 from replay_tutorial.shared.protocol import abandoned, held_stamp, index_of, owner_of, published_stamp
 from replay_tutorial.teaching.exercises import NotYet
+from replay_tutorial.teaching.source import random_lines
 
 STAMPS = [published_stamp(6), held_stamp(9, 3), abandoned(held_stamp(11, 5)), 0]
 STATES = ["published", "held by process 3", "held by a process that has died", "never written"]
+
+ten_lines = partial(
+    random_lines, [atomics, memory, mp_prioritized, mp_uniform, protocol, registry, sampler, shared_ring]
+)
 
 
 def check_stamps(indexes: Sequence[Any], owners: Sequence[Any]) -> None:

@@ -8,8 +8,12 @@ date.
 
 import ast
 import inspect
+import random
+import re
 import textwrap
+from collections.abc import Iterable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import replay_tutorial
@@ -61,6 +65,22 @@ def place_of(part: str, numbered: list[tuple[int, str]], start: int) -> int:
         if part in line:
             return place
     raise ValueError(f"No line of the source from line {numbered[start][0]} on contains {part!r}.")
+
+
+def random_lines(modules: Iterable[ModuleType], count: int = 10) -> None:
+    """Print random lines of some modules and their places, without imports, docstrings and comments."""
+    lines = list[str]()
+    for module in modules:
+        path = Path(module.__file__ or "")
+        source = path.read_text(encoding="utf-8")
+        left_out = lines_of_docstrings(source, 1)
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                left_out |= {*range(node.lineno, (node.end_lineno or 0) + 1)}
+        for number, line in enumerate(source.split("\n"), start=1):
+            if number not in left_out and re.match(r"[^#@]*[a-z]", line):
+                lines.append(f"{path.parent.name}/{path.name}:{number}  {line.strip()}")
+    print(*random.sample(lines, count), sep="\n")
 
 
 def show(thing: Any, *, first: str = "", last: str = "", docstrings: bool = True) -> Source:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from places import ROOT
+from places import PACKAGE, ROOT
 
 from replay_tutorial import PrioritizedReplayBuffer
 from replay_tutorial.buffers import fields, prioritized_ring, ring
@@ -50,6 +50,18 @@ def test_calls_lists_the_functions_and_kernels_of_the_package_in_their_order() -
     assert found[-1] == (2, "buffers/prioritized_ring.py", "append_with_masses (kernel)")
     assert repr(found).split("\n")[-2].endswith("  PrioritizedRing.append")
     assert len(buffer) == 2
+
+
+@pytest.mark.parametrize("ten_lines", [exercises.ten_lines, shared_exercises.ten_lines])
+def test_random_lines_are_lines_of_code_with_their_places(ten_lines: Any, capsys: Any) -> None:
+    ten_lines()
+    printed = capsys.readouterr().out.splitlines()
+    assert len(printed) == 10
+    for line in printed:
+        place, code = line.split("  ", 1)
+        file, number = place.split(":")
+        assert (PACKAGE / file).read_text(encoding="utf-8").split("\n")[int(number) - 1].strip() == code
+        assert not code.startswith(("#", "@", "from ", "import ", '"""'))
 
 
 @pytest.mark.parametrize("number", ["05b", "06b"])

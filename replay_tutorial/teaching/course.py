@@ -23,6 +23,7 @@ VARIABLE = "REPLAY_COURSE"  # the folder that contains my_replay/; if empty, not
 CHECKS = "replay_tutorial.teaching.exercises_"
 ACCEPTED = "# Accepted by {check}. Hashes of the lines above and of the check: {text} {of_check}\n"
 HASHES = re.compile(r"^# Accepted by .*: ([0-9a-f]{12}) ([0-9a-f]{12})\n\Z", re.MULTILINE)
+USES = re.compile(r"^from my_replay\.(\w+) import", re.MULTILINE)  # another part
 loaded: dict[Path, str] = {}  # the files of my_replay/ when they were imported
 
 
@@ -104,6 +105,16 @@ def part(name: str) -> Any:
         ours = import_named(f"replay_tutorial.{found.ours}")
         print(f"{name}: the package's {ours.__name__}")
         return ours
+    for used in USES.findall(file.read_text(encoding="utf-8", errors="replace")):
+        import_checked(used, file.with_name(f"{used}.py"))
+    yours = import_checked(name, file)
+    print(f"{name}: your {found.name}, from my_replay/{name}.py")
+    return yours
+
+
+def import_checked(name: str, file: Path) -> Any:
+    """Import your version of a part; check it again if it was edited, or if the check has changed."""
+    found = PARTS[name]
     try:
         yours = getattr(load(file), found.name)
         if state_of(name, file) != "stored":
@@ -114,7 +125,6 @@ def part(name: str) -> Any:
             f"{file}: {type(error).__name__}: {error}\nCorrect the file, or delete it and run the check of "
             f"chapter {found.chapter} again. Without the file, the package's version is used."
         ) from error
-    print(f"{name}: your {found.name}, from my_replay/{name}.py")
     return yours
 
 
@@ -170,7 +180,7 @@ def state_of(name: str, file: Path) -> str:
     """Return the state of your version of a part: missing, stored, edited, or "older check"."""
     if not file.is_file():
         return "missing"
-    text = file.read_text(encoding="utf-8")
+    text = file.read_text(encoding="utf-8", errors="replace")
     hashes = HASHES.search(text)
     if hashes is None or hash_of(text[: hashes.start()]) != hashes[1]:
         return "edited"

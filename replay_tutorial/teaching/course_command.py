@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from replay_tutorial.teaching.course import PARTS, find_folder, part, state_of
+from replay_tutorial.teaching.exercises import CheckFailed
 from replay_tutorial.teaching.number_tables import three_digits
 
 INIT = '"""The parts that the checks of the chapters have accepted: one module each."""\n'
@@ -42,7 +43,7 @@ def course(arguments: Sequence[str]) -> int:
         arguments: Command-line arguments after `course`.
 
     Returns:
-        Exit status: 0, or 2 if the folder doesn't exist or can't be created.
+        Exit status: 0, or 2 if the folder doesn't exist or can't be created, or if a part is broken.
     """
     parser = argparse.ArgumentParser(
         prog="python -m replay_tutorial course",
@@ -65,7 +66,7 @@ def course(arguments: Sequence[str]) -> int:
                 "does, or create it with `python -m replay_tutorial course start`."
             )
         (status if options.command == "status" else report)(folder)
-    except OSError as error:
+    except (CheckFailed, OSError) as error:
         print(f"course {options.command}: {error}", file=sys.stderr)
         return 2
     return 0

@@ -160,8 +160,26 @@ def test_an_edited_part_is_kept_and_checked_before_it_is_used(
         file.write_text(wrong, encoding="utf-8")
         with pytest.raises(CheckFailed, match=rf"(?s)ring\.py: .*{told}.*delete it and run the check"):
             part("ring")
+    file.write_bytes(b"# \xff\n")
+    assert main(["course", "status"]) == 0
+    assert main(["course", "report"]) == 2
+    assert "delete it and run the check" in capsys.readouterr().err
     file.unlink()
     assert part("ring") is RingOfArrays
+
+
+def test_a_part_that_another_one_imports_is_checked_too(folder: Path) -> None:
+    play("04")
+    play("05")
+    tree = folder / "sum_tree.py"
+    text = tree.read_text(encoding="utf-8")
+    tree.write_text(text.replace("query >= self.nodes", "query > self.nodes"), encoding="utf-8")
+    assert tree.read_text(encoding="utf-8") != text
+    with pytest.raises(CheckFailed, match=r"sum_tree\.py: CheckFailed"):
+        part("prioritized")
+    tree.unlink()
+    with pytest.raises(CheckFailed, match=r"sum_tree\.py: ModuleNotFoundError"):
+        part("prioritized")
 
 
 def test_a_part_that_an_older_check_accepted_is_checked_again(

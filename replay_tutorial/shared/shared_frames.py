@@ -20,7 +20,7 @@ import numpy.typing as npt
 from replay_tutorial.buffers.archive import Damaged, Reader, checked_parts
 from replay_tutorial.buffers.batch import Batch
 from replay_tutorial.buffers.fields import Fields, Rows
-from replay_tutorial.buffers.gather import new_arrays, value_type
+from replay_tutorial.buffers.gather import Gather, new_arrays, value_type
 from replay_tutorial.buffers.images.frame_layout import CHECKED_AT, FrameLayout, with_numbers
 from replay_tutorial.buffers.images.frame_search import (
     Hashes,
@@ -214,7 +214,6 @@ class SharedFrames:
     """Replaces observations with frame indexes, and frame indexes with observations.
 
     Attributes:
-        stored_fields: Fields of the stored rows.
         rings: One ring of frames per observation.
     """
 
@@ -227,7 +226,7 @@ class SharedFrames:
         rows: int,
     ) -> None:
         """Use the arrays that `frame_specs` described."""
-        self.stored_fields = with_numbers(fields, layouts)
+        self._gather = Gather(with_numbers(fields, layouts))
         self.rings = [
             FrameRing(arrays, writers, f"frames{i}/", layout, rows) for i, layout in enumerate(layouts)
         ]
@@ -360,7 +359,7 @@ class SharedFrames:
         return gone
 
     def _to_batch(self, rows: Rows, copies: dict[str, Words]) -> Batch:
-        batch = self.stored_fields.to_batch(rows)
+        batch = self._gather.to_batch(rows)
         for name, frames in self._ring_of.items():
             batch[name] = frames.join(copies[name])
         return batch

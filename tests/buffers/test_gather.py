@@ -94,3 +94,14 @@ def test_every_kernel_releases_the_gil_so_that_a_thread_can_sample_ahead():
     kernels = {thing for module in modules for thing in vars(module).values() if hasattr(thing, "py_func")}
     assert "take_rows" in {kernel.__name__ for kernel in kernels}
     assert [kernel.__name__ for kernel in kernels if not kernel.targetoptions.get("nogil")] == []
+
+
+@pytest.mark.parametrize("kind", [ReplayBuffer, MPReplayBuffer, MPPrioritizedReplayBuffer])
+def test_a_large_field_beside_frames_is_contiguous(kind):
+    fields = {"obs": {"shape": 4}, "next_obs": {"shape": 4}, "depth": {"shape": (40, 40)}, "reward": {}}
+    buffer = kind(20, fields, dedupe_next="obs", seed=3)
+    rows = values(np.random.default_rng(0), fields, 20)
+    buffer.add(**rows)
+    for batch in (buffer.sample(20), buffer[:]):
+        assert batch.depth.flags.c_contiguous
+    assert np.array_equal(buffer[:].depth, rows["depth"])

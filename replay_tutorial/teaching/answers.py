@@ -171,6 +171,10 @@ class CountedList(list[Any]):
             self.tally.touched += 1
             yield value
 
+    def copy(self) -> list[Any]:
+        """Return a plain list; reads all elements."""
+        return [*self]
+
     def __delitem__(self, place: Any) -> None:
         self.tally.touched += len(self) - place % len(self) if isinstance(place, int) else len(self)
         super().__delitem__(place)

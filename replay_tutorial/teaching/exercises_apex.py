@@ -255,7 +255,7 @@ def sums_by_hand(steps: Sequence[tuple[int, float]], n: int) -> Steps:
 
 def check_sums(sums: Callable[..., Any]) -> None:
     """Check a function `sums(steps, n)` that returns the n-step sums of several environments in order."""
-    for order in ([0] * 5, [0, 1] * 5, [0, 0, 1, 0, 2, 1, 1, 2, 0, 2, 2, 1]):
+    for order in ([0] * 5, [0, 1] * 5, [0, 0, 1, 0, 2, 1, 1, 2, 0, 2, 2, 1], [5, 0, 5, 5, 0, 0, 5]):
         for n in (3, 2, 1):
             # The rewards of environment e are 1, 2, 3, ... times 100^e, so a sum reveals its rewards.
             steps = [

@@ -107,7 +107,9 @@ def check_seeds(kind: Callable[..., Any]) -> None:
         buffer = kind(50, FIELDS, 2, seed=seed)
         for step in range(50):
             buffer.add(obs=np.array([1, step], np.float32), reward=step, ends=False)
-        drawn += [buffer.sample(8)["obs"][:, 0, 1].tolist() for _ in range(2)]
+        before = buffer.sample(8)["obs"][:, 0, 1]
+        drawn += [before.tolist(), buffer.sample(8)["obs"][:, 0, 1].tolist()]
+        expect(before.tolist() == drawn[-2], "a batch changed when the next one was sampled: return copies")
     expect(drawn[0] != drawn[1], "two batches in a row contain the same windows: draw anew each time")
     expect(drawn[0] == drawn[2], "buffers with the same seed draw different windows: draw with self.rng")
     expect(drawn[0] != drawn[4], "buffers with different seeds draw the same windows: draw with self.rng")

@@ -99,7 +99,7 @@ def check_batch(batch: Any, oldest: int, newest: int, where: str) -> None:
 def check_drawn(buffer: Any, oldest: int, newest: int, where: str) -> None:
     """Raise CheckFailed if the rows are not sampled equally often, or not independently of each other."""
     stored = newest - oldest + 1
-    drawn = np.concatenate([buffer.sample(1000)["action"] for _ in range(-(-DRAWS * stored // 1000))])
+    drawn = np.concatenate([buffer.sample(1000)["action"].copy() for _ in range(-(-DRAWS * stored // 1000))])
     counts = np.bincount(drawn - oldest, minlength=stored)
     result = fairness(counts, np.ones(stored))
     if not result.is_fair:
@@ -130,7 +130,12 @@ def check_seeds(kind: Callable[..., Any]) -> None:
         buffer = kind(100, FIELDS, seed=seed)
         for number in range(1, 101):
             buffer.add(**row(number))
-        drawn += [buffer.sample(32)["action"].tolist() for _ in range(2)]
+        before = buffer.sample(32)
+        drawn += [before["action"].tolist(), buffer.sample(32)["action"].tolist()]
+        expect(
+            before["action"].tolist() == drawn[-2],
+            "a batch changed when the next one was sampled: return copies",
+        )
     first, second, same, _, other, _ = drawn
     expect(
         first != second, f"two batches in a row contain the same rows, {first[:4]}, ...: draw anew each time"

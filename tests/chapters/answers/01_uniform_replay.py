@@ -22,6 +22,7 @@ WRONG = {
         ("'obs' is float64", 'field["dtype"]', "float"),
         ("must return a dict", "{name: column[slots] for name, column in self.columns.items()}", "[column[slots] for column in self.columns.values()]"),
         ("'obs' is", "column[slots] for", "column[slots].tolist() for"),
+        ("a batch changed when the next one was sampled", "return {name: column[slots] for name, column in self.columns.items()}", "self.out = getattr(self, 'out', {})\n        for name, column in self.columns.items():\n            self.out[name] = np.take(column, slots, axis=0, out=self.out[name] if name in self.out and len(self.out[name]) == batch_size else None)\n        return dict(self.out)"),
         ("Don't move any row", "self.columns.items():\n", "self.columns.items():\n            column[:] = np.array(column)\n"),
         ("Don't move any row", "slot = self.added % self.capacity", "self.columns = {k: c.copy() for k, c in self.columns.items()}; slot = self.added % self.capacity"),
     ],

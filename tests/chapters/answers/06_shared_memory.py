@@ -71,6 +71,7 @@ WRONG = {
         ("drawn", "slot = int(rng.integers(len(stamps)))\n        stamp = stamps[slot]\n", "slot = int(rng.integers(len(stamps)))\n        while not stamps[slot] or stamps[slot] % 2:\n            slot = (slot + 1) % 4\n        stamp = stamps[slot]\n"),
         ("draw with `rng`", "slot = int(rng.integers(len(stamps)))", "slot = int(np.random.randint(len(stamps)))"),
         ("draw with `rng`", "batch = []", "batch, rng = [], np.random.default_rng(5)"),
+        ("5 slots with the complete rows [3, 8, 13]", "len(stamps)", "4"),
         ("shape", "return batch", "return batch[0]"),
         ("NaN", "return batch", "return np.array(batch) * np.nan"),
     ],

@@ -18,6 +18,7 @@ WRONG = {
         ("with the same seed", STARTS, "np.random.randint(max(self.added - self.capacity, 0), self.added, batch_size)"),
         ("with different seeds", "default_rng(seed)", "default_rng(0)"),
         ("draw anew each time", "starts = self.rng", "self.rng = np.random.default_rng(self.names.count('obs') + 1); starts = self.rng"),
+        ("a batch changed when the next one was sampled", "batch[~valid] = 0", "batch[~valid] = 0\n        self.out = getattr(self, 'out', batch)\n        self.out[:] = batch\n        batch = self.out"),
         ("from the same slots", "return {name: batch[name] for name in self.names}", "batch['reward'] = np.roll(batch['reward'], 1, axis=1)\n        return {name: batch[name] for name in self.names}"),
         ("must have the mask", "(indexes < self.added)", "(self.rows['reward'][indexes % self.capacity] > 0)"),
         ("'valid' must have the dtype bool", '"valid": valid', '"valid": valid.astype(int)'),

@@ -306,7 +306,9 @@ def test_actor_acts_on_the_newest_parameters_and_the_learner_publishes_better_on
 def test_prefetching_learner_learns_what_one_without_does() -> None:
     recipe = program("to_a_gpu")
     torch, networks = recipe.torch, [recipe.torch.nn.Linear(8, 1) for _ in range(2)]
-    networks[1].load_state_dict(networks[0].state_dict())
+    for network in networks:
+        for parameter in network.parameters():
+            torch.nn.init.zeros_(parameter)  # random values may be almost right at first
     networks[0].to(recipe.DEVICE)
     optimizers = [torch.optim.SGD(network.parameters(), lr=0.1) for network in networks]
     buffer = recipe.new_buffer()
@@ -485,7 +487,7 @@ def test_the_error_of_load_for_another_size_or_alpha_names_the_recipe(tmp_path) 
         buffer.add(obs=np.zeros(4))
         buffer.save(tmp_path / "saved")
         for other in (kind(20, fields), kind(10, fields, alpha=0.5)):
-            with pytest.raises(ValueError, match=r"size or alpha.*'Saving and resuming'"):
+            with pytest.raises(ValueError, match=r"capacity or alpha.*'Saving and resuming'"):
                 other.load(tmp_path / "saved")
     page = (ROOT / "docs" / "recipes" / "going_on.md").read_text("utf-8")
     assert "\n## Change the size or alpha\n" in page

@@ -35,8 +35,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers.runtime.atomic_file import repeat_while_denied
-from replay_tutorial.buffers.runtime.machine_memory import free_memory
+from replay_tutorial.buffers.rows import CHECKED_FROM
 from replay_tutorial.shared.processes import join_namespace
 
 # Bytes. Each array starts at a multiple of this size, so that no two arrays share a cache line.
@@ -251,6 +250,8 @@ class SharedArrays:
 
 def open_file(path: Path) -> int:
     """Return a descriptor of a block's file."""
+    from replay_tutorial.buffers.runtime.atomic_file import repeat_while_denied
+
     return repeat_while_denied(lambda: os.open(path, OPEN_FLAGS))
 
 
@@ -307,6 +308,10 @@ def padded_size(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
 
 def check_free_space(size: int, path: Path | None) -> None:
     """Raise MemoryError if `size` bytes exceed the free memory, or the free space on the path's disk."""
+    if path is None and size < CHECKED_FROM:
+        return
+    from replay_tutorial.buffers.runtime.machine_memory import free_memory
+
     room = free_memory() if path is None else shutil.disk_usage(path.parent).free
     if room is not None and size > room:
         where = "memory" if path is None else f"disk below {path.parent}"

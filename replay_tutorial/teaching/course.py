@@ -134,7 +134,8 @@ def store(check: Callable[[Any], Any], accepted: Any) -> None:
     A file that was edited by hand is kept.
     """
     function, folder = getattr(check, "__name__", ""), find_folder()
-    name = next((name for name, each in PARTS.items() if each.check.endswith(f":{function}")), None)
+    place = f"{getattr(check, '__module__', '')}:{function}"
+    name = next((name for name, each in PARTS.items() if place == CHECKS + each.check), None)
     if name is None or folder is None:
         return
     file, short = folder / f"{name}.py", f"my_replay/{name}.py"

@@ -17,7 +17,7 @@ from replay_tutorial.steps.learning.apex_processes import ROW
 from replay_tutorial.steps.learning.online_q_learning import train
 from replay_tutorial.steps.learning.q_learning_with_replay import ReplayQLearning
 from replay_tutorial.steps.uniform import RingOfArrays
-from replay_tutorial.teaching import agent_replay, check_written, part, shared_replay
+from replay_tutorial.teaching import agent_replay, check_written, exercises_prioritized, part, shared_replay
 from replay_tutorial.teaching.course import PARTS, VARIABLE, state_of, store
 from replay_tutorial.teaching.course_source import NotStorable, module_source
 from replay_tutorial.teaching.exercises import CheckFailed
@@ -118,6 +118,11 @@ class MyRing:
         return {{name: column[slots] for name, column in self.columns.items()}}
 """)
     return notebook.names["MyRing"]
+
+
+def test_another_check_of_the_same_name_stores_nothing(folder: Path) -> None:
+    store(exercises_prioritized.check_update, write_ring(Notebook()))  # chapter 00 has a check_update, too
+    assert not (folder / "q_learning.py").exists()
 
 
 def test_a_wrong_answer_is_not_stored(folder: Path) -> None:

@@ -25,7 +25,7 @@ from replay_tutorial.apex.runs.setup import NothingToDo
 
 SHORT = {
     "actors": 0,
-    "total_steps": 2_000,
+    "total_steps": 1_400,
     "hidden_sizes": (16,),
     "capacity": 700,  # so that the ring goes round
     "replay_start": 300,
@@ -120,7 +120,7 @@ def test_resumed_run_is_as_if_it_had_never_stopped(tmp_path, environment):
     stopped = train(short(tmp_path, environment, total_steps=1_000))
     assert 1_000 <= stopped.steps < 1_100
     (stopped.folder / ".policy.pt.unfinished").touch()  # as a killed process leaves it
-    resumed = resume(stopped.folder, total_steps=2_000, progress=False)
+    resumed = resume(stopped.folder, total_steps=1_400, progress=False)
     assert resumed.folder == stopped.folder
     assert resumed.steps == straight.steps
     assert_same(straight.folder, resumed.folder)
@@ -281,12 +281,12 @@ def test_environment_without_a_time_limit_is_mentioned_at_the_start(tmp_path, ca
 
 def test_run_that_crashed_goes_on_from_its_last_checkpoint(tmp_path, straight, monkeypatch):
     def crash(message):
-        if message.step > 1_500:
+        if message.step > 1_200:
             raise MemoryError("crash")
 
     after_record(monkeypatch, crash)
     with pytest.raises(MemoryError):
-        train(short(tmp_path, checkpoint_steps=700))
+        train(short(tmp_path, checkpoint_steps=500))
     monkeypatch.undo()
     (crashed,) = tmp_path.iterdir()
     assert [path.name.split("_")[0] for _, path in complete_checkpoints(crashed)] == ["0001", "0002"]
@@ -304,7 +304,7 @@ def test_run_is_resumed_without_the_rows_of_its_replay(tmp_path):
     runs = []
     for name in ("one", "other"):
         shutil.copytree(stopped.folder, tmp_path / name)
-        runs.append(resume(tmp_path / name, total_steps=2_000, progress=False))
+        runs.append(resume(tmp_path / name, total_steps=1_400, progress=False))
     assert_learned_from_new_rows(stopped, runs[0])
     assert records(runs[0].folder / "progress.csv") == records(runs[1].folder / "progress.csv")
 
@@ -319,11 +319,11 @@ def test_run_whose_checkpoint_holds_no_row_fills_its_replay_anew(tmp_path, capsy
 
     rewrite_rows(checkpoint, without_rows)
     capsys.readouterr()
-    result = resume(stopped.folder, total_steps=2_000, progress=False)
+    result = resume(stopped.folder, total_steps=1_400, progress=False)
     told = f"{checkpoint / 'replay.npz'} contains no rows: the replay buffer starts empty.\n"
     assert told in capsys.readouterr().out
     assert_learned_from_new_rows(stopped, result)
-    again = resume(result.folder, total_steps=2_500, progress=False)
+    again = resume(result.folder, total_steps=1_900, progress=False)
     owed = (again.steps - result.steps) * 4.0 - (again.updates - result.updates) * 16
     assert abs(owed) < 16, "the rows that were lost are not sampled after another resume"
 

@@ -7,7 +7,7 @@ import pytest
 from replay_tutorial.apex.config import preset
 from replay_tutorial.apex.runs.run import train
 
-pytestmark = pytest.mark.learns
+pytestmark = [pytest.mark.learns, pytest.mark.trains]
 
 
 def test_cart_pole_is_learned(tmp_path):

@@ -119,19 +119,20 @@ PROGRAM = textwrap.dedent(
     compiled = numba.core.event.RecordingListener()
     numba.core.event.register("numba:compile", compiled)
 
-    from replay_tutorial import MPPrioritizedReplayBuffer
+    import replay_tutorial
 
 
     def use(buffer, answers):
         buffer.add(obs=np.ones((10, 4)))
         batch = buffer.sample(4)
-        buffer.update_priorities(batch["indexes"], np.ones(4))
+        if sys.argv[3] == "MPPrioritizedReplayBuffer":
+            buffer.update_priorities(batch["indexes"], np.ones(4))
         answers.put(len(compiled.buffer))
 
 
     if __name__ == "__main__":
         context = multiprocessing.get_context(sys.argv[1])
-        buffer = MPPrioritizedReplayBuffer(100, {"obs": {"shape": 4}})
+        buffer = getattr(replay_tutorial, sys.argv[3])(100, {"obs": {"shape": 4}})
         answers = context.SimpleQueue()
         child = context.Process(target=use, args=(buffer, answers))
         child.start()
@@ -145,14 +146,14 @@ PROGRAM = textwrap.dedent(
 )
 
 
-def run_program(folder, start_method, ending, **environment):
+def run_program(folder, start_method, ending, kind="MPPrioritizedReplayBuffer", **environment):
     """Run PROGRAM. It may have to compile every kernel first, so the test may take longer than others."""
     signal.alarm(PROGRAM_SECONDS + POLL_SECONDS)
     program = folder / "program.py"
     program.write_text(PROGRAM)
     paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     return subprocess.run(
-        [sys.executable, str(program), start_method, ending],
+        [sys.executable, str(program), start_method, ending, kind],
         env={**os.environ, "PYTHONPATH": paths, **environment},
         check=False,
         capture_output=True,
@@ -187,12 +188,12 @@ def test_killed_program_leaves_nothing_in_shared_memory(tmp_path):
 @linux_only
 def test_child_loads_what_its_parent_has_compiled(tmp_path):
     cache = tmp_path / "cache"
-    cold = run_program(tmp_path, "spawn", "normal", NUMBA_CACHE_DIR=str(cache))
+    cold = run_program(tmp_path, "spawn", "normal", "MPReplayBuffer", NUMBA_CACHE_DIR=str(cache))
     assert cold.returncode == 0, cold.stderr
     assert cold.stdout.splitlines()[0] == "0", "the child compiled"
     kernels = {file: file.stat().st_mtime_ns for file in cache.rglob("*.nb*")}
     assert kernels, "the parent left its kernels in the cache"
-    warm = run_program(tmp_path, "spawn", "normal", NUMBA_CACHE_DIR=str(cache))
+    warm = run_program(tmp_path, "spawn", "normal", "MPReplayBuffer", NUMBA_CACHE_DIR=str(cache))
     assert warm.stdout.splitlines()[0] == "0", "the child compiled"
     assert {file: file.stat().st_mtime_ns for file in cache.rglob("*.nb*")} == kernels
 

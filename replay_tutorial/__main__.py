@@ -49,7 +49,7 @@ Run python -m replay_tutorial COMMAND --help for the options of a command, or --
 
 # Module → the extra that installs it. If any other module is missing, ModuleNotFoundError is raised.
 TRAIN_MODULES = ("torch", "gymnasium", "tensorboard", "tyro", "rich", "matplotlib", "PIL")
-EXTRAS = {**dict.fromkeys(TRAIN_MODULES, "train"), "ray": "cluster"}
+EXTRAS = {**dict.fromkeys(TRAIN_MODULES, "train"), "ray": "cluster", "zmq": "tables", "msgspec": "tables"}
 # Commands with subcommands: module and function.
 SUBCOMMANDS = {
     "cluster": ("replay_tutorial.cluster.command", "cluster"),

@@ -48,6 +48,7 @@ DEPENDENCIES = {  # layer → extras that its imports may come from, beside the 
     "__main__": ["train"],
     "teaching": ["notebooks", "train"],
     "steps": ["train"],
+    "tables": ["tables"],
 }
 # Imported inside a function, for callers that have it anyway: whoever asks for fields from spaces has
 # gymnasium, and who asks for a dataset of PyTorch has that.
@@ -139,7 +140,7 @@ def test_imports_are_declared_as_dependencies(path: Path) -> None:
     declared = {name.replace("-", "_") for extra in extras for name in names_in(extra)}
     declared |= WHEN_CALLED.get(path.relative_to(PACKAGE).as_posix(), set())
     # numba is built on llvmlite and requires it
-    other_names = {"ipython": "IPython", "pillow": "PIL", "numba": "llvmlite"}
+    other_names = {"ipython": "IPython", "pillow": "PIL", "numba": "llvmlite", "pyzmq": "zmq"}
     declared |= {name for distribution, name in other_names.items() if distribution in declared}
     for line, module in imported_modules(path):
         top = module.split(".")[0]

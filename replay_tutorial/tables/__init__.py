@@ -12,6 +12,8 @@ one.
 Source: Reverb (Cassirer et al. 2021).
 """
 
+from typing import TYPE_CHECKING, Any
+
 from replay_tutorial.tables.client import Client
 from replay_tutorial.tables.core import rate_limiters, selectors
 from replay_tutorial.tables.core.cells import CapacityError
@@ -27,14 +29,16 @@ from replay_tutorial.tables.core.results import (
 )
 from replay_tutorial.tables.core.selectors import Fifo, Lifo, MaxHeap, MinHeap, Prioritized, Uniform
 from replay_tutorial.tables.core.table import Table
-from replay_tutorial.tables.core.waiting import Cancelled, Closed
+from replay_tutorial.tables.core.waiting import Cancelled, Closed, ServerLost
 from replay_tutorial.tables.core.writer_state import UnknownWriter
 from replay_tutorial.tables.dataset import TimestepDataset, Timesteps, TrajectoryDataset, as_torch
-from replay_tutorial.tables.remote.endpoint import Endpoint
-from replay_tutorial.tables.remote.handle import RemoteServer, ServerLost
 from replay_tutorial.tables.server import Server
 from replay_tutorial.tables.writing.patterns import Pattern, StepState, StructuredWriter, reference, td_error
 from replay_tutorial.tables.writing.writer import TrajectoryWriter
+
+if TYPE_CHECKING:
+    from replay_tutorial.tables.remote.endpoint import Endpoint
+    from replay_tutorial.tables.remote.handle import RemoteServer
 
 __all__ = [
     "Cancelled",
@@ -79,3 +83,16 @@ __all__ = [
     "selectors",
     "td_error",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import `Endpoint` and `RemoteServer` at first use, because only they need further packages."""
+    if name not in ("Endpoint", "RemoteServer"):
+        raise AttributeError(f"The module {__name__!r} has no attribute {name!r}.")
+    try:
+        from replay_tutorial.tables.remote import endpoint, handle
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            f"{name} needs the package {error.name}: pip install 'replay_tutorial[tables]'."
+        ) from None
+    return endpoint.Endpoint if name == "Endpoint" else handle.RemoteServer

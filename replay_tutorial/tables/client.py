@@ -4,7 +4,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,10 +20,12 @@ from replay_tutorial.tables.core.arguments import (
 from replay_tutorial.tables.core.message import ColumnSlice, Message, NewItems, Part
 from replay_tutorial.tables.core.rate_limiters import RateLimiter
 from replay_tutorial.tables.core.results import Sample, TableInfo
-from replay_tutorial.tables.remote.handle import RemoteServer
 from replay_tutorial.tables.server import Server
 from replay_tutorial.tables.writing.patterns import Pattern, StructuredWriter
 from replay_tutorial.tables.writing.writer import TrajectoryWriter
+
+if TYPE_CHECKING:
+    from replay_tutorial.tables.remote.handle import RemoteServer
 
 
 class Client:
@@ -37,9 +39,13 @@ class Client:
     server_info = ReverbName("use client.info().")
     checkpoint = ReverbName("use client.save(path) and client.load(path).")
 
-    def __init__(self, server: Server | RemoteServer | str) -> None:
+    def __init__(self, server: "Server | RemoteServer | str") -> None:
         """Create a client of a server; an address is shorthand for `RemoteServer(address)`."""
-        self.server = RemoteServer(server) if isinstance(server, str) else server
+        if isinstance(server, str):
+            from replay_tutorial.tables import RemoteServer
+
+            server = RemoteServer(server)
+        self.server = server
 
     @explain_reverb_arguments(
         num_samples="use batch_size.",

@@ -44,9 +44,9 @@ from replay_tutorial.tables.core.hooks import InsertOnSample
 from replay_tutorial.tables.core.rate_limiters import MinSize, Queue, SampleToInsertRatio, Stack
 from replay_tutorial.tables.core.selectors import Fifo, Lifo, MaxHeap, MinHeap, Prioritized, Uniform
 from replay_tutorial.tables.core.table import Table
+from replay_tutorial.tables.remote.addresses import KEY_VARIABLE, parse_address
 from replay_tutorial.tables.remote.endpoint import Endpoint
 from replay_tutorial.tables.remote.handle import RemoteServer
-from replay_tutorial.tables.remote.local_socket import parse_address
 from replay_tutorial.tables.server import Server
 
 TABLES = {"table": Table, "queue": Table.queue, "stack": Table.stack}
@@ -66,18 +66,18 @@ def tables(arguments: Sequence[str]) -> int:
     """
     parser = argparse.ArgumentParser(
         prog="python -m replay_tutorial tables",
-        description="Serve tables to other processes on this machine, or print the state of a server.",
+        description="Serve tables to other processes, or print the state of a server.",
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     start = commands.add_parser("serve", help="run a server until Ctrl-C or SIGTERM")
     start.add_argument("config", type=Path, metavar="CONFIG", help="TOML file with the tables and columns")
-    start.add_argument("--address", help="address to listen on (default: that of CONFIG)")
+    start.add_argument("--listen", metavar="ADDRESS", help="address to listen on (default: that of CONFIG)")
     inspect = commands.add_parser("info", help="print sizes, rates and waiting calls")
-    inspect.add_argument("address", metavar="ADDRESS", help="path of a socket, or 127.0.0.1:PORT")
+    inspect.add_argument("address", metavar="ADDRESS", help="path of a socket, or HOST:PORT")
     options = parser.parse_args(arguments)
     try:
         if options.command == "serve":
-            serve(options.config, options.address)
+            serve(options.config, options.listen)
         else:
             info(options.address)
     except (OSError, AuthenticationError, ValueError) as error:
@@ -104,6 +104,10 @@ def serve(path: Path, address: str | None = None) -> None:
         signal.signal(number, stop)
     # The server is closed before the endpoint, so that waiting clients receive an error.
     with suppress(KeyboardInterrupt), Endpoint(server, address) as endpoint, server:
+        if endpoint.is_local:
+            print("only this machine can connect; use an address such as tcp://0.0.0.0:5000 for others")
+        else:
+            print(f"clients on other hosts need: export {KEY_VARIABLE}={endpoint.client_key}")
         print(f"serving {', '.join(server.info())} at {endpoint.address}", flush=True)
         while True:
             time.sleep(save_every or 3600.0)
@@ -210,12 +214,10 @@ def build_server(
 ) -> tuple[Server, str, Path | None, float]:
     """Build the result of `create_server` from the keys of the file; `options` are passed to `Server`."""
     with config_errors("address"):
-        if address and isinstance(parse_address(address), str):
+        if address and parse_address(address)[0].startswith("ipc:"):
             address = str(folder / address)
         if not (address := address_override or address):
-            raise ValueError(
-                "is missing. Set it to the path of a socket or 127.0.0.1:PORT, or pass --address."
-            )
+            raise ValueError("is missing. Set it to the path of a socket or HOST:PORT, or pass --listen.")
         parse_address(address)
     with config_errors("save_every"):
         if not 0.0 <= save_every <= 1e6 or (save_every and not save):

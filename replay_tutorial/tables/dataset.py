@@ -18,7 +18,7 @@ from contextlib import closing, suppress
 from dataclasses import KW_ONLY, dataclass
 from queue import SimpleQueue
 from threading import Thread, current_thread
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -28,13 +28,14 @@ from replay_tutorial.tables.client import Client
 from replay_tutorial.tables.core.arguments import explain_reverb_arguments
 from replay_tutorial.tables.core.results import Parts, Sample, SampleInfo, concatenate_samples
 from replay_tutorial.tables.core.waiting import POLL_INTERVAL, Cancelled, deadline_of
-from replay_tutorial.tables.remote.handle import RemoteServer
 from replay_tutorial.tables.server import Server
 
 if TYPE_CHECKING:
     from torch.utils.data import IterableDataset
 
-Source = Client | RemoteServer | Server
+    from replay_tutorial.tables.remote.handle import RemoteServer
+
+Source: TypeAlias = "Client | RemoteServer | Server"
 
 
 @dataclass

@@ -245,6 +245,7 @@ class Server:
         *,
         should_cancel: Callable[[], bool] | None = None,
         most_bytes: int | None = None,
+        drawn: Sequence[Sample] = (),
     ) -> Sample:
         """Sample items independently and with replacement, waiting until the rate limiter admits them.
 
@@ -255,6 +256,7 @@ class Server:
             partial: Whether to return as soon as at least one item has been sampled.
             should_cancel: Called repeatedly while waiting; returning True cancels the call.
             most_bytes: Maximum size of the batch in bytes; None for no limit.
+            drawn: Samples of fewer than `batch_size` items, to which the others are added.
 
         Returns:
             `batch_size` items in newly allocated arrays; with `partial`, 1 to `batch_size` items. If an
@@ -272,8 +274,8 @@ class Server:
         check_batch_size(batch_size)
         batch_size = int(batch_size)  # a NumPy integer would turn the counts into NumPy integers
         deadline = deadline_of(timeout)
-        samples: list[Sample] = []
-        remaining = batch_size
+        samples = list(drawn)
+        remaining = batch_size - sum(map(len, samples))
 
         while remaining and not (samples and partial):
             try:

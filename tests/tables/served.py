@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
-from unittest.mock import patch
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import pytest
 from interrupts import run_traced
+
+pytest.importorskip("msgspec", reason="needs the extra `tables`")
 
 from replay_tutorial.tables import (
     Endpoint,
@@ -31,11 +32,11 @@ from replay_tutorial.tables import (
     TrajectoryWriter,
     Uniform,
 )
-from replay_tutorial.tables.core.message import ColumnSlice, NewItems, Part
-from replay_tutorial.tables.remote.local_socket import Connection, listen, parse_address
-from replay_tutorial.tables.remote.session import Session
+from replay_tutorial.tables.core.message import ColumnSlice, Message, NewItems, Part
+from replay_tutorial.tables.core.writer_state import WriterState
+from replay_tutorial.tables.remote.checks import checked_message, pack_message, read_message
 
-KEY = "a key for the tests, of some length"
+KEY = "server-" + "0123456789abcdef" * 8
 COLUMNS = {"obs": {"shape": 3}, "action": {"dtype": "int64"}}
 
 
@@ -86,27 +87,30 @@ def cells(count: int) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("there", [count], indirect=True)
 
 
-SESSIONS: WeakKeyDictionary[Server, Session] = WeakKeyDictionary()
+WRITERS: WeakKeyDictionary[Server, dict[int, WriterState]] = WeakKeyDictionary()
 
 
 def send(server: Server | RemoteServer, sent: Sent, timeout: float | None = None) -> list[int]:
     """Insert as a client in another process does, through a socket or without one."""
+    arguments, arrays = words_of(sent, timeout)
     if isinstance(server, RemoteServer):
-        return server._call("insert", *words_of(sent, timeout)).tolist()
-    return SESSIONS.setdefault(server, Session(server)).insert(*words_of(sent, timeout)).tolist()
+        return server._call("insert", *arguments, arrays=arrays)
+    writer, message = read_message(server, WRITERS.setdefault(server, {}), arguments, arrays)
+    return server._insert(writer, message, timeout, check=checked_message)
 
 
-def words_of(sent: Sent, timeout: float | None = None) -> tuple[Any, ...]:
-    """What a call that inserts a message says."""
-    return sent.writer, sent.sequence + 1, sent.runs, sent.items, sent.keep_from, timeout
+def words_of(sent: Sent, timeout: float | None = None) -> Any:
+    """The arguments and the arrays of a call that inserts a message."""
+    message = Message(sent.runs, sent.items, sent.keep_from)
+    return pack_message(sent.writer, sent.sequence + 1, message, timeout)
 
 
 def forget(server: Server | RemoteServer, writer: int) -> None:
     """Close the writer of this number."""
     if isinstance(server, RemoteServer):
         server._send_close(writer)
-    else:
-        SESSIONS.setdefault(server, Session(server)).close_writer(writer)
+    elif (known := WRITERS.setdefault(server, {}).pop(writer, None)) is not None:
+        server._close_writer(known)
 
 
 def message(writer: int, sequence: int, table: str = "replay", items: int = 1) -> Sent:
@@ -136,7 +140,7 @@ def plain(value: Any) -> Any:
     return type(value).__name__, repr(value)
 
 
-def until(holds: Callable[[], bool], seconds: float = 300.0) -> None:
+def until(holds: Callable[[], bool], seconds: float = 30.0) -> None:
     """Look each 10 ms. The looks are counted, not the time: a test that the machine stops does not look."""
     for _ in range(round(100 * seconds)):
         if holds():
@@ -186,29 +190,19 @@ def serving(server: Server, folder: Path) -> Iterator[Endpoint]:
         yield endpoint
 
 
-def stranger_at(address: str) -> socket.socket:
-    """A connection that says nothing by itself."""
-    place = parse_address(address)
-    calling = socket.socket(socket.AF_INET if isinstance(place, tuple) else socket.AF_UNIX)
-    calling.connect(place)
-    return calling
-
-
 class Relay:
-    """Stands between clients and a server, and cuts a connection when it has passed on so many bytes.
+    """Stands between clients and a server, and cuts a connection when it has passed on so many bytes."""
 
-    While there is one, the proof of the key is not bound to an address, or it could not pass it on.
-    """
-
-    def __init__(self, target: str, folder: Path) -> None:
-        self.target = target
-        self._unbound = patch.object(Connection, "_listening_address", lambda *_: b"")
-        self._unbound.start()
+    def __init__(self, target: str) -> None:
+        host, _, port = target.rpartition(":")
+        self.target = host, int(port)
         self.passed = 0
         self.cut_at: int | None = None
+        self.refuses = False  # new connections
         self._lock = threading.Lock()
-        self._pairs: list[tuple[socket.socket, socket.socket]] = []
-        self._listening, self.address = listen(free_address(folder, "relay.sock"))
+        self._ends: list[socket.socket] = []
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listening.getsockname()[1]}"
         self._closed = False
         self._accepting = threading.Thread(target=self._run, daemon=True)
         self._accepting.start()
@@ -217,11 +211,14 @@ class Relay:
         with contextlib.suppress(OSError):
             while True:
                 near, _ = self._listening.accept()
+                self._ends.append(near)
                 if self._closed:
-                    near.close()
                     return
-                far = stranger_at(self.target)
-                self._pairs.append((near, far))
+                if self.refuses:
+                    near.close()
+                    continue
+                far = socket.create_connection(self.target)
+                self._ends.append(far)
                 for source, sink in ((near, far), (far, near)):
                     threading.Thread(target=self._pass_on, args=(source, sink), daemon=True).start()
 
@@ -246,17 +243,13 @@ class Relay:
 
     def cut_all(self) -> None:
         """Cut all connections; new ones are let through."""
-        for pair in self._pairs:
-            self.cut(*pair)
+        self.cut(*self._ends)
 
     def close(self) -> None:
         self._closed = True
-        self._unbound.stop()
         with contextlib.suppress(OSError):
-            stranger_at(self.address).close()
+            socket.create_connection(self._listening.getsockname()).close()
         self._accepting.join()  # a socket in which a thread waits would go on listening
         self.cut_all()
-        self._listening.close()
-        for pair in self._pairs:
-            for end in pair:
-                end.close()
+        for end in (self._listening, *self._ends):
+            end.close()

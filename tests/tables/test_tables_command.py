@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import signal
+import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from replay_tutorial.tables import Client, RemoteServer, Server, Table
 from replay_tutorial.tables.command import ConfigError, create_server
 from replay_tutorial.tables.core.rate_limiters import MinSize, Queue, SampleToInsertRatio, Stack
 from replay_tutorial.tables.core.selectors import Fifo, MaxHeap, Prioritized, Uniform
+from replay_tutorial.tables.remote.addresses import KEY_VARIABLE
 
 needs_signals = pytest.mark.skipif(os.name != "posix", reason="signals can't be sent there")
 
@@ -100,8 +102,8 @@ def test_a_file_describes_what_a_program_would(tmp_path: Path) -> None:
         ("127.0.0.1:0", "127.0.0.1:65536", "the port must be between 0 and 65535"),
         ("seed = 3", "capacities = 1", r"The file: .*unknown keys \['capacities'\]; it may .*'capacity'"),
         ("seed = 3", "seed = 0.5", "ints for entropy not 0.5"),
-        ('address = "127.0.0.1:0"', 'address = "example.com:80"', "address: .*not an address of this"),
-        ('address = "127.0.0.1:0"', "", "address: is missing.* --address"),
+        ('address = "127.0.0.1:0"', 'address = "http://x"', "address: .*is not an address"),
+        ('address = "127.0.0.1:0"', "", "address: is missing.* --listen"),
         ('"float64"', '"float65"', "columns: .*'obs'.*float65"),
         ('"float64"', '"O"', "columns: .*'obs'.*must be numeric"),
         ('{ dtype = "int64" }', "{ shape = [-1] }", "columns: .*'action'"),
@@ -139,7 +141,7 @@ def test_an_error_in_the_file_names_the_key(tmp_path: Path, old: str, new: str, 
 @pytest.mark.skipif(os.name != "posix", reason="there are no sockets in the file system")
 def test_paths_are_relative_to_the_folder_of_the_file(short_folder: Path) -> None:
     without = written(short_folder, GOOD.replace('address = "127.0.0.1:0"', ""))
-    assert create_server(without, "127.0.0.1:0")[1] == "127.0.0.1:0", "--address is enough"
+    assert create_server(without, "127.0.0.1:0")[1] == "127.0.0.1:0", "--listen is enough"
     _, address, save, _ = create_server(written(short_folder, GOOD.replace("127.0.0.1:0", "a.sock")))
     assert (address, save) == (str(short_folder / "a.sock"), short_folder / "tables.npz")
     assert create_server(written(short_folder, GOOD.replace("127.0.0.1:0", "/a.sock")))[1] == "/a.sock"
@@ -158,7 +160,7 @@ def run(arguments: list[str], out: int) -> None:
 def started(folder: Path, text: str) -> Iterator[tuple[Any, Client, IO[str]]]:
     """A server in a process of its own, a client of it, and what it prints."""
     reading, writing = os.pipe()
-    arguments = ["tables", "serve", str(written(folder, text)), "--address", free_address(folder)]
+    arguments = ["tables", "serve", str(written(folder, text)), "--listen", free_address(folder)]
     process = multiprocessing.get_context("fork").Process(target=run, args=(arguments, writing))
     process.start()
     os.close(writing)
@@ -190,6 +192,29 @@ def test_a_server_that_is_ended_is_saved_and_goes_on_when_it_is_started_again(
         process.join(300)
         assert process.exitcode == 0
     assert not Path(free_address(tmp_path)).exists()
+
+
+@needs_signals
+def test_a_server_on_the_network_prints_what_a_client_on_another_host_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first start makes the keys."""
+    monkeypatch.delenv(KEY_VARIABLE, raising=False)
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    reading, writing = os.pipe()
+    arguments = ["tables", "serve", str(written(tmp_path, GOOD)), "--listen", "tcp://0.0.0.0:0"]
+    process = multiprocessing.get_context("fork").Process(target=run, args=(arguments, writing))
+    process.start()
+    os.close(writing)
+    with os.fdopen(reading) as said:
+        hint, place = said.readline(), said.readline()
+        assert hint.startswith(f"clients on other hosts need: export {KEY_VARIABLE}=client-")
+        assert stat.S_IMODE((tmp_path / ".replay_tutorial_key").stat().st_mode) == 0o600
+        monkeypatch.setenv(KEY_VARIABLE, hint.strip().rpartition("=")[2])
+        with RemoteServer(f"127.0.0.1:{place.rpartition(':')[2].strip()}") as server:
+            assert server.info().keys() == {"replay", "best", "rollouts", "last"}
+        process.terminate()
+        process.join(60)
 
 
 @needs_signals

@@ -29,6 +29,10 @@ class Cancelled(Exception):
     """
 
 
+class ServerLost(ConnectionError):
+    """No server is reachable at this address, or it no longer knows this handle."""
+
+
 def deadline_of(timeout: float | None) -> float:
     """Return the time at which a timeout expires, inf for None; raise ValueError for an invalid timeout."""
     if timeout is None:

@@ -6,7 +6,7 @@
 The server holds a reference to each of these cells until the writer releases the step. Accepting a message
 turns its values into cells and its items into lists of cells; a rejected message changes nothing.
 
-Left out: waiting (`server`), and the checks of messages from other processes (`remote.session`).
+Left out: waiting (`server`), and the checks of messages from other processes (`remote.checks`).
 """
 
 from collections import deque

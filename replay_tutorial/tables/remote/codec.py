@@ -1,199 +1,260 @@
-"""The wire format: calls and results as frames of JSON and raw arrays.
+"""The wire format: calls and replies as MessagePack and raw arrays.
 
-    head       length of the text, and length of everything after the head                       16 bytes
-    text       JSON: name of the call, values, and dtype and shape of each array
-    arrays     raw bytes, in the order of the text           text and arrays are each padded to 8 bytes
+    frame 0     length of the text (8 bytes), text, arrays below 64 kB, each padded to 8 bytes
+    frames 1…   one larger array each, sent and received without copies
 
-    sample("replay", 32)    ["sample", ["replay", 32, null, false], []]
-    result                  ["answer", [[[0, ...], {"obs": 0}, null, []]], [["l", [32]], ..., ["f", [32, 3]]]]
+    the text    a `Request`, or (number, error, value, array types) of a reply
 
-A frame contains data only; nothing is unpickled. It must be one of `CALLS` with arguments of the declared
-types. A NamedTuple or a Sample is encoded as the list of its fields, and each array as 0. The server itself
-checks the values.
+A message contains data only; nothing is unpickled. msgspec checks that a request is one of `CALLS` with
+arguments of the declared types. The server itself checks the values.
 """
 
-import json
-import reprlib
-import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import astuple
-from functools import cache
-from types import NoneType
-from typing import Any, cast, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, cast
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
+import zmq
 
 from replay_tutorial.tables.core.cells import CapacityError
-from replay_tutorial.tables.core.message import ColumnSlice, NewItems
+from replay_tutorial.tables.core.message import Layout
 from replay_tutorial.tables.core.rate_limiters import MinSize, Queue, RateLimiter, SampleToInsertRatio, Stack
-from replay_tutorial.tables.core.results import Sample, TableInfo
-from replay_tutorial.tables.core.waiting import Closed
+from replay_tutorial.tables.core.results import Sample, SampleInfo, TableInfo
+from replay_tutorial.tables.core.waiting import Closed, ServerLost
 from replay_tutorial.tables.core.writer_state import UnknownWriter
 
 Array = npt.NDArray[Any]
+ArrayTypes = list[tuple[str, tuple[int, ...]]]  # dtype and shape of each array
+
+VERSION = 7  # of the protocol
+MAX_CALL_BYTES = 1 << 28  # maximum size of a call, and of each frame
+MAX_TEXT_BYTES = 1 << 20  # maximum size of its text; decoding takes twenty times this memory
+MAX_FRAMES = 1000
+MAX_ERROR_LENGTH = 2000  # characters
+SESSION_BYTES, LANE_BYTES = 16, 8  # of the ID of a connection
+OWN_FRAME_BYTES = 1 << 16  # size from which an array has a frame of its own
+DTYPES = {letter: np.dtype(letter) for letter in "?bBhHiIlLqQefdgFDG"}  # bools and numbers
 
 
 class BadFrame(ValueError):
-    """Invalid frame: malformed bytes, or not one of the expected calls."""
+    """Invalid message: malformed bytes, or not one of the expected calls."""
 
 
-HEAD = struct.Struct("=QQ")
-MAX_CALL_BYTES = 1 << 28  # maximum length of a call
-MAX_TEXT_BYTES = 1 << 20  # maximum length of its text; decoding takes twenty times this memory
-INT64 = range(-(1 << 63), 1 << 63)  # valid integers in the text
-DTYPES = {letter: np.dtype(letter) for letter in "?bBhHiIlLqQefdgFDG"}  # bools and numbers
-
-HELLO = "hello 6"  # includes the version of the protocol
-CALLS: dict[str, tuple[Any, Any]] = {  # name → types of the arguments, type of the result
-    HELLO: (tuple[str, str], tuple[str, str, dict[str, Array]]),
-    "insert": (tuple[int, int, Sequence[ColumnSlice], Sequence[NewItems], int, float | None], Array),
-    "close_writer": (tuple[int], None),
-    "sample": (tuple[str, int, float | None, bool], Sample),
-    "mutate_priorities": (tuple[str, tuple[Array, Array], Array], int),
-    "reset": (tuple[str], None),
-    "replace_limiter": (tuple[str, RateLimiter], None),
-    "items": (tuple[str], Sample),
-    "info": (tuple[()], dict[str, TableInfo]),
-    "save": (tuple[str], None),
-    "load": (tuple[str], None),
+CALLS: dict[str, Any] = {  # name → types of the arguments, without arrays
+    "hello": tuple[int],  # the version; starts a session, or shows that its client is still there
+    "bye": tuple[()],  # ends the session; not answered
+    # writer, sequence, (column, first step) of each slice, (table, whether there are priorities, parts) of
+    # each item, keep_from, timeout. Arrays: the values of each slice, the priorities and steps of each item.
+    "insert": tuple[int, int, list[tuple[str, int]], list[tuple[str, bool, Layout]], int, float | None],
+    "close_writer": tuple[int],  # not answered
+    "sample": tuple[str, int, float | None, bool],
+    "mutate_priorities": tuple[str],  # arrays: keys, priorities, deleted keys
+    "reset": tuple[str],
+    "replace_limiter": tuple[str, tuple[str, float, int, float, float]],
+    "items": tuple[str],
+    "info": tuple[()],
+    "save": tuple[str],
+    "load": tuple[str],
 }
-ARGUMENT_TYPES = {name: takes for name, (takes, _) in CALLS.items()}
-GREETING = {HELLO: ARGUMENT_TYPES.pop(HELLO)}  # must be the first call of a connection
-RESULT_TYPES = {
-    name: {"answer": tuple[gives], "error": tuple[str, str]} for name, (_, gives) in CALLS.items()
-}
+
+
+class Request(NamedTuple):
+    """A call of one lane of a session; a lane makes one call at a time, and numbers its calls from 1."""
+
+    number: int
+    abandoned: list[int]  # lanes whose last call may still wait on the server
+    name: str
+    arguments: Any  # first undecoded, because their types depend on the name
+
+
 # errors that are sent to the client, which raises the first matching class
 ERRORS: dict[str, type[Exception]] = {
     kind.__name__: kind
     for kind in (
-        *(CapacityError, UnknownWriter, Closed, BadFrame, TimeoutError, KeyError, IndexError, TypeError),
-        *(ValueError, MemoryError, OverflowError, OSError, RuntimeError),
+        *(CapacityError, UnknownWriter, Closed, BadFrame, ServerLost, TimeoutError, KeyError, IndexError),
+        *(TypeError, ValueError, MemoryError, OverflowError, OSError, RuntimeError),
     )
 }
 LIMITERS = {kind.__name__: kind for kind in (RateLimiter, MinSize, SampleToInsertRatio, Queue, Stack)}
+REQUESTS = msgspec.msgpack.Decoder(tuple[int, list[int], str, msgspec.Raw, ArrayTypes])
+ARGUMENTS = {name: msgspec.msgpack.Decoder(types) for name, types in CALLS.items()}
+REPLIES = msgspec.msgpack.Decoder(tuple[int, str | None, Any, ArrayTypes])
+TEXT = msgspec.msgpack.Encoder(enc_hook=lambda value: value.item())  # NumPy's scalars
 
 
-def pack(name: str, values: Iterable[Any]) -> bytes:
-    """Encode a call, or a reply named "answer" or "error"; raise TypeError or ValueError if that fails."""
-    arrays: list[Array] = []
-    array_types: list[Any] = []
+def pack(fields: Sequence[Any], arrays: Sequence[Array]) -> list[Any]:
+    """Return the frames of a text, whose last field becomes the types of the arrays, and of the arrays.
 
-    def replaced(value: Any) -> Any:
-        """Return the JSON representation of a value that the json module does not support."""
-        if isinstance(value, np.ndarray) and (array := cast(Array, value)).dtype.char in DTYPES:
-            arrays.append(np.ascontiguousarray(array, array.dtype.newbyteorder("=")))
-            array_types.append((array.dtype.char, array.shape))
-            return 0
-        if isinstance(value, np.generic):
-            return cast(Any, value).item()
-        if isinstance(value, frozenset):
-            return sorted(cast("frozenset[str]", value))
-        if isinstance(value, Sample):
-            return value.info, value.data, value.lengths, value.squeezed
-        if isinstance(value, RateLimiter):
-            if type(value) in LIMITERS.values():
-                return type(value).__name__, *astuple(value)
-            if name not in CALLS:  # `info` describes a limiter of the program's own class by the four numbers
-                return RateLimiter.__name__, *astuple(value)[:4]
-        raise TypeError(
-            f"{value!r:.80} can't be sent; only numbers, strings, arrays and {[*LIMITERS]} are supported."
-        )
+    Raises:
+        TypeError: If an array does not hold numbers.
+    """
+    types: ArrayTypes = []
+    small: list[bytes] = []
+    large: list[Array] = []
+    for array in arrays:
+        if array.dtype.char not in DTYPES:
+            raise TypeError(f"An array of {array.dtype} can't be sent; only bools and numbers are supported.")
+        array = np.asarray(array, array.dtype.newbyteorder("="), order="C")
+        types.append((array.dtype.char, array.shape))
+        if array.nbytes >= OWN_FRAME_BYTES:
+            large.append(array)
+        else:
+            small += [array.tobytes(), bytes(-array.nbytes % 8)]
+    text = TEXT.encode((*fields, types))
+    return [b"".join([len(text).to_bytes(8, "little"), text, bytes(-len(text) % 8), *small]), *large]
 
-    # `array_types` is encoded last, after `replaced` has filled it
-    text = json.dumps([name, [*values], array_types], default=replaced, separators=(",", ":")).encode()
-    if len(text) > MAX_TEXT_BYTES:
+
+def unpack(frames: Sequence[Any], decoder: Any) -> tuple[list[Any], list[Array]]:
+    """Return the fields of a text without the last one, and the arrays; raise ValueError if it is invalid."""
+    first = frames[0].buffer
+    length, start, others = int.from_bytes(first[:8], "little"), 8, iter(frames[1:])
+    if length > min(MAX_TEXT_BYTES, len(first) - 8):
+        raise ValueError(f"The text has {length:,} bytes in {len(first):,}; the limit is {MAX_TEXT_BYTES:,}")
+    *fields, types = decoder.decode(first[8 : 8 + length])
+    body = np.array(first[8 + length + -length % 8 :], np.uint8)  # copied, so that it is aligned and writable
+    start, arrays = 0, list[Array]()
+    for letter, shape in types:
+        if letter not in DTYPES or min(shape, default=0) < 0:
+            raise ValueError(f"there are no arrays of {letter:.9} and shape {shape!r:.60}")
+        size = math.prod(shape) * DTYPES[letter].itemsize
+        if size < OWN_FRAME_BYTES:
+            arrays.append(np.ndarray(shape, DTYPES[letter], body, start))
+            start += size + -size % 8
+        else:
+            frame = np.frombuffer(next(others).buffer, DTYPES[letter]).reshape(shape)
+            arrays.append(np.require(frame, requirements=["A", "W"]))
+    if start != len(body) or next(others, None) is not None:
+        raise ValueError("the frames contain more than these arrays")
+    return fields, arrays
+
+
+def send(socket: zmq.Socket[bytes], frames: Sequence[Any]) -> None:
+    """Send a message; copying a small frame is faster than sharing it."""
+    for frame in frames[:-1]:
+        socket.send(frame, zmq.SNDMORE, copy=type(frame) is bytes)
+    socket.send(frames[-1], copy=type(frames[-1]) is bytes)
+
+
+def receive(socket: zmq.Socket[bytes]) -> list[zmq.Frame]:
+    """Receive the rest of a message; frames after MAX_FRAMES are dropped."""
+    frames = [socket.recv(copy=False)]
+    while frames[-1].more:
+        frame = socket.recv(copy=False)
+        frames[MAX_FRAMES:] = [frame]
+    return frames
+
+
+def pack_request(request: Request, arrays: Sequence[Array] = ()) -> list[Any]:
+    """Encode a request; raise TypeError or ValueError if that fails."""
+    frames = pack(request, arrays)
+    length = int.from_bytes(frames[0][:8], "little")
+    if length > MAX_TEXT_BYTES or len(frames) > MAX_FRAMES:
         raise ValueError(
-            f"The text of the call has {len(text):,} bytes; the limit is {MAX_TEXT_BYTES:,}. Send fewer "
+            f"The text of the call has {length:,} bytes; the limit is {MAX_TEXT_BYTES:,}. Send fewer "
             "kinds of items in one call."
         )
-    pieces: list[Any] = [text, bytes(-len(text) % 8)]
-    for array in arrays:
-        pieces += [array, bytes(-array.nbytes % 8)]
-    size = sum(memoryview(piece).nbytes for piece in pieces)
-    if size > MAX_CALL_BYTES and name in CALLS:
+    if (size := sum(memoryview(frame).nbytes for frame in frames)) > MAX_CALL_BYTES:
         raise ValueError(
             f"The call has {size:,} bytes; the limit is {MAX_CALL_BYTES:,}. Send less data in one call."
         )
-    return b"".join([HEAD.pack(len(text), size), *pieces])
+    return frames
 
 
-def unpack(length: int, body: memoryview, known: Mapping[str, Any]) -> tuple[str, tuple[Any, ...]]:
-    """Decode a frame whose text has `length` bytes, or raise BadFrame; arrays are views of its bytes.
+def number_of_arrays(request: Request) -> int:
+    """Return the number of arrays that the arguments of a call refer to."""
+    if request.name == "insert":
+        _, _, slices, items, *_ = request.arguments
+        return len(slices) + sum(1 + given for _, given, _ in items)
+    return 3 if request.name == "mutate_priorities" else 0
 
-    `known` contains the permitted names, each with the types of its values.
-    """
-    if length > min(MAX_TEXT_BYTES, len(body)):
-        raise BadFrame(
-            f"The text has {length:,} bytes in a frame of {len(body):,}; the limit is {MAX_TEXT_BYTES:,}."
-        )
+
+def lane_id(session: bytes, lane: int) -> bytes:
+    """Return the ID of the connection of a lane."""
+    return session + lane.to_bytes(LANE_BYTES, "big")
+
+
+def unpack_request(frames: Sequence[Any], connection: bytes) -> tuple[Request, list[Array]]:
+    """Decode a request and its arrays, or raise BadFrame; msgspec's errors are ValueErrors."""
     try:
-        name, values, array_types = json.loads(bytes(body[:length]))
-        return name, decoder_for(known[name])(values, decode_arrays(array_types, body, length + -length % 8))
-    except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
-        raise BadFrame(f"The frame is not one of {[*known]}: {error!r:.200}.") from None
-    except (RecursionError, StopIteration):
-        raise BadFrame("The frame is nested too deeply, or arrays are missing.") from None
+        if len(connection) != SESSION_BYTES + LANE_BYTES or len(frames) > MAX_FRAMES:
+            raise ValueError(f"more than {MAX_FRAMES} frames, or a connection without a lane")
+        (number, abandoned, name, arguments), arrays = unpack(frames, REQUESTS)
+        request = Request(number, abandoned, name, ARGUMENTS[name].decode(arguments))
+        if name == "hello" and request.arguments != (VERSION,):
+            raise ValueError(f"the version of the protocol must be {VERSION}")
+        if len(arrays) != number_of_arrays(request):
+            raise ValueError(f"{len(arrays)} arrays don't match the call")
+        return request, arrays
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+        OverflowError,
+        StopIteration,
+    ) as error:  # msgspec's errors are ValueErrors
+        raise BadFrame(f"The message is not one of {[*CALLS]}: {error!r:.200}.") from None
 
 
-def decode_arrays(array_types: Any, body: memoryview, start: int) -> Iterator[Array]:
-    """Return the arrays of a frame, which follow each other and must end with the frame."""
+def pack_reply(number: int, result: Any) -> list[Any]:
+    """Encode the result of a call."""
     arrays: list[Array] = []
-    for letter, shape in array_types:
-        if {*map(type, shape)} != {int}:
-            raise ValueError(f"{reprlib.repr(shape)} is not a valid shape")
-        arrays.append(np.ndarray(shape, DTYPES[letter], body, start))
-        start += arrays[-1].nbytes + -arrays[-1].nbytes % 8
-    if start != len(body):
-        raise ValueError(f"the frame has {len(body):,} bytes, but its text declares {start:,}")
-    return iter(arrays)
+    if isinstance(result, Sample):
+        lengths = result.lengths
+        arrays = [*result.info, *result.data.values(), *(lengths or {}).values()]
+        result = [*result.data], lengths and [*lengths], sorted(result.squeezed)
+    elif isinstance(result, dict):
+        infos: dict[str, TableInfo] = result
+        result = {
+            name: info._replace(rate_limiter=pack_limiter(info.rate_limiter, is_described=True))
+            for name, info in infos.items()
+        }
+    return pack((number, None, result), arrays)
 
 
-PLAIN = {None: (NoneType,), bool: (bool,), str: (str,), int: (int,), float: (float, int)}
+def pack_error(number: int, error: Exception) -> list[Any]:
+    """Encode an error; the call number 0 stands for a call that could not be decoded."""
+    kind = next((name for name, kind in ERRORS.items() if isinstance(error, kind)), RuntimeError.__name__)
+    text = str(error.args[0] if isinstance(error, KeyError) else error)
+    text = text if len(text) <= MAX_ERROR_LENGTH else f"{text[:MAX_ERROR_LENGTH]}..."
+    return pack((number, kind, text), ())
 
 
-@cache
-def decoder_for(kind: Any) -> Callable[[Any, Iterator[Array]], Any]:
-    """Return a function that decodes values of this type and raises an error for others."""
-    origin, parameters = get_origin(kind), get_args(kind)
-    if kind in PLAIN:
-        return lambda value, _: checked_type(value, PLAIN[kind])
-    if origin is np.ndarray:
-        return lambda _, arrays: next(arrays)
-    if NoneType in parameters:
-        decode = decoder_for(parameters[0])
-        return lambda value, arrays: None if value is None else decode(value, arrays)
-    if origin is dict:
-        decode = decoder_for(parameters[1])
-        return lambda value, arrays: {name: decode(element, arrays) for name, element in value.items()}
-    if origin in (Sequence, frozenset) or Ellipsis in parameters:
-        decode, container = decoder_for(parameters[0]), cast(Any, list if origin is Sequence else origin)
-        return lambda value, arrays: container(
-            [decode(element, arrays) for element in checked_type(value, (list,))]
-        )
-    construct: Callable[..., Any] = lambda *fields: fields
-    types = parameters
-    if origin is None:  # a NamedTuple, or a dataclass
-        construct, types = kind, tuple(get_type_hints(kind).values())
-    if kind is RateLimiter:
-        construct, types = decode_limiter, (str, *types)
-    decoders = [decoder_for(element) for element in types]
-    return lambda value, arrays: construct(
-        *[
-            decode_field(element, arrays)
-            for decode_field, element in zip(decoders, checked_type(value, (list,)), strict=True)
-        ]
-    )
+def read_sample(value: Any, arrays: list[Array]) -> Sample:
+    """Return the sample of a reply."""
+    names, with_lengths, squeezed = value
+    count = len(SampleInfo._fields)
+    data = dict(zip(names, arrays[count:], strict=False))
+    lengths = with_lengths and dict(zip(with_lengths, arrays[count + len(names) :], strict=True))
+    return Sample(SampleInfo._make(arrays[:count]), data, lengths, frozenset(squeezed))
 
 
-def checked_type(value: Any, types: tuple[type, ...]) -> Any:
-    """Return a decoded JSON value after checking its type; integers must fit into 64 bits."""
-    if type(value) not in types or (type(value) is int and value not in INT64):
-        raise TypeError(f"{reprlib.repr(value)} must be one of {types} and fit into 64 bits")
-    return value
+def read_info(value: Any) -> dict[str, TableInfo]:
+    """Return the state of the tables of a reply."""
+    infos = {name: TableInfo._make(fields) for name, fields in value.items()}
+    return {
+        name: info._replace(rate_limiter=make_limiter(*cast(Any, info.rate_limiter)))
+        for name, info in infos.items()
+    }
 
 
-def decode_limiter(kind: str, *numbers: Any) -> RateLimiter:
+def pack_limiter(limiter: RateLimiter, *, is_described: bool = False) -> Any:
+    """Return the class and the four numbers of a limiter.
+
+    Raises:
+        TypeError: If it is of the program's own class, unless the numbers are only a description.
+    """
+    kind = type(limiter)
+    if kind not in LIMITERS.values():
+        if not is_described:
+            raise TypeError(f"{limiter!r:.80} can't be sent; only {[*LIMITERS]} are supported.")
+        kind = RateLimiter
+    return kind.__name__, *astuple(limiter)[:4]
+
+
+def make_limiter(kind: str, *numbers: Any) -> RateLimiter:
     """Create a limiter from its class name and its four numbers, without the checks of a subclass."""
     limiter = object.__new__(LIMITERS[kind])
     RateLimiter.__init__(limiter, *numbers)

@@ -1,26 +1,28 @@
-"""A handle to a server in another process on this machine, with the same methods as the server.
+"""A handle to a server in another process, with the same methods as the server.
 
-A call uses an idle connection or opens a new one, so threads wait for the server but not for each other. If a
-connection ends during a call, the server has exited or closed its endpoint, because nothing else on one
-machine closes it. After an interrupted call a result may still arrive, so its connection is closed. The first
-connection makes no calls; it lives as long as the handle, and when it ends the server closes the handle's
-writers.
-
-No call is carried out twice. A writer may send its last message again (`flush`), which the server recognises
-by its number.
+A call uses an idle *lane*, a connection of its own, or opens a new one, so threads wait for the server but
+not for each other. ZeroMQ reconnects a lane that lost its connection; the handle then repeats the call, which
+the server recognises by its number. On one machine a connection is lost only if the server exits, so calls
+raise `ServerLost` at once. An abandoned call may still be answered, so its lane is closed.
 """
 
 import functools
+import itertools
+import math
 import os
 import secrets
+import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from multiprocessing import AuthenticationError
 from os import PathLike
-from typing import Any, Self
+from typing import Any, Self, cast
+
+import zmq
+from zmq.utils.monitor import recv_monitor_message
 
 from replay_tutorial.buffers.fields import Fields
 from replay_tutorial.buffers.rows import check_batch_size
@@ -28,15 +30,109 @@ from replay_tutorial.tables.core.arguments import as_keys, as_updates, check_nam
 from replay_tutorial.tables.core.message import Message
 from replay_tutorial.tables.core.rate_limiters import RateLimiter
 from replay_tutorial.tables.core.results import Sample, TableInfo
-from replay_tutorial.tables.core.waiting import POLL_INTERVAL, Cancelled, Closed
-from replay_tutorial.tables.remote.codec import ERRORS, HELLO, RESULT_TYPES, BadFrame, pack, unpack
-from replay_tutorial.tables.remote.local_socket import Connection, connect, parse_address, read_key
+from replay_tutorial.tables.core.waiting import POLL_INTERVAL, Cancelled, Closed, ServerLost
+from replay_tutorial.tables.remote import codec
+from replay_tutorial.tables.remote.addresses import (
+    KEY_VARIABLE,
+    OWNERS,
+    check_owner,
+    open_socket,
+    parse_address,
+    read_key,
+)
+from replay_tutorial.tables.remote.checks import pack_message
+from replay_tutorial.tables.remote.codec import Request
 
-RETRY_INTERVAL = 0.02  # seconds between attempts to connect
+RECONNECT_SECONDS = 60.0  # how long a call waits for the connection to another host
+CONNECT_SECONDS = 5.0  # how long it waits for a further connection to a running server of this machine
+POLL_MS = round(1000 * POLL_INTERVAL)
+E = zmq.Event
+REJECTED = E.HANDSHAKE_FAILED_AUTH | E.HANDSHAKE_FAILED_PROTOCOL | E.HANDSHAKE_FAILED_NO_DETAIL
 
 
-class ServerLost(ConnectionError):
-    """No server is reachable at this address, or another endpoint listens there now."""
+@functools.cache
+def context_of(process: int) -> zmq.Context[zmq.Socket[bytes]]:
+    """Return the ZeroMQ context of this process; a forked child must not use its parent's."""
+    return zmq.Context()
+
+
+class Lane:
+    """A connection that makes one call at a time; `number` is that of its last call."""
+
+    def __init__(self, url: str, number: int, **options: Any) -> None:
+        """Start to connect."""
+        self.lane, self.number, self._process = number, 0, os.getpid()
+        self.socket = open_socket(context_of(self._process), zmq.DEALER, **options)
+        self._monitor = self.socket.get_monitor_socket(REJECTED | E.DISCONNECTED | E.CONNECT_RETRIED)
+        self.socket.connect(url)
+
+    def is_connected(self) -> bool:
+        """Return whether there is a connection now."""
+        return bool(cast(int, self.socket.getsockopt(zmq.EVENTS)) & zmq.POLLOUT)
+
+    def events(self) -> int:
+        """Return the events of the connection since the last call."""
+        events = 0
+        while self._monitor.poll(0):
+            events |= recv_monitor_message(self._monitor)["event"]
+        return events
+
+    def close(self) -> None:
+        """Close the connection; a forked child keeps that of its parent."""
+        if self._process == os.getpid() and not self.socket.closed:
+            self.socket.disable_monitor()  # first: an event without a receiver would block ZeroMQ
+            self._monitor.close()
+            self.socket.close()
+
+    def __del__(self) -> None:
+        with suppress(AttributeError):  # the constructor was interrupted
+            self.close()
+
+
+class Session:
+    """The connections of one process."""
+
+    def __init__(self, url: str) -> None:
+        """Start to connect lane 0."""
+        self._url, self._id = url, secrets.token_bytes(codec.SESSION_BYTES)
+        # immediate: a lost connection is not writable
+        self._options = dict[str, Any](ipv6="[" in url, immediate=1, linger=0, sndtimeo=0)
+        self._options |= {"connect_timeout": 3_000, "reconnect_ivl": 50, "reconnect_ivl_max": 1_000}
+        if url.startswith("ipc:"):
+            check_owner(url.removeprefix("ipc://"))
+        else:
+            keys = read_key()
+            self._options["curve_serverkey"] = keys.server_public
+            self._options["curve_publickey"] = keys.client_public
+            self._options["curve_secretkey"] = keys.client_secret
+        self.lock = threading.Lock()
+        self.is_new = True  # whether the server has not replied yet
+        self.numbers = itertools.count()  # of lanes
+        self.idle: list[Lane] = []
+        self.abandoned: set[int] = set()
+        self.first = self.acquire()
+
+    def acquire(self) -> Lane:
+        """Return an idle lane or a new one."""
+        with suppress(IndexError):
+            return self.idle.pop()
+        number = next(self.numbers)
+        return Lane(self._url, number, routing_id=codec.lane_id(self._id, number), **self._options)
+
+    def close(self) -> None:
+        """Close all connections that no call uses."""
+        with self.lock, suppress(zmq.ZMQError):  # not connected, or closed before
+            self.first.socket.linger = 500  # milliseconds, for the last message
+            codec.send(self.first.socket, codec.pack_request(Request(self.first.number + 1, [], "bye", ())))
+            self.first.close()
+        while self.idle:
+            self.idle.pop().close()
+
+
+def close_own(sessions: dict[int, Session]) -> None:
+    """Close the session of this process, if there is one."""
+    if (session := sessions.pop(os.getpid(), None)) is not None:
+        session.close()
 
 
 class RemoteWriter:
@@ -56,7 +152,7 @@ class RemoteWriter:
 
 
 class RemoteServer:
-    """A handle to a server in another process on this machine, with the methods of `Server`.
+    """A handle to a server in another process, with the methods of `Server`.
 
     Several threads can share one handle. A handle can be pickled and passed to another process, which opens
     its own connections. Calls raise the errors of the server, and `ServerLost` if the server has exited.
@@ -73,7 +169,7 @@ class RemoteServer:
         """Connect to a server.
 
         Args:
-            address: Path of a socket, or 127.0.0.1:PORT.
+            address: Path of a socket, or HOST:PORT.
             timeout: Seconds to keep trying while the server is starting.
 
         Raises:
@@ -81,111 +177,137 @@ class RemoteServer:
             ConnectionError: If the server runs an incompatible version of this package.
             OSError: If there is no key.
             ServerLost: If no server is reachable.
-            ValueError: If the address does not belong to this machine, or other users can read the key.
+            ValueError: If the address or the key is invalid, or other users can read the key.
         """
-        is_path = isinstance(parse_address(address), str)
-        self.address = os.path.abspath(address) if is_path else address  # the process may change its folder
+        self._url, self._is_local = parse_address(address)
+        self.address = self._url.partition("://")[2]
         self._timeout = timeout
-        self._key = b""
-        self._instance = ""  # ID of the endpoint, used to detect that another one listens there
         self._closed = False
         self._dropped = deque[int]()  # numbers of writers that were garbage-collected before `close`
-        self._connections = set[weakref.ref[Connection]]()  # weak, so that dropped connections are closed
-        # process ID → first connection, session ID, idle connections; a forked child adds its own entry
-        self._sessions: dict[int, tuple[Connection, str, list[Connection]]] = {}
-        deadline = None
+        self._sessions: dict[int, Session] = {}  # by process ID; a forked child adds its own
+        OWNERS.add(self)
+        self._finalizer = weakref.finalize(self, close_own, self._sessions)
+        deadline = time.monotonic() + timeout
         while not self._sessions:
             try:
-                self._key = self._key or read_key()
-                self._sessions[os.getpid()] = self._start_session()
-            except (FileNotFoundError, ServerLost):  # the first server on a machine creates the key
-                # starts at the first failure, because one handshake can exceed the timeout on a busy machine
-                deadline = deadline or time.monotonic() + timeout
+                self._session()
+            except FileNotFoundError:  # the first server on a machine creates the key
                 if time.monotonic() >= deadline:
                     raise
-                time.sleep(RETRY_INTERVAL)
+                time.sleep(POLL_INTERVAL)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return functools.partial(RemoteServer, timeout=self._timeout), (self.address,)
 
-    def _start_session(self) -> tuple[Connection, str, list[Connection]]:
-        """Open the first connection of a session."""
-        return *self._connect(""), []
+    def _session(self) -> Session:
+        """Return the session of this process, after starting it if necessary."""
+        if (session := self._sessions.get(os.getpid())) is None:
+            session = Session(self._url)
+            try:
+                frames = self._pack(session, session.first, "hello", (codec.VERSION,))
+                error, columns, _ = self._exchange(session, session.first, frames)
+            except BaseException:
+                session.close()
+                raise
+            if error is not None:
+                session.close()
+                raise ConnectionError(
+                    f"The server at {self.address} runs an incompatible version of this package. Use the "
+                    "same version in all processes."
+                )
+            session.is_new = False
+            self.fields = Fields({name: {"dtype": d, "shape": shape} for name, d, shape in columns})
+            if (other := self._sessions.setdefault(os.getpid(), session)) is not session:  # of another thread
+                session.close()
+                return other
+        return session
 
-    def _connect(self, session_id: str) -> tuple[Connection, str]:
-        """Open a connection for a session, or for a new session; return it and the session's ID."""
-        try:
-            connection = connect(self.address)
-            self._connections.add(weakref.ref(connection, self._connections.discard))
-            connection.authenticate(self._key, is_server=False)
-            connection.send(pack(HELLO, (self._instance, session_id)))
-            outcome, values = unpack(*connection.receive(), RESULT_TYPES[HELLO])
-        except AuthenticationError as error:
-            raise AuthenticationError(
-                f"The server at {self.address} has a different key, or a process without the key "
-                f"listens there: {error}."
-            ) from None
-        except (OSError, EOFError) as error:
-            self._check_open()
-            raise ServerLost(
-                f"There is no server at {self.address} ({error!r}). Start it and create a new handle."
-            ) from None
-        self._check_open()  # `close` may have run before the connection was registered
-        if outcome == "error" and values[0] == BadFrame.__name__:
-            raise ConnectionError(
-                f"The server at {self.address} runs an incompatible version of this package. Use "
-                "the same version in all processes."
-            )
-        if outcome == "error":
-            raise ServerLost(f"{values[1]} Create a new handle to {self.address}, and new writers.")
-        ((self._instance, session_id, columns),) = values
-        self.fields = Fields({name: {"dtype": c.dtype, "shape": c.shape[1:]} for name, c in columns.items()})
-        return connection, session_id
+    def _pack(
+        self, session: Session, lane: Lane, name: str, arguments: Sequence[Any], arrays: Sequence[Any] = ()
+    ) -> list[Any]:
+        """Encode the next call of a lane."""
+        lane.number += 1
+        return codec.pack_request(Request(lane.number, list(session.abandoned), name, arguments), arrays)
 
-    def _acquire(self) -> tuple[Connection, list[Connection]]:
-        """Return an idle connection or a new one, and the list to which to return it."""
+    def _call(
+        self,
+        name: str,
+        *arguments: Any,
+        arrays: Sequence[Any] = (),
+        should_cancel: Callable[[], bool] | None = None,
+        on_packed: Callable[[], None] | None = None,
+    ) -> Any:
+        """Make a call and return its value and arrays; `on_packed` is called before the call is sent."""
         self._check_open()
-        process = os.getpid()
-        # if two threads of a forked process start a session at the same time, one of the two is unused
-        _, session_id, idle = self._sessions.get(process) or self._sessions.setdefault(
-            process, self._start_session()
-        )
+        session = self._session()
+        lane = session.acquire()
+        known = set(session.abandoned)
         try:
-            return idle.pop(), idle
-        except IndexError:
-            return self._connect(session_id)[0], idle
+            frames = self._pack(session, lane, name, arguments, arrays)
+            if on_packed is not None:
+                on_packed()
+            error, value, result = self._exchange(session, lane, frames, should_cancel)
+        except BaseException:
+            session.abandoned.add(lane.lane)
+            lane.close()
+            raise
+        session.idle.append(lane)
+        session.abandoned -= known
+        if error is not None:
+            raise codec.ERRORS[error](value)
+        return codec.read_sample(value, result) if result else value
+
+    def _exchange(
+        self, session: Session, lane: Lane, frames: list[Any], should_cancel: Callable[[], bool] | None = None
+    ) -> tuple[str | None, Any, list[Any]]:
+        """Send a call, and again after a lost connection; return the error, value and arrays of the reply."""
+        is_sent, lost_at, was_refused = False, math.inf, False
+        while True:
+            self._check_open()
+            with suppress(zmq.Again):
+                if not is_sent:
+                    codec.send(lane.socket, frames)
+                    is_sent = True
+                reply = codec.receive(lane.socket)
+                if len(reply[0]):  # otherwise the server has checked whether the client is there
+                    (number, error, value), arrays = codec.unpack(reply, codec.REPLIES)
+                    if number in (0, lane.number):  # otherwise of a call that was repeated
+                        return error, value, arrays
+            if should_cancel is not None and should_cancel():
+                raise Cancelled
+            events = lane.events()
+            if session.is_new and events & REJECTED:
+                raise AuthenticationError(
+                    f"The server at {self.address} has a different key, or a process without the key listens "
+                    f"there. Set {KEY_VARIABLE} to the key that the server prints."
+                )
+            was_refused |= bool(events & E.CONNECT_RETRIED)
+            is_sent &= not events & E.DISCONNECTED
+            if is_sent or lane.socket.poll(POLL_MS if not session.is_new else 20, zmq.POLLOUT):
+                lost_at = math.inf
+                continue
+            lost_at = min(lost_at, time.monotonic())
+            if time.monotonic() - lost_at >= self._patience(session, was_refused):
+                raise ServerLost(
+                    f"There is no server at {self.address}. Start it and create a new handle."
+                    if session.is_new
+                    else f"The server at {self.address} has exited, closed its endpoint, or can't be "
+                    "reached; the call may or may not have been carried out. Restart it, and create a new "
+                    "handle and new writers."
+                )
+
+    def _patience(self, session: Session, was_refused: bool) -> float:
+        """Return how many seconds to wait for a connection."""
+        if session.is_new:
+            return self._timeout if was_refused else max(self._timeout, CONNECT_SECONDS)
+        if not self._is_local:
+            return RECONNECT_SECONDS
+        with session.lock:
+            return CONNECT_SECONDS if session.first.is_connected() else 0.0
 
     def _check_open(self) -> None:
         if self._closed:
             raise Closed("This handle was closed. Create a new one.")
-
-    def _call(self, name: str, *values: Any) -> Any:
-        """Make a call and return its result."""
-        return self._exchange(name, pack(name, values))
-
-    def _exchange(self, name: str, frame: bytes, should_cancel: Callable[[], bool] | None = None) -> Any:
-        """Send the frame of a call and return the result."""
-        connection, idle = self._acquire()
-        try:
-            connection.send(frame)
-            while should_cancel is not None and not connection.poll(POLL_INTERVAL):
-                if should_cancel():
-                    raise Cancelled
-            outcome, back = unpack(*connection.receive(), RESULT_TYPES[name])
-        except BaseException as error:
-            connection.close()  # the result of an abandoned call may still arrive on it
-            if not isinstance(error, (OSError, EOFError)):
-                raise
-            self._check_open()
-            raise ServerLost(
-                f"The server at {self.address} has exited or closed its endpoint ({error!r}); the call may "
-                "or may not have been carried out. Restart it, and create a new handle and new writers."
-            ) from None
-        idle.append(connection)
-        if outcome == "error":
-            kind, text = back
-            raise ERRORS[kind](text)
-        return back[0]
 
     def _open_writer(self) -> RemoteWriter:
         """Start a writer; its first message creates it on the server."""
@@ -199,11 +321,12 @@ class RemoteServer:
         for new in message.items:  # the server could not decode others
             check_names((new.table, *(part.name for part in new.layout)))
         sequence = writer.sequence + (message is not writer.message)
-        timeout = None if timeout is None else float(timeout)  # the server could not decode other types
-        values = (writer.number, sequence, message.slices, message.items, message.keep_from, timeout)
-        frame = pack("insert", values)  # first: if this fails, the message does not use up a number
-        writer.sequence, writer.message = sequence, message
-        return self._exchange("insert", frame).tolist()
+
+        def use_sequence() -> None:  # only if the message could be encoded
+            writer.sequence, writer.message = sequence, message
+
+        arguments, arrays = pack_message(writer.number, sequence, message, as_timeout(timeout))
+        return self._call("insert", *arguments, arrays=arrays, on_packed=use_sequence)
 
     def _close_writer(self, writer: RemoteWriter) -> None:
         """Close a writer without waiting for the server."""
@@ -213,9 +336,14 @@ class RemoteServer:
 
     def _send_close(self, number: int) -> None:
         with suppress(Closed, OSError):  # in these cases the server closes the writer with the session
-            connection, idle = self._acquire()
-            connection.send(pack("close_writer", (number,)))
-            idle.append(connection)
+            self._check_open()
+            session = self._session()
+            lane = session.acquire()
+            frames = self._pack(session, lane, "close_writer", (number,))
+            with suppress(zmq.Again):
+                lane.socket.poll(POLL_MS, zmq.POLLOUT)
+                codec.send(lane.socket, frames)
+            session.idle.append(lane)
 
     def sample(
         self,
@@ -228,14 +356,14 @@ class RemoteServer:
     ) -> Sample:
         """Sample items; see `Server.sample`."""
         check_batch_size(batch_size)
-        frame = pack("sample", (table, batch_size, timeout, partial))
-        return self._exchange("sample", frame, should_cancel)
+        arguments = (table, int(batch_size), as_timeout(timeout), bool(partial))
+        return self._call("sample", *arguments, should_cancel=should_cancel)
 
     def mutate_priorities(
         self, table: str, updates: Mapping[int, float] | tuple[Any, Any] = ((), ()), deletes: Any = ()
     ) -> int:
         """Delete items, then update priorities; see `Server.mutate_priorities`."""
-        return self._call("mutate_priorities", table, as_updates(updates), as_keys(deletes))
+        return self._call("mutate_priorities", table, arrays=[*as_updates(updates), as_keys(deletes)])
 
     def reset(self, table: str) -> None:
         """Delete all items of a table; see `Server.reset`."""
@@ -243,7 +371,7 @@ class RemoteServer:
 
     def replace_limiter(self, table: str, limiter: RateLimiter) -> None:
         """Replace the rate limiter of a table; see `Server.replace_limiter`."""
-        self._call("replace_limiter", table, limiter)
+        self._call("replace_limiter", table, codec.pack_limiter(limiter))
 
     def items(self, table: str) -> Sample:
         """Return a copy of all items of a table; see `Server.items`."""
@@ -251,7 +379,7 @@ class RemoteServer:
 
     def info(self) -> dict[str, TableInfo]:
         """Return a snapshot of the state of every table; see `Server.info`."""
-        return self._call("info")
+        return codec.read_info(self._call("info"))
 
     def save(self, path: str | PathLike[str]) -> None:
         """Save all tables to a file, written by the server; see `Server.save`.
@@ -270,11 +398,15 @@ class RemoteServer:
     def close(self) -> None:
         """Close the handle and its writers; calls of other threads raise `Closed`."""
         self._closed = True
-        for connection in filter(None, [known() for known in list(self._connections)]):
-            connection.shutdown()
+        self._finalizer()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def as_timeout(timeout: float | None) -> float | None:
+    """Return a timeout of any number type as a float."""
+    return None if timeout is None else float(timeout)

@@ -16,17 +16,19 @@ Source: Reverb's StructuredWriter. Unlike in Reverb, conditions are Python funct
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from replay_tutorial.buffers.fields import FieldSpecs
 from replay_tutorial.tables.core.arguments import ByColumn, explain_reverb_arguments
 from replay_tutorial.tables.core.waiting import deadline_of, seconds_until
-from replay_tutorial.tables.remote.handle import RemoteServer
 from replay_tutorial.tables.server import Server
 from replay_tutorial.tables.writing.history import SEVERAL, History, TrajectoryColumn, resolve_steps
 from replay_tutorial.tables.writing.writer import TrajectoryWriter
+
+if TYPE_CHECKING:
+    from replay_tutorial.tables.remote.handle import RemoteServer
 
 
 class ColumnReference(NamedTuple):
@@ -187,7 +189,7 @@ class StructuredWriter(TrajectoryWriter):
     """
 
     def __init__(
-        self, server: Server | RemoteServer, patterns: Sequence[Pattern], items_per_message: int = 1
+        self, server: "Server | RemoteServer", patterns: Sequence[Pattern], items_per_message: int = 1
     ) -> None:
         """Start an episode.
 

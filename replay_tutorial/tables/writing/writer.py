@@ -17,7 +17,7 @@ import math
 import os
 from collections.abc import Mapping
 from itertools import groupby
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
@@ -27,9 +27,11 @@ from replay_tutorial.tables.core.cells import CapacityError
 from replay_tutorial.tables.core.message import Layout, Message, NewItems, Part
 from replay_tutorial.tables.core.waiting import deadline_of
 from replay_tutorial.tables.core.writer_state import UnknownWriter
-from replay_tutorial.tables.remote.handle import RemoteServer
 from replay_tutorial.tables.server import Server
 from replay_tutorial.tables.writing.history import History, TrajectoryColumn
+
+if TYPE_CHECKING:
+    from replay_tutorial.tables.remote.handle import RemoteServer
 
 # After these errors, a message is dropped: the server has rejected it and changed nothing. If the error is
 # UnknownWriter, items that were already inserted may remain.
@@ -68,7 +70,7 @@ class TrajectoryWriter:
     configure = ReverbName("omit it; every column keeps its newest num_keep_alive_refs steps.")
 
     def __init__(
-        self, server: Server | RemoteServer, num_keep_alive_refs: int, items_per_message: int = 1
+        self, server: "Server | RemoteServer", num_keep_alive_refs: int, items_per_message: int = 1
     ) -> None:
         """Start an episode.
 

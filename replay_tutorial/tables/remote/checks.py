@@ -1,20 +1,16 @@
-"""Sessions: the writers of a client in another process, with at-most-once execution of their messages.
+"""Messages from other processes and their checks; a writer in this process has checked its own messages.
 
 In one process, a message that is passed again is the same object and records its own progress. A remote
 client can only send an equal message again, for example after a timeout. So the messages of a writer are
 numbered, and a repeated number refers to the original message.
-
-Messages from other processes are also validated here; a writer in this process has validated its own
-messages.
 """
 
 # pyright: reportPrivateUsage=false
 
-from collections.abc import Callable, Sequence
-from threading import Lock
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from replay_tutorial.buffers.runtime.jit import writable
 from replay_tutorial.tables.core.cells import CapacityError, Cells
@@ -23,57 +19,38 @@ from replay_tutorial.tables.core.writer_state import MAX_STEPS, UnknownWriter, W
 from replay_tutorial.tables.server import Server
 
 
-class Session:
-    """The writers of one client, keyed by number."""
+def pack_message(
+    writer: int, sequence: int, message: Message, timeout: float | None
+) -> tuple[tuple[Any, ...], list[Any]]:
+    """Return the arguments and the arrays of a call that inserts a message."""
+    slices = [(part.column, part.first_step) for part in message.slices]
+    items = [(new.table, new.priorities is not None, new.layout) for new in message.items]
+    arrays = [part.values for part in message.slices]
+    for new in message.items:
+        arrays += [new.steps] if new.priorities is None else [new.priorities, new.steps]
+    return (writer, sequence, slices, items, message.keep_from, timeout), arrays
 
-    def __init__(self, server: Server) -> None:
-        """Start a session without writers."""
-        self._server = server
-        self._writers: dict[int, WriterState] = {}
-        self._lock = Lock()
 
-    def insert(
-        self,
-        writer: int,
-        sequence: int,
-        slices: Sequence[ColumnSlice],
-        items: Sequence[NewItems],
-        keep_from: int,
-        timeout: float | None = None,
-        should_cancel: Callable[[], bool] | None = None,
-    ) -> npt.NDArray[np.int64]:
-        """Carry out a message as `Server._insert` does, or continue an unfinished one.
+def read_message(
+    server: Server, writers: dict[int, WriterState], arguments: Sequence[Any], arrays: Sequence[Any]
+) -> tuple[WriterState, Message]:
+    """Return the writer and the message of a call.
 
-        The numbers of writers are unique within the session. The sequence numbers of a writer's messages
-        increase from 1, and 1 starts a new writer; any other message of an unknown writer raises
-        UnknownWriter.
-        """
-        with self._lock:
-            if writer not in self._writers:
-                if sequence != 1:
-                    raise UnknownWriter(
-                        f"The writer {writer} of message {sequence} is unknown, because it was closed. "
-                        "Create a new writer."
-                    )
-                self._writers[writer] = self._server._open_writer()
-            state = self._writers[writer]
-        message = Message(slices, items, keep_from, sequence=sequence)
-        keys = self._server._insert(
-            state, message, timeout, check=checked_message, should_cancel=should_cancel
-        )
-        return np.array(keys, np.int64)  # an array, because the text of a frame is limited
-
-    def close_writer(self, writer: int) -> None:
-        """Close a writer if it is known."""
-        with self._lock:
-            known = self._writers.pop(writer, None)
-        if known is not None:
-            self._server._close_writer(known)
-
-    def close(self) -> None:
-        """Close all writers."""
-        for writer in list(self._writers):
-            self.close_writer(writer)
+    The sequence numbers of a writer's messages increase from 1, and 1 starts a new writer; any other message
+    of an unknown writer raises UnknownWriter.
+    """
+    number, sequence, slices, items, keep_from, _ = arguments
+    if number not in writers:
+        if sequence != 1:
+            raise UnknownWriter(
+                f"The writer {number} of message {sequence} is unknown, because it was closed. Create a new "
+                "writer."
+            )
+        writers[number] = server._open_writer()
+    left = iter(arrays)
+    values = [ColumnSlice(column, step, next(left)) for column, step in slices]
+    new = [NewItems(table, next(left) if given else None, parts, next(left)) for table, given, parts in items]
+    return writers[number], Message(values, new, keep_from, sequence=sequence)
 
 
 def checked_message(message: Message, writer: WriterState, cells: Cells) -> Message:

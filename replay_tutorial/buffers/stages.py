@@ -88,8 +88,8 @@ class Stages:
             self.window = Windows(self.stored, settings, num_envs, self.fields, masses, next_step)
             if self.frames is not None and num_envs > 1:
                 self.frames.expect_late_rows(self.window.settings.n * num_envs)
-            if self.is_by_step and autoreset is None and self.window.shows_resets:
-                self._watch = ResetWatch(num_envs)
+            if self.is_by_step and self.window.shows_resets:
+                self._watch = ResetWatch.for_mode(autoreset, num_envs)
             rows = self.window.row_specs
             self.stored = Fields({name: rows[name] for name in rows if name not in masses})
             # the window and the ring move on together, so no part may be larger than what the ring appends

@@ -144,7 +144,7 @@ class ReplayBuffer(PrivateBuffer):
                   "same_step".
 
                 None means "disabled". With several environments, it warns if the steps look like those of
-                "next_step".
+                "next_step"; "same_step" warns if the final observations seem not to be passed.
             seed: Seed for sampling; None uses entropy from the operating system. A copy of the buffer in
                 another process draws other rows, which the seed determines as well.
             check_finite: Whether `add` raises ValueError for NaN and infinity in float fields.

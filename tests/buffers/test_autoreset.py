@@ -310,18 +310,19 @@ class Unrewarded(gym.Env):
         return np.full(1, self.position, np.float32), 0.0, self.t == len(self.way), False, {}
 
 
-def tell(made: Any, env: Any, mode: AutoresetMode, count: int) -> None:
+def tell(made: Any, env: Any, mode: AutoresetMode, count: int, with_final_obs: bool = True) -> None:
     """Add steps of vector environments to something that isn't told their mode."""
+    add_step = getattr(made, "add_step", made.add)
     envs = SyncVectorEnv([lambda: copy.copy(env)] * ENVIRONMENTS, autoreset_mode=mode)
     obs, _ = envs.reset()
     for _ in range(count):
         actions = np.ones(ENVIRONMENTS, int)
         following, rewards, terminated, truncated, infos = envs.step(actions)
         ended, shown = terminated | truncated, following.copy()
-        if mode is AutoresetMode.SAME_STEP and ended.any():
+        if mode is AutoresetMode.SAME_STEP and with_final_obs and ended.any():
             shown[ended] = np.stack(infos["final_obs"][ended])
         step = {"obs": obs, "action": actions, "reward": rewards, "next_obs": shown}
-        made.add_step(**step, terminated=terminated, truncated=truncated)
+        add_step(**step, terminated=terminated, truncated=truncated)
         obs = following
         if mode is AutoresetMode.DISABLED and ended.any():
             obs, _ = envs.reset(options={"reset_mask": ended})
@@ -351,6 +352,17 @@ def test_resets_at_the_next_step_are_reported_once_if_the_mode_is_not_passed(kin
 def test_other_modes_are_not_taken_for_resets_at_the_next_step(kind, begin, mode):
     """Also if each episode ends where it began."""
     tell(LIKE_ONE[kind](), Unrewarded(begin, [1, 2, 3]), mode, 150)
+
+
+@pytest.mark.parametrize("kind", [*LIKE_ONE, "buffer"])
+def test_final_observations_that_are_not_passed_in_the_same_step_are_reported_once(kind):
+    env, mode = Unrewarded(0, [1, 2, 3]), AutoresetMode.SAME_STEP
+    make = LIKE_ONE.get(kind, make_vector_buffer)
+    with pytest.warns(UserWarning, match=r"After 10 ends.*with_final_obs") as told:
+        tell(make(autoreset=mode), env, mode, 90, with_final_obs=False)
+    assert [warning.filename for warning in told] == [__file__]
+    tell(make(autoreset=mode), env, mode, 90)  # a warning would be an error
+    tell(make(autoreset=mode), Unrewarded(0, [0, 0]), mode, 90, with_final_obs=False)
 
 
 @pytest.mark.parametrize("kind", LIKE_ONE)
@@ -401,8 +413,8 @@ def test_episodes_are_not_imported_between_an_end_and_the_step_that_resets(ended
     ]
 
 
-def make_vector_buffer() -> Any:
-    return ReplayBuffer(900, ONE, num_envs=ENVIRONMENTS)
+def make_vector_buffer(**options: Any) -> Any:
+    return ReplayBuffer(900, ONE, num_envs=ENVIRONMENTS, **options)
 
 
 @pytest.mark.parametrize(

@@ -245,7 +245,7 @@ class EpisodeReplayBuffer(PrivateBuffer):
         self._prioritization = Prioritization(self._ring.capacity, np.full(1, NO_PRIORITY), alpha, eps)
         self._stale_updates = np.zeros(1, np.int64)
         self._rng = Stream(seed)
-        self._watch = ResetWatch(num_envs) if autoreset is None and roles.reward else None
+        self._watch = ResetWatch.for_mode(autoreset, num_envs) if roles.reward else None
         self._layout = {
             "kind": type(self).__name__,
             "size": self._ring.capacity,

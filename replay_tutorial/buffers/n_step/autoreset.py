@@ -35,8 +35,19 @@ TRANSITION, RESET, EITHER = 0, 1, 2
 # The accepted modes, and the values of gymnasium's AutoresetMode, which isn't imported.
 MODES = {"next_step": "NextStep", "same_step": "SameStep", "disabled": "Disabled"}
 
-
 ENDS_BEFORE_WARNING = 10
+NEXT_STEP_WARNING = (
+    f"After {ENDS_BEFORE_WARNING} ends of episodes, the next step began with the final observation, and had"
+    ' no reward. In the autoreset mode of gymnasium\'s vector environments, "next_step", such a step only '
+    'resets its environment; it is stored as a transition. Pass autoreset=envs.metadata["autoreset_mode"], '
+    'or autoreset="disabled" if the episodes do begin where the last one ended.'
+)
+SAME_STEP_WARNING = (
+    f"After {ENDS_BEFORE_WARNING} ends of episodes, the next step began with the next observation of the "
+    'step that had ended the episode. In the autoreset mode "same_step", envs.step returns the first '
+    "observation of the next episode there. Pass next_obs=replay_tutorial.with_final_obs(next_obs, infos), "
+    'or autoreset="disabled" if the episodes do begin where the last one ended.'
+)
 
 
 class NotConsecutive(ValueError):
@@ -48,12 +59,17 @@ def resets_at_next_step(autoreset: str | Enum | None) -> bool:
 
     None, the default, means "disabled".
     """
+    return mode_of(autoreset) == "next_step"
+
+
+def mode_of(autoreset: str | Enum | None) -> str | None:
+    """Return the argument `autoreset` as a key of `MODES`, or None; raise ValueError if it is not a mode."""
     if autoreset is None:
-        return False
+        return None
     mode = autoreset.value if isinstance(autoreset, Enum) else autoreset
     for name, value in MODES.items():
         if mode in (name, value):
-            return name == "next_step"
+            return name
     raise ValueError(
         f"autoreset must be one of {list(MODES)}, or gymnasium's AutoresetMode, not {autoreset!r}. The mode "
         'of a vector environment is envs.metadata["autoreset_mode"].'
@@ -61,17 +77,26 @@ def resets_at_next_step(autoreset: str | Enum | None) -> bool:
 
 
 class ResetWatch:
-    """Warns once if environments reset themselves in the step after an end, although no mode was passed.
+    """Warns once if environments don't start their episodes as `autoreset` says.
 
-    Such a step begins with the final observation, leads elsewhere and has no reward. In the other modes, the
-    first step after an end usually begins with another observation, which ends the watch. A task that ends
-    where it began is no evidence, so the final observation must differ from the first one of all.
+    - None: in the mode "next_step", the step after an end begins with the final observation, leads elsewhere
+      and has no reward. In the other modes, it usually begins with another observation, which ends the watch.
+      A task that ends where it began is no evidence, so the final observation must differ from the first one.
+    - "same_step": if the caller forgets `with_final_obs`, the step after an end begins with the observation
+      that was passed as the final one.
 
     With 8 environments, `add_step` takes 1 to 2 µs longer (of 14 and 23 µs) until the first end.
     """
 
-    def __init__(self, environments: int) -> None:
+    @classmethod
+    def for_mode(cls, autoreset: str | Enum | None, environments: int) -> "ResetWatch | None":
+        """Return the watch for this argument; None if there is nothing to watch."""
+        mode = mode_of(autoreset)
+        return cls(environments, mode == "same_step") if mode in (None, "same_step") else None
+
+    def __init__(self, environments: int, same_step: bool) -> None:
         self._environments = environments
+        self._same_step = same_step
         self._firsts: dict[int, bytes] = {}  # the first observation of each environment
         self._finals: dict[int, bytes] = {}  # the final observation, until the next step
         self._count = 0
@@ -86,9 +111,9 @@ class ResetWatch:
     ) -> "ResetWatch | None":
         """Return the watch after new steps; None if it is over.
 
-        It is over once it has warned, or a step after an end was not one that only resets. This watch doesn't
-        change, so that a step which is interrupted and added again is seen once. `step(i)` returns obs and
-        next_obs as bytes, and whether there is a reward.
+        It is over once it has warned, or a step after an end was not the kind that it looks for. This watch
+        doesn't change, so that a step which is interrupted and added again is seen once. `step(i)` returns
+        obs and next_obs as bytes, and whether there is a reward.
         """
         if self._has_warned:
             return None
@@ -102,18 +127,12 @@ class ResetWatch:
                 continue
             obs, next_obs, is_rewarded = step(i)
             first = firsts.setdefault(environment, obs)
-            if final is not None and (obs != final or is_rewarded):
+            if final is not None and (obs != final or (is_rewarded and not self._same_step)):
                 return None
-            seen._count += final not in (None, first, next_obs)
+            seen._count += final not in (None, next_obs) and (self._same_step or final != first)
             if seen._count == ENDS_BEFORE_WARNING:
                 self._has_warned = True  # before the warning, which a filter may turn into an error
-                warn_user(
-                    f"After {seen._count} ends of episodes, the next step began with the final observation, "
-                    "and had no reward. In the autoreset mode of gymnasium's vector environments, "
-                    '"next_step", such a step only resets its environment; it is stored as a transition. '
-                    'Pass autoreset=envs.metadata["autoreset_mode"], or autoreset="disabled" if the '
-                    "episodes do begin where the last one ended."
-                )
+                warn_user(SAME_STEP_WARNING if self._same_step else NEXT_STEP_WARNING)
                 return None
             if ends[i]:
                 finals[environment] = next_obs

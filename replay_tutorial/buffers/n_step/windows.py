@@ -498,7 +498,8 @@ class NStepWindow:
                 - "disabled": environments don't reset themselves. Every step is a transition, as with
                   "same_step".
 
-                None means "disabled", and warns if the steps look like those of "next_step".
+                None means "disabled", and warns if the steps look like those of "next_step". With
+                "same_step", it warns if the final observations seem not to be passed.
             check_finite: Whether `add` and `add_step` raise ValueError for NaN and infinity in float fields.
 
         Raises:
@@ -510,8 +511,7 @@ class NStepWindow:
         self._fields = (FiniteFields if checked_flag("check_finite", check_finite) else Fields)(fields)
         settings, next_step = as_settings(n_step, gamma), resets_at_next_step(autoreset)
         self._windows = Windows(self._fields, settings, num_envs, next_step=next_step)
-        can_watch = autoreset is None and self._windows.shows_resets
-        self._watch = ResetWatch(num_envs) if can_watch else None
+        self._watch = ResetWatch.for_mode(autoreset, num_envs) if self._windows.shows_resets else None
 
     def __copy__(self) -> NoReturn:
         raise TypeError(

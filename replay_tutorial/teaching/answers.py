@@ -105,17 +105,15 @@ def expect_independent(
     if count > 1 and not fairness([distances[0], distances[1:].sum()], [1, count - 1]).is_fair:
         raise error(
             f"{where}: the same {what} was drawn twice running {distances[0]:,} times in {len(drawn):,} "
-            "draws, but "
-            f"{len(drawn) / count:,.0f} times are expected; draw each {what} independently, with replacement"
+            f"draws, but {len(drawn) / count:,.0f} times are expected; draw each {what} independently, with "
+            "replacement"
         )
     result = fairness(distances, np.ones(count))
     if not result.is_fair or result.is_too_even:
         raise error(
             f"{where}: {what} i was followed by {what} i + {result.worst} {distances[result.worst]:,} times "
-            "in "
-            f"{len(drawn):,} draws, but {len(drawn) / count:,.0f} times are expected; draw each {what} "
-            "independently "
-            "of the others"
+            f"in {len(drawn):,} draws, but {len(drawn) / count:,.0f} times are expected; draw each {what} "
+            "independently of the others"
         )
 
 

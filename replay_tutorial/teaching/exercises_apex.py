@@ -162,8 +162,7 @@ def check_timeout(kind: Callable[..., Any]) -> None:
         if call.is_alive():
             raise NotYet(
                 f"{what}(5, timeout=0.0) has not returned after {PATIENCE:g} s. Return False when the "
-                "timeout is over; "
-                "with a timeout of 0, decide at once"
+                "timeout is over; with a timeout of 0, decide at once"
             )
 
 
@@ -210,8 +209,7 @@ def check_error(error: Any) -> None:
     if error != BAND + (ACTORS - 1) * one:
         raise NotYet(
             f"not {error:g}: a chunk of {ROWS} rows raises the error by {one}. How large may the error be, "
-            "at "
-            "most, if the limiter admits all of them?"
+            "at most, if the limiter admits all of them?"
         )
     print(f"right: at most {BAND - one} when they asked, plus {ACTORS} · {one}")
 
@@ -273,9 +271,8 @@ def check_sums(sums: Callable[..., Any]) -> None:
                 if (environment, reward) != right:
                     raise NotYet(
                         f"{where}: ({environment:g}, {reward:g}) should be {right}. The rewards of "
-                        "environment "
-                        f"{right[0]} are {100 ** right[0]} times 1, 2, 3 and so on. Which of them are in "
-                        "the sum?"
+                        f"environment {right[0]} are {100 ** right[0]} times 1, 2, 3 and so on. Which of "
+                        "them are in the sum?"
                     )
             if len(pairs) != len(wanted):
                 raise NotYet(

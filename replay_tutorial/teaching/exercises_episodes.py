@@ -16,8 +16,8 @@ stream_hints = Hints(
     "the oldest step, `self.pending.popleft()`.",
     "In the middle of an episode, the loop runs at most once. After the last step, it runs until nothing is "
     "pending, and each row is one step shorter than the one before: these are the tails.",
-    "With `ended = step.terminated or step.truncated`, the loop is "
-    "`while self.pending and (ended or len(self.pending) == self.n):`.",
+    "With `ended = step.terminated or step.truncated`, the loop is `while self.pending and (ended or "
+    "len(self.pending) == self.n):`.",
 )
 
 
@@ -107,8 +107,7 @@ def check_n_step_stream(kind: Callable[..., Any]) -> None:
                 if kept >= (1 if last else n):
                     raise CheckFailed(
                         f"{where}: {kept} steps are still pending after it; keep only the steps whose row "
-                        "isn't "
-                        "complete"
+                        "isn't complete"
                     )
             first += 100
     print("right: n = 1, 2, 3, 5; episodes of 1 to 8 steps, with tails, and both endings")
@@ -150,7 +149,6 @@ def check_mended_row(fold: Callable[..., Any]) -> None:
             if not np.allclose(given, wanted):
                 raise NotYet(
                     f"{where}: (return, discount) = {tuple(given.tolist())}; how many steps lie between obs "
-                    "and "
-                    "next_obs?"
+                    "and next_obs?"
                 )
     print("right: the next observation of a tail is fewer than n steps ahead")

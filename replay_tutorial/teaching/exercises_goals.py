@@ -247,8 +247,7 @@ CHOICES: dict[str, tuple[bool, Callable[[int, int, np.random.Generator], int]]] 
 
 
 def check_verdict(is_fair: Callable[..., Any]) -> None:
-    """Check a function `is_fair(draw)` that finds out whether `draw(t, length, rng)` is uniform over t to "
-    "length - 1."""
+    """Check a function `is_fair(draw)`: is `draw(t, length, rng)` uniform over t to length - 1?"""
     for turn in range(2):
         for text, (fair, draw) in CHOICES.items():
             given = is_fair(draw)
@@ -262,7 +261,7 @@ def check_verdict(is_fair: Callable[..., Any]) -> None:
                 )
                 raise NotYet(
                     f"call {turn + 1}: `{text}` chooses {what}, but your function returns {given}. Which t "
-                    "have you "
-                    "tried, and how many draws? How far may the counts of a correct function be apart?"
+                    "have you tried, and how many draws? How far may the counts of a correct function be "
+                    "apart?"
                 )
     print(f"right: two verdicts on each of {len(CHOICES)} functions")

@@ -119,8 +119,7 @@ def check_search(search: Callable[..., Any]) -> None:
     if most > 32:
         raise NotYet(
             f"the positions are right, but the search reads up to {most:,} of 1,000 sums; halve the range "
-            "each time, "
-            "which takes about 10 comparisons"
+            "each time, which takes about 10 comparisons"
         )
     print(f"right: the first sum above each query, with at most {most} of 1,000 sums read")
 
@@ -168,8 +167,7 @@ def check_mended_memory(kind: Callable[[float, float], Any]) -> None:
                 priority = changed[slot] if memory is partly else priorities[slot]
                 raise NotYet(
                     f"alpha {alpha}, eps {eps}: after {how} priority {priority:g}, slot {slot} has the "
-                    "probability "
-                    f"{given[slot]:.3f}, not {expected[slot]:.3f}. Both methods need the mass (priority + "
-                    "eps) ** alpha"
+                    f"probability {given[slot]:.3f}, not {expected[slot]:.3f}. Both methods need the mass "
+                    "(priority + eps) ** alpha"
                 )
     print("right: add and update compute the same mass for the same priority")

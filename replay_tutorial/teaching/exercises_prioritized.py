@@ -133,8 +133,7 @@ def expect_batch(buffer: Any, beta: float, known: dict[int, float], oldest: int,
         f"in a batch of {DRAWS:,}, not {expected[row]:.1f} times. The difference must be less than 2. Is "
         "there one query in each segment, and does the row have the mass (priority + eps) ** alpha? If it "
         "was added without a priority: its priority is the largest of all rows so far, at least 1, and late "
-        "or "
-        "rejected updates don't count",
+        "or rejected updates don't count",
     )
     for sample in (
         batch,
@@ -146,9 +145,8 @@ def expect_batch(buffer: Any, beta: float, known: dict[int, float], oldest: int,
         expect(
             np.allclose(given, weights, rtol=1e-4),
             f"{where}, beta {beta}: row {drawn[far]} has the weight {given[far]:.4f} in a batch of "
-            f"{len(given):,}, not "
-            f"{weights[far]:.4f}. The row with the smallest mass in the buffer, not in the batch, has "
-            "weight 1",
+            f"{len(given):,}, not {weights[far]:.4f}. The row with the smallest mass in the buffer, not in "
+            "the batch, has weight 1",
         )
     batch["reward"][:] = -1.0
     expect(
@@ -254,8 +252,7 @@ def check_stratified(stratified: Callable[..., Any]) -> None:
                 first = place * totals.sum() / count
                 raise NotYet(
                     f"{where}: on the line of all trees, query {place} is at {points[place]:.3f}, but its "
-                    "segment is "
-                    f"{first:.3f} to {first + totals.sum() / count:.3f}"
+                    f"segment is {first:.3f} to {first + totals.sum() / count:.3f}"
                 )
         for column in places.T:
             text = (
@@ -299,7 +296,7 @@ def check_update(update: Callable[..., Any]) -> None:
             if tree.total != sum(expected.values()):
                 raise NotYet(
                     f"{where}, all rows are right, but the total is {tree.total:g}, not "
-                    f"{sum(expected.values()):g}: "
-                    "change masses only with tree.set, and only those of stored rows"
+                    f"{sum(expected.values()):g}: change masses only with tree.set, and only those of stored "
+                    "rows"
                 )
     print("right: every stored row is updated, including the oldest, and no other row")

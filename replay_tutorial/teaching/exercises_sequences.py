@@ -180,8 +180,7 @@ def check_rows(rows: Callable[..., Any]) -> None:
             if np.allclose(own, cell(obs, state)):
                 raise NotYet(
                     f"{where}: the stored state is the one after the step, so that a learner that starts "
-                    "with it "
-                    "would apply the step a second time"
+                    "with it would apply the step a second time"
                 )
             if not np.allclose(own, state):
                 raise NotYet(f"{where}: the stored state is {np.round(own, 3)}, not {state.round(3)}")

@@ -262,9 +262,8 @@ def check_read(read: Callable[..., Any]) -> None:
             if values == list(HELD[1]) or tuple(values) not in slot.seen:
                 raise NotYet(
                     f"{where}; {values} was returned, which is torn or was never added. A writer held the "
-                    "slot in "
-                    "between, and its stamp was odd, or is another one now: keep the first stamp in a "
-                    "variable"
+                    "slot in between, and its stamp was odd, or is another one now: keep the first stamp in "
+                    "a variable"
                 )
             slot.row[:] = 9.0
             if np.asarray(got).tolist() != values:

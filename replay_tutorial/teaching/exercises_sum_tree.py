@@ -155,12 +155,9 @@ def expect_last(tree: Any, slots: Integers, masses: Floats, capacity: int) -> No
         expect(
             given[0] == slots[-1],
             f"capacity {capacity}, slots {some(slots)} have masses: the query {query} with the total "
-            f"{tree.total} finds "
-            f"slot {given[0]} of mass {mass[0]:g}, but it belongs to the last slot with mass, {slots[-1]}. "
-            "Rounding may "
-            "take a query to the total, or, on its way down, to the end of a subtree. If the leaf that it "
-            "finds has "
-            "mass 0, go to the leaf on its left",
+            f"{tree.total} finds slot {given[0]} of mass {mass[0]:g}, but it belongs to the last slot with "
+            f"mass, {slots[-1]}. Rounding may take a query to the total, or, on its way down, to the end of "
+            "a subtree. If the leaf that it finds has mass 0, go to the leaf on its left",
         )
 
 
@@ -238,8 +235,7 @@ def some(numbers: npt.NDArray[Any]) -> str:
 
 
 def check_find(kind: Kind) -> None:
-    """Check a sum tree like `check_sum_tree`, and count how many nodes it reads to find the slot of a "
-    "query."""
+    """Check a sum tree like `check_sum_tree`, and count the nodes that it reads for one query."""
     check_sum_tree(kind)
     tree = kind(MANY)
     tree.set(range(MANY), [1.0] * MANY)
@@ -255,8 +251,7 @@ def check_cost(name: str, cost: int) -> None:
     expect(
         cost <= MOST,
         f"the results are right, but with {MANY:,} slots {name} reads or writes {cost:,} nodes for a single "
-        "slot. There "
-        "are 13 on its way, one on each level; the others, and copies of the list, aren't needed",
+        "slot. There are 13 on its way, one on each level; the others, and copies of the list, aren't needed",
     )
 
 
@@ -381,8 +376,7 @@ def check_minimum(set_minimum: Callable[..., Any]) -> None:
     if most > MOST:
         raise NotYet(
             f"the minima are right, but with {MANY:,} slots a call reads or writes {most:,} nodes. Only the "
-            "13 nodes "
-            "from the leaf to the root can change"
+            "13 nodes from the leaf to the root can change"
         )
     print("right: also if the smallest mass is overwritten, and if all masses are 0")
 
@@ -406,9 +400,8 @@ def check_range_sum(range_sum: Callable[..., Any]) -> None:
             raise NotYet(f"{MANY:,} masses of 1: slots {first} to {last} must sum to {last - first + 1:,}")
         if tally.touched > MOST:
             raise NotYet(
-                f"the sums are right, but slots {first} to {last:,} take {tally.touched:,} reads. Climb "
-                "from both "
-                "ends of the range, which takes at most two nodes on each level"
+                f"the sums are right, but slots {first} to {last:,} take {tally.touched:,} reads. Climb from "
+                "both ends of the range, which takes at most two nodes on each level"
             )
     print("right: both ends are included. If a sampler's total omits the last stored row, that row is never")
     print("drawn.")

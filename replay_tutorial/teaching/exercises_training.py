@@ -59,9 +59,8 @@ def check_corridor(kind: Callable[[], Any]) -> None:
                 raise NotYet(f"{where}: the observation should be {positions[-1] / 5:g}, not {found:g}")
         if not np.allclose(np.ravel(seen), np.array(positions) / 5):
             raise NotYet(
-                f"walk {name!r}: the observations are {np.ravel(seen).round(1).tolist()}. Does `reset` "
-                "start at 0? Does "
-                "a later step change an observation that was returned? Then copy it"
+                f"walk {name!r}: the observations are {np.ravel(seen).round(1).tolist()}. Does `reset` start "
+                "at 0? Does a later step change an observation that was returned? Then copy it"
             )
     print("right: gymnasium's check, and walks to the exit and against the wall")
 
@@ -125,8 +124,7 @@ def check_updates(updates: Callable[..., Any]) -> None:
             )
             raise NotYet(
                 f"{settings}: expected {wanted} updates, not {given:g}. How many samples may be drawn in "
-                "all, "
-                "and how many complete batches is that?"
+                "all, and how many complete batches is that?"
             )
     print("right: a run with fewer steps than replay_start also makes no updates")
 

@@ -145,8 +145,7 @@ def check_seeds(kind: Callable[..., Any]) -> None:
 
 
 def check_ring(kind: Callable[..., Any]) -> None:
-    """Check a uniform replay buffer as `check_uniform` does, and that `add` writes one row, whatever the "
-    "capacity."""
+    """Check a buffer like `check_uniform`, and that the cost of `add` doesn't grow with the capacity."""
     check_uniform(kind)
     costs: list[int] = []
     for capacity in (10, 1000):
@@ -156,10 +155,9 @@ def check_ring(kind: Callable[..., Any]) -> None:
         costs.append(Watched(ring).cost_of(lambda ring=ring: ring.add(**row(0))))
     expect(
         costs[1] <= costs[0] + 10,
-        f"the rows are right, but a full ring of capacity 10 reads or writes {costs[0]} values to add a "
-        "row, and one "
-        f"of capacity 1,000 {costs[1]:,}. Don't move any row: overwrite the oldest in its slot, added % "
-        "capacity",
+        f"the rows are right, but a full ring of capacity 10 reads or writes {costs[0]} values to add a row, "
+        f"and one of capacity 1,000 {costs[1]:,}. Don't move any row: overwrite the oldest in its slot, "
+        "added % capacity",
     )
 
 
@@ -222,8 +220,8 @@ def check_add_many(add_many: Callable[..., Any]) -> None:
             slot = int(wrong[0])
             raise NotYet(
                 f"{where}: slot {slot} holds {ring.rows[slot]}, but should hold row "
-                f"{oracle.rows['action'][slot]}, "
-                f"{oracle.rows[slot]}. `slots = np.arange(first, end) % capacity` may help"
+                f"{oracle.rows['action'][slot]}, {oracle.rows[slot]}. `slots = np.arange(first, end) % "
+                "capacity` may help"
             )
     costs = [
         lines_run(lambda n=n: add_many(RingOfRecords(64, FIELDS), **columns_of(1, n)))
@@ -233,8 +231,8 @@ def check_add_many(add_many: Callable[..., Any]) -> None:
     if costs[1] > costs[0] + 50:
         raise NotYet(
             f"the rows are right, but a batch of 10 takes {costs[0]} lines of Python and one of 300 "
-            f"{costs[1]}. "
-            "Compute all slots at once, and assign a whole column: ring.rows[name][slots] = values"
+            f"{costs[1]}. Compute all slots at once, and assign a whole column: ring.rows[name][slots] = "
+            "values"
         )
     print("right: also across the wrap-around, with more rows than slots, and without a loop over the rows")
 

@@ -101,8 +101,8 @@ def check_change(given: torch.Tensor, wanted: torch.Tensor, size: float, where: 
         elif (given - times * wanted).norm() <= 0.01 * wanted.norm():
             hint = (
                 f"the step is {times:.2f} times as long as that of huber_loss with delta=10.0, whose "
-                "gradient "
-                f"stops growing at a TD error of 10 (here {size:.1f}), or there is more than one step"
+                f"gradient stops growing at a TD error of 10 (here {size:.1f}), or there is more than one "
+                "step"
             )
         raise CheckFailed(f"{where}: the network has changed, but not as one step towards the target; {hint}")
 
@@ -134,9 +134,8 @@ def check_targets(targets: Callable[..., Any]) -> None:
             for place in np.flatnonzero(~np.isclose(given, wanted, rtol=1e-5)):
                 raise NotYet(
                     f"r = {reward[place]:.2f}, next values {next_values[place].round(2).tolist()}, "
-                    "terminated "
-                    f"{terminated[place]}, γ = {gamma}: your target is {given[place]:.3f}, but should be "
-                    f"{wanted[place]:.3f}"
+                    f"terminated {terminated[place]}, γ = {gamma}: your target is {given[place]:.3f}, but "
+                    f"should be {wanted[place]:.3f}"
                 )
     costs = [
         lines_run(lambda n=n: targets(np.zeros(n), np.zeros((n, 2)), np.zeros(n, bool), GAMMA))
@@ -145,8 +144,7 @@ def check_targets(targets: Callable[..., Any]) -> None:
     if costs[1] > costs[0] + 50:
         raise NotYet(
             f"the targets are right, but 10 rows take {costs[0]} lines of Python and 100 rows {costs[1]}: "
-            "compute "
-            "all rows at once, with next_values.max(axis=1), instead of in a loop"
+            "compute all rows at once, with next_values.max(axis=1), instead of in a loop"
         )
     print("right: for 1, 2 and 64 rows, also with negative values, and without a loop")
 

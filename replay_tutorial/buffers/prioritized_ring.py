@@ -218,8 +218,7 @@ class PrioritizedRing(Ring):
             return self._append_in_parts(count, columns, masses, max_priority)
         else:
             staged = self._stage(count, columns)
-            if count:
-                staged.masses[...] = masses
+            staged.masses[...] = masses
         raised_to = NO_PRIORITY if max_priority is None else max_priority
         memory = self.bytes, self.counters, self._tree.leaves, self.rules.largest_priority
         if change is None:

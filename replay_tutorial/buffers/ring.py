@@ -110,9 +110,8 @@ class StagedRows:
 
     def write(self, columns: Sequence[Any]) -> None:
         """Write one array per field, or one value per field of a single row."""
-        if self.count:  # with 0 rows, a stage only changes its state
-            for place, column in zip(self.columns, columns, strict=True):
-                place[...] = column
+        for place, column in zip(self.columns, columns, strict=True):
+            place[...] = column
 
 
 class Ring:

@@ -250,7 +250,7 @@ class Stages:
     ) -> None:
         """Append rows that the window has completed; it moves on together with the ring."""
         if batch is None:
-            ring.append(0, [], None, max_priority, change)
+            ring.append(0, [0] * len(self.stored.fields), 0.0, max_priority, change)
             return
         count = len(next(iter(batch.values())))
         place = 0 if count == 1 else slice(None)

@@ -4,9 +4,11 @@ import os
 import re
 import zipfile
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import nbformat
 import pytest
+from jupyter_client import AsyncKernelManager
 from nbclient import NotebookClient
 from places import ROOT
 from programs import run_python
@@ -34,10 +36,15 @@ def execute(notebook: nbformat.NotebookNode, folder: Path, wheel: Path) -> str:
     """Execute a notebook in a folder; return all that it printed, and its errors."""
     environment = {name: value for name, value in os.environ.items() if name != "REPLAY_COURSE"}
     where = {"metadata": {"path": str(folder)}}
-    client = NotebookClient(notebook, timeout=CELL_TIMEOUT, resources=where)
     first = "import replay_tutorial; print(replay_tutorial.__file__)"
     notebook.cells.insert(0, nbformat.v4.new_code_cell(first))
-    client.execute(env={**environment, "PYTHONPATH": str(wheel), "PYTHONDONTWRITEBYTECODE": ""})
+    with TemporaryDirectory() as short:
+        # Another program can take a TCP port between its choice and its use.
+        transport = "ipc" if os.name == "posix" else "tcp"
+        manager = AsyncKernelManager(transport=transport, connection_file=f"{short}/kernel.json")
+        client = NotebookClient(notebook, manager, timeout=CELL_TIMEOUT, resources=where)
+        variables = {"PYTHONPATH": str(wheel), "PYTHONDONTWRITEBYTECODE": ""}
+        client.execute(env={**environment, **variables}, cleanup_kc=True)
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     assert str(wheel) in outputs[0].text
     texts = [output.text for output in outputs if output.output_type == "stream"]

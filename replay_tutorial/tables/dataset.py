@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import KW_ONLY, dataclass
+from itertools import chain, repeat
 from queue import SimpleQueue
 from threading import Thread, current_thread
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
@@ -56,7 +57,9 @@ class TrajectoryDataset:
         timeout: Seconds to wait for an item before the iteration ends. None waits indefinitely; 0 ends the
             iteration as soon as no item can be sampled.
         max_samples: Number of items after which the iteration ends; None for no limit.
-        in_flight: Number of batches that a thread samples in advance; 0 samples on demand.
+        in_flight: Number of batches that threads sample in advance; 0 samples on demand.
+        workers: Number of these threads, each with a request in flight. With more than one, the batches of a
+            table with a fixed order may be yielded in another order.
         pad: Whether trajectories of different lengths are allowed. Shorter ones are padded with zeros, and
             `Sample.lengths` holds their lengths.
     """
@@ -68,11 +71,13 @@ class TrajectoryDataset:
     timeout: float | None = None
     max_samples: int | None = None
     in_flight: int = 0
+    workers: int = 1
     pad: bool = False
 
     def __post_init__(self) -> None:
         checked_at_least("batch_size", self.batch_size, 1)
         checked_at_least("in_flight", self.in_flight, 0)
+        checked_at_least("workers", self.workers, 1)
         if self.max_samples is not None:
             checked_at_least("max_samples", self.max_samples, 1, math.inf)
         deadline_of(self.timeout)  # raises an error if it is invalid
@@ -90,18 +95,20 @@ class TrajectoryDataset:
         """
         if self.in_flight:
             return Prefetcher(self).batches()
-        return self._batches(lambda count: self._draw(count, self.timeout))
+        return self._batches(lambda count: self._draw(count, self.timeout), self._sizes())
 
     def _draw(self, count: int, timeout: float | None, **options: Any) -> Sample:
         return self.source.sample(self.table, count, timeout, partial=True, **options)
 
-    def _batches(self, draw: Callable[[int], Sample]) -> Generator[Sample]:
+    def _sizes(self) -> Iterator[int]:
+        """Return the numbers of items of the batches; several threads may share the iterator."""
+        full, rest = divmod(self.max_samples or sys.maxsize, self.batch_size)
+        return chain(repeat(self.batch_size, full), [rest] * (rest > 0))
+
+    def _batches(self, draw: Callable[[int], Sample], sizes: Iterator[int]) -> Generator[Sample]:
         """Yield batches of the items that `draw` returns, until it raises TimeoutError."""
-        left = self.max_samples or sys.maxsize
         with suppress(TimeoutError):
-            while left:
-                remaining = min(self.batch_size, left)
-                left -= remaining
+            for remaining in sizes:
                 samples: list[Sample] = []
                 try:
                     while remaining:
@@ -132,11 +139,11 @@ TrajectoryDataset.__init__ = explain_reverb_arguments(
 
 
 class Prefetcher:
-    """A thread that samples batches before the learner requests them, and the queue of finished batches.
+    """Threads that sample batches before the learner requests them, and the queue of finished batches.
 
-    The thread waits in the table's queue. When the learner stops waiting (timeout, or the iterator is
-    closed), the thread cancels the call and tries once more without waiting, because the call may just have
-    been admitted. Sampled items are delivered, because the table has counted them. A remote server may still
+    A thread waits in the table's queue. When the learner stops waiting (timeout, or the iterator is closed),
+    the thread cancels the call and tries once more without waiting, because the call may just have been
+    admitted. Sampled items are delivered, because the table has counted them. A remote server may still
     sample items while the call is being cancelled; these are lost.
 
     The garbage collector may close the iterator in any thread, so the queues are the reentrant `SimpleQueue`.
@@ -146,39 +153,47 @@ class Prefetcher:
         """Create the queues; `dataset.in_flight` is the number of batches to keep ready."""
         self._dataset = dataset
         self._timeout = math.inf if dataset.timeout is None else dataset.timeout
-        self._ready: SimpleQueue[Sample | BaseException | None] = SimpleQueue()  # None ends the iteration
+        self._sizes = dataset._sizes()
+        self._ready: SimpleQueue[Sample | BaseException | None] = SimpleQueue()  # None when a thread ends
         self._requests: SimpleQueue[None] = SimpleQueue()  # one per requested batch, and `in_flight` more
         for _ in range(dataset.in_flight):
             self._requests.put(None)
-        self._requested_at = 0.0
-        self._empty_since = math.inf  # when the table had no item to sample; inf while it has some
+        self._requested_at = math.inf  # when the learner began to wait; inf while it doesn't
         self._closed = False
 
     def batches(self) -> Generator[Sample]:
-        """Start the thread and yield its batches, until none has been available for `timeout` seconds."""
-        thread = Thread(target=self._run, name="dataset", daemon=True)
-        thread.start()
+        """Start the threads and yield their batches, until none has been available for `timeout` seconds."""
+        threads = [
+            Thread(target=self._run, name="dataset", daemon=True) for _ in range(self._dataset.workers)
+        ]
+        for thread in threads:
+            thread.start()
+        running = len(threads)
         try:
-            while True:
+            while running:
                 self._requested_at = time.monotonic()
                 self._requests.put(None)
                 batch = self._ready.get()
-                if batch is None:
-                    return
+                self._requested_at = math.inf
                 if isinstance(batch, BaseException):
                     raise batch
-                yield batch
+                if batch is None:
+                    running -= 1
+                else:
+                    yield batch
         finally:
             self._closed = True
-            self._requests.put(None)
-            # The garbage collector may run this in any thread: in the sampling thread itself, or in one that
-            # holds a lock which the sampling thread needs. So the join has a timeout.
-            if thread is not current_thread():
-                thread.join(2 * POLL_INTERVAL)
+            for _ in threads:
+                self._requests.put(None)
+            # The garbage collector may run this in any thread: in a sampling thread itself, or in one that
+            # holds a lock which a sampling thread needs. So the join has a timeout.
+            for thread in threads:
+                if thread is not current_thread():
+                    thread.join(2 * POLL_INTERVAL)
 
     def _run(self) -> None:
         try:
-            batches = self._dataset._batches(self._draw_or_wait)
+            batches = self._dataset._batches(self._draw_or_wait, self._sizes)
             while True:
                 self._requests.get()
                 batch = next(batches, None)
@@ -192,24 +207,22 @@ class Prefetcher:
         """Sample items as soon as some are available; raise TimeoutError when the learner stops waiting."""
         with suppress(TimeoutError):
             return self._draw_now(count)
-        self._empty_since = time.monotonic()
+        empty_since = time.monotonic()
+
+        def should_cancel() -> bool:
+            """Return whether the learner needs no more items. The timeout runs only while it waits."""
+            ends_at = max(self._requested_at, empty_since) + self._timeout
+            return self._closed or time.monotonic() >= ends_at
+
         with suppress(Cancelled):
-            if not self._should_cancel():
-                return self._dataset._draw(count, None, should_cancel=self._should_cancel)
+            if not should_cancel():
+                return self._dataset._draw(count, None, should_cancel=should_cancel)
         return self._draw_now(count)  # the limiter may have admitted the call before it was cancelled
 
     def _draw_now(self, count: int) -> Sample:
-        self._empty_since = math.inf
         if self._closed:
             raise TimeoutError
         return self._dataset._draw(count, 0.0)
-
-    def _should_cancel(self) -> bool:
-        """Return whether the learner needs no more items. The timeout runs only while the learner waits."""
-        # The request that is being served is no longer in the queue.
-        learner_waits = self._requests.qsize() >= self._dataset.in_flight
-        ends_at = max(self._requested_at, self._empty_since) + self._timeout
-        return self._closed or (learner_waits and time.monotonic() >= ends_at)
 
 
 class Timesteps(NamedTuple):

@@ -328,3 +328,16 @@ def test_a_loader_of_pytorch_makes_tensors(num_workers, key, tmp_path):
     assert {sample.info.keys.dtype for sample in samples} == {torch.int64}
     drawn = [action for sample in samples for action in sample.data["action"].tolist()]
     assert sorted(drawn) == [[i, i + 1] for i in range(0, 24, 2)]
+
+
+def test_each_worker_has_a_request_in_flight_and_together_they_draw_max_samples(key, tmp_path):
+    server = server_of()
+    with serving(server, tmp_path) as endpoint, RemoteServer(endpoint.address) as remote:
+        dataset = TrajectoryDataset(remote, "queue", 2, max_samples=7, in_flight=4, workers=4)
+        with ThreadPoolExecutor(1) as pool:
+            batches = pool.submit(list, dataset)
+            until(lambda: server.info()["queue"].waiting_samples == 4)
+            write(server, [2] * 12)
+            counts = [len(batch) for batch in batches.result(60)]
+    assert sorted(counts) == [1, 2, 2, 2] and server.info()["queue"].samples == 7
+    assert not drawing_threads()

@@ -261,7 +261,7 @@ class RemoteServer:
         self, session: Session, lane: Lane, frames: list[Any], should_cancel: Callable[[], bool] | None = None
     ) -> tuple[str | None, Any, list[Any]]:
         """Send a call, and again after a lost connection; return the error, value and arrays of the reply."""
-        is_sent, lost_at, was_refused = False, math.inf, False
+        is_sent, lost_at, was_refused, started_at = False, math.inf, False, time.monotonic()
         while True:
             self._check_open()
             with suppress(zmq.Again):
@@ -276,7 +276,9 @@ class RemoteServer:
             if should_cancel is not None and should_cancel():
                 raise Cancelled
             events = lane.events()
-            if session.is_new and events & REJECTED:
+            # also a relay ends a handshake, if its server is starting
+            may_retry = time.monotonic() - started_at < self._timeout and not events & E.HANDSHAKE_FAILED_AUTH
+            if session.is_new and events & REJECTED and not may_retry:
                 raise AuthenticationError(
                     f"The server at {self.address} has a different key, or a process without the key listens "
                     f"there. Set {KEY_VARIABLE} to the key that the server prints."
@@ -299,7 +301,7 @@ class RemoteServer:
     def _patience(self, session: Session, was_refused: bool) -> float:
         """Return how many seconds to wait for a connection."""
         if session.is_new:
-            return self._timeout if was_refused else max(self._timeout, CONNECT_SECONDS)
+            return self._timeout if was_refused else self._timeout + CONNECT_SECONDS
         if not self._is_local:
             return RECONNECT_SECONDS
         with session.lock:

@@ -111,7 +111,7 @@ def like(result: Any, value: float) -> Any:
 
 
 ACTS = {"my_add_many", "my_set_minimum", "my_update", "MyTree", "MyMemory"}  # without results
-METHODS = "learn sample find await_can_insert await_can_sample reset step"  # with results that a check reads
+METHODS = "learn sample find await_can_insert await_can_sample step"  # with results that a check reads
 MUTANTS: dict[str, Callable[[Any, list[Any]], Any]] = {
     "none": lambda result, before: None,
     "NaN": lambda result, before: like(result, float("nan")),

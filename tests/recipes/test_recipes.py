@@ -49,6 +49,7 @@ NEEDS = {
         *("to_a_gpu", "tables_with_pytorch", "loader_workers", "cleanrl_autoreset"),
     },
     "jax": {"tables_with_jax"},
+    "msgspec": {"tables_on_two_hosts"},
     "stable_baselines3": {"with_sb3", "sb3_n_step", "sb3_hindsight"},
 }
 

@@ -7,6 +7,8 @@ import multiprocessing
 import os
 import pickle
 import signal
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -21,6 +23,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 import zmq
+from places import ROOT
 from served import (
     Relay,
     Sent,
@@ -517,6 +520,25 @@ def test_a_server_of_another_version_is_reported_at_once(
     with pytest.raises(ConnectionError, match="incompatible version of this package") as error:
         RemoteServer(endpoint.address, timeout=0.0)
     assert not isinstance(error.value, ServerLost)
+
+
+FORGETS_TO_CLOSE = """
+import sys, threading, time
+from replay_tutorial.tables import Endpoint, RemoteServer, Server, Table
+server = Server([Table.queue("q", 3)], {"x": {}}, 9)
+handle = RemoteServer(Endpoint(server, sys.argv[1]).address)
+threading.Thread(target=handle.sample, args=("q", 1), daemon=True).start()
+while not server.info()["q"].waiting_samples:
+    time.sleep(0.01)
+"""
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:0", pytest.param("socket", marks=needs_signals)])
+def test_a_program_that_closes_nothing_ends(key: bytes, short_folder: Path, address: str) -> None:
+    command = [sys.executable, "-c", FORGETS_TO_CLOSE, address]
+    subprocess.run(
+        command, check=True, timeout=60, cwd=short_folder, env=os.environ | {"PYTHONPATH": str(ROOT)}
+    )
 
 
 def test_closing_the_server_tells_those_who_wait(there: SimpleNamespace) -> None:

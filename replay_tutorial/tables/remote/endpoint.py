@@ -20,9 +20,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from queue import SimpleQueue
 from types import SimpleNamespace
 from typing import Any, Self, cast
 
@@ -47,7 +47,7 @@ from replay_tutorial.tables.remote.codec import Array, BadFrame, Request
 from replay_tutorial.tables.server import Server
 
 GRACE_SECONDS = 60.0  # that a session of another host outlives its connections
-MAX_WAITING = 1000  # calls; further ones wait for a thread
+MAX_WAITING = 1000  # calls
 CLOSE_TIMEOUT = 1.0  # seconds that `close` waits for replies that are being sent
 LOG_INTERVAL = 10.0  # seconds between log lines about rejected connections
 FAILED = (
@@ -118,7 +118,8 @@ class Endpoint:
         """
         self._server = server
         self._sessions: dict[bytes, Session] = {}
-        self._waiting = ThreadPoolExecutor(MAX_WAITING, "tables wait")
+        self._jobs = SimpleQueue[Callable[[], None] | None]()  # calls that wait; None ends a thread
+        self._threads, self._idle = 0, threading.Semaphore(0)  # number of their threads, and of idle ones
         self._finished = deque[tuple[Session, Lane, Request, list[Array], Any]]()  # calls that have waited
         self._closed = False
         self._rejected, self._logged_at = 0, -LOG_INTERVAL
@@ -234,13 +235,18 @@ class Endpoint:
         """Carry out a call at once if it need not wait, otherwise in a thread."""
         lane.is_cancelled = False
         if request.name == "bye":
-            return self._end(lane.connection)
+            self._end(lane.connection)
+            return
         try:
             result, wait = self._attempt(session, lane, request, arrays)
+            if wait is not None and not self._idle.acquire(blocking=False):
+                self._start_thread()
         except Exception as error:  # noqa: BLE001 - hooks may raise anything
             result, wait = error, None
         if wait is None:
-            return self._reply(lane, result)
+            if request.name != "close_writer":
+                self._reply(lane, result)
+            return
         lane.is_waiting = True
 
         def job() -> None:
@@ -251,8 +257,20 @@ class Endpoint:
             self._finished.append((session, lane, request, arrays, result))
             self._wake()
 
-        self._waiting.submit(job)
-        return None
+        self._jobs.put(job)
+
+    def _start_thread(self) -> None:
+        """Start a thread that carries out waiting calls, one after another."""
+
+        def run() -> None:
+            while (job := self._jobs.get()) is not None:
+                job()
+                self._idle.release()
+
+        if self._threads >= MAX_WAITING:
+            raise RuntimeError(f"The limit of {MAX_WAITING} waiting calls is reached.")
+        threading.Thread(target=run, name="tables wait", daemon=True).start()
+        self._threads += 1
 
     def _attempt(
         self, session: Session, lane: Lane, request: Request, arrays: list[Array]
@@ -260,12 +278,7 @@ class Endpoint:
         """Carry out a call without waiting; return its result, or a function that waits for it."""
         server, arguments = self._server, request.arguments
         options: dict[str, Any] = {
-            "should_cancel": lambda: (
-                lane.is_cancelled
-                or self._closed
-                or is_gone(lane.descriptor)
-                or not threading.main_thread().is_alive()  # Python exits
-            )
+            "should_cancel": lambda: lane.is_cancelled or self._closed or is_gone(lane.descriptor)
         }
         match request.name:
             case "hello":
@@ -383,7 +396,8 @@ class Endpoint:
             self._closed = True
             self._wake()
             self._thread.join()
-            self._waiting.shutdown(wait=False)
+            for _ in range(self._threads):
+                self._jobs.put(None)
             with self._wake_lock:
                 self._waker.close()
             self._router.disable_monitor()

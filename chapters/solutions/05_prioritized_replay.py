@@ -48,10 +48,13 @@ my_priority_of_8 = 5.0
 
 
 def my_stratified(totals, count, rng):
-    """2. Draw on the line of all trees; a running sum, as in chapter 03, finds the tree of each point."""
+    """2. Draw on the line of all trees; a running sum, as in chapter 03, finds the tree of each point.
+
+    Rounding may take the last point to the total, which no tree owns: it belongs to the last tree with mass.
+    """
     ends = np.cumsum(totals)
     points = (np.arange(count) + rng.random(count)) / count * ends[-1]
-    trees = np.searchsorted(ends, points, side="right")
+    trees = np.minimum(np.searchsorted(ends, points, side="right"), np.flatnonzero(totals)[-1])
     return trees, points - (ends - totals)[trees]
 
 

@@ -239,9 +239,9 @@ def counted(value: Any, tally: Tally) -> Any:
     """Return a list or an array, or those in a dict, as ones that count; anything else unchanged."""
     if isinstance(value, dict):
         return {name: counted(each, tally) for name, each in value.items()}
-    if type(value) is list:
+    if type(value) in (list, CountedList):
         return CountedList(value, tally)
-    if type(value) is np.ndarray:
+    if type(value) in (np.ndarray, CountedArray):
         array = value.view(CountedArray)
         array.tally = tally
         return array

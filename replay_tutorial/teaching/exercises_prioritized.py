@@ -264,10 +264,51 @@ def check_stratified(stratified: Callable[..., Any]) -> None:
             raise NotYet(
                 f"{where}: some queries have the same offset in their segments: draw a number for each"
             )
+    check_ends(stratified)
     first, second = (stratified(np.ones(2), 4, np.random.default_rng(0))[1] for _ in range(2))
     if not np.array_equal(first, second):
         raise NotYet("the same generator gave different queries: draw only with `rng`")
     print("right: one query in each segment of the line of all trees, uniformly distributed")
+
+
+class Constant(np.random.Generator):
+    """A generator whose every draw from [0, 1) is the same number, such as the smallest or the largest."""
+
+    def __init__(self, number: float) -> None:
+        super().__init__(np.random.PCG64(0))
+        self.number = number
+
+    def random(self, size: Any = None, dtype: Any = np.float64, out: Any = None) -> Any:
+        """Return the number, or an array of it."""
+        return self.number if size is None else np.full(size, self.number)
+
+    def uniform(self, low: Any = 0.0, high: Any = 1.0, size: Any = None) -> Any:
+        """Return the same point of each interval."""
+        points = low + np.subtract(high, low) * self.number
+        return points if size is None else np.broadcast_to(points, size).copy()
+
+
+def check_ends(stratified: Callable[..., Any]) -> None:
+    """Check the smallest and the largest draws; the largest plus the number of a segment is rounded up."""
+    for totals, count in [([1.0, 3.0], 8), ([1.0, 2.0, 0.0], 512), ([0.0, 2.0, 0.0, 6.0, 0.0], 512)]:
+        totals = np.array(totals)
+        for number in (0.0, float(np.nextafter(1.0, 0.0))):
+            where = f"trees with the totals {totals.tolist()}, {count} segments, if rng draws {number!r}"
+            try:
+                trees, queries = map(np.asarray, call(stratified, totals, count, Constant(number)))
+            except IndexError as error:
+                raise NotYet(
+                    f"{where}: {error}. {count - 1} + {number!r} is rounded to {count}, so the last query is "
+                    "the total of all trees: it belongs to the last tree whose total isn't 0"
+                ) from error
+            ends = totals[trees.clip(max=len(totals) - 1)]
+            right = (trees < len(totals)) & (ends > 0) & ((queries < ends) | (number > 0) & (queries == ends))
+            for place in np.flatnonzero(~right)[:1]:
+                raise NotYet(
+                    f"{where}: query {place} is {queries[place]:g} in tree {trees[place]}, whose total is "
+                    f"{ends[place]:g}. A point at the end of a tree belongs to the next one whose total "
+                    "isn't 0; at the end of the line, where only rounding leads, to the last one"
+                )
 
 
 def check_update(update: Callable[..., Any]) -> None:

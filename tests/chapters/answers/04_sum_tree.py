@@ -24,6 +24,7 @@ WRONG = {
         ("a single slot", "for slot, mass in zip", "leaves = self.nodes.copy()\n        for slot, mass in zip"),
         ("a single slot", "for slot, mass in zip(slots, masses, strict=True):", "self.nodes = list(self.nodes)\n        for slot, mass in zip(slots, masses, strict=True):"),
         ("a single slot", ASCENT, "width = self.leaf_count >> (node.bit_length() - 1); low = node * width\n                self.nodes[node] = sum([self.nodes[low]]) if width == 1 else self.nodes[2 * node] + self.nodes[2 * node + 1] + 0 * sum(self.nodes[low:low + width])"),
+        ("a single slot", "node = self.leaf_count + slot", "node = self.leaf_count + slot; self.nodes[self.leaf_count : node]"),
     ],
     "MySumTree": [
         ("Only a query strictly less", "query >= self", "query > self"),
@@ -43,6 +44,7 @@ WRONG = {
         ("for a single slot", FIND + "sums = np.cumsum(self.nodes[self.leaf_count:])\n        slots = np.minimum(np.searchsorted(sums, queries, side='right'), np.flatnonzero(self.nodes[self.leaf_count:])[-1])\n        return slots, np.array(self.nodes)[self.leaf_count + slots]"),
         ("for a single slot", "node = 1\n", "sum(self.nodes[self.leaf_count:])\n        node = 1\n"),
         ("for a single slot", "node = 1\n", "leaves = self.nodes[self.leaf_count:]\n        node = 1\n"),
+        ("for a single slot", FIND + "return [np.array(part) for part in zip(*map(self.scan, queries))]\n    def scan(self, query):\n        last = 0\n        for slot in range(self.leaf_count):\n            mass = self.nodes[self.leaf_count + slot]\n            if mass:\n                last = slot\n                if query < mass:\n                    return slot, mass\n                query -= mass\n        return last, self.nodes[self.leaf_count + last]"),
         ("uses none of the nodes", "class MySumTree(MyTree):\n    def __init__(self, capacity):\n        super().__init__(capacity)\n        self.masses = {}\n    def set(self, slots, masses):\n        super().set(slots, masses)\n        self.masses.update(zip(map(int, slots), map(float, masses)))\n    def find(self, queries):\n        found = []\n        for query in queries:\n            last = 0\n            for slot in sorted(self.masses):\n                if self.masses[slot]:\n                    last = slot\n                    if query < self.masses[slot]:\n                        break\n                    query -= self.masses[slot]\n            found.append(last)\n        return np.array(found), np.array([self.masses[slot] for slot in found])"),
         ("of mass 1", "return node", "return min(node, self.leaf_count + 2)"),
     ],

@@ -57,14 +57,25 @@ WRONG = {
         ("the same generator", "+ rng.random(count)", "+ np.random.random(count)"),
         ("relative to the start of its tree", "points - (ends - totals)[trees]", "points"),
         ("relative to the start of its tree", "(ends - totals)[trees]", "ends[trees]"),
-        ("trees must be integers", 'side="right")', 'side="right") - 1'),
+        ("trees must be integers", "return trees,", "return trees - 1,"),
+        ("draws 0.9999999999999999: index 2 is out of bounds", ", np.flatnonzero(totals)[-1])", ", 99)"),
+        ("belongs to the next one", ", np.flatnonzero(totals)[-1])", ", len(totals) - 1)"),
+        ("draws 0.0: query 2 is 1 in tree 0", 'side="right"', 'side="left"'),
+        ("index 2 is out of bounds", DRAW + """trees, queries = np.zeros(count, int), np.zeros(count)
+    for i in range(count):
+        rest = (i + rng.random()) * sum(totals) / count
+        while rest >= totals[trees[i]]:
+            rest -= totals[trees[i]]
+            trees[i] += 1
+        queries[i] = rest
+    return trees, queries"""),
         ("its segment is", "* ends[-1]", "* ends[-1] / 2"),
         ("trees must be integers", "return trees,", "return trees.astype(float),"),
         ("two arrays", "return trees, points - (ends - totals)[trees]", "return points"),
         ("NaN", "return trees, points", "return trees, np.nan * points"),
         ("changed its argument `totals`", "ends = np.cumsum(totals)", "ends = np.cumsum(totals); totals /= 1.5"),
         ("uniformly distributed", "+ rng.random(count)", "+ np.sqrt(rng.random(count))"),
-        ("relative to the start of its tree", 'np.searchsorted(ends, points, side="right")', "np.arange(count) % len(totals)"),
+        ("relative to the start of its tree", 'np.searchsorted(ends, points, side="right"), np.flatnonzero(totals)[-1]', "np.arange(count) % len(totals), len(totals)"),
     ],
     "my_update": [
         ("row 0 has the mass", "indexes >= oldest_index", "indexes > oldest_index"),
@@ -142,7 +153,7 @@ class MyPrioritizedReplay:
         + """trees, queries = np.zeros(count, int), np.zeros(count)
     for i in range(count):
         rest = (i + rng.random()) * sum(totals) / count
-        while rest >= totals[trees[i]]:
+        while rest >= totals[trees[i]] and any(totals[trees[i] + 1 :]):
             rest -= totals[trees[i]]
             trees[i] += 1
         queries[i] = rest

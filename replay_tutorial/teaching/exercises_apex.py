@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from replay_tutorial.local.supervisor import start_context
 from replay_tutorial.shared.memory import SharedArrays
-from replay_tutorial.teaching.answers import array_of, call, numbers
+from replay_tutorial.teaching.answers import array_of, call, lines_run, numbers
 from replay_tutorial.teaching.exercises import CheckFailed, Hints, NotYet
 from replay_tutorial.teaching.writers import START_SECONDS, running
 
@@ -25,6 +25,7 @@ LENGTH = 100_000  # numbers per vector, as in a small network
 ACTORS, ROWS, RATIO, BAND = 4, 32, 4, 512
 
 PATIENCE = 2.0  # seconds after which a call that should decide at once has failed
+MOST_LINES = 2_500  # run in a call that waits for 0.05 s: at most 50 checks, of at most 50 lines each
 
 Steps = list[tuple[int, float]]  # (environment, reward), in order of arrival
 
@@ -176,18 +177,36 @@ def check_edge(kind: Callable[..., Any]) -> None:
                 f"min_size 20: after {inserts} inserts, 5 rows may {'' if right else 'not '}be sampled. "
                 f"Expected {right}"
             )
+    limiter = kind(4.0, 10, 20.0)
+    limiter.inserted(8)
+    try:
+        given = limiter.await_can_insert(8, timeout=0.0)
+    except ValueError:  # the package's limiter rejects more rows than the band holds
+        given = False
+    if given is None or given:
+        raise NotYet(
+            "samples_per_insert 4, min_size 10, error_buffer 20: after 8 inserts, 8 more rows would take the "
+            "error to (16 - 10) * 4 = 24. Only rows up to min_size are exempt; the others in the same call "
+            f"count. Expected False, not {given}"
+        )
 
 
 def check_waiting(kind: Callable[..., Any]) -> None:
-    """Check that calls wait for the other side, but not beyond their timeout."""
+    """Check that calls wait for the other side, without keeping a core busy, and not beyond their timeout."""
     for what, other in (("await_can_insert", "sampled"), ("await_can_sample", "inserted")):
         limiter = kind(1.0, 1, 10.0)
         limiter.inserted(11 if what == "await_can_insert" else 1)
         if what == "await_can_sample":
             limiter.sampled(10)
-        begin = time.monotonic()
-        if getattr(limiter, what)(5, timeout=0.05) or time.monotonic() - begin < 0.05:
+        begin, given = time.monotonic(), list[Any]()
+        lines = lines_run(lambda w=what, a=limiter, g=given: g.append(getattr(a, w)(5, timeout=0.05)))
+        if given[0] or time.monotonic() - begin < 0.05:
             raise NotYet(f"{what}(5, timeout=0.05) should wait for 0.05 s and return False")
+        if lines > MOST_LINES:
+            raise NotYet(
+                f"{what}(5, timeout=0.05) ran {lines:,} lines while it waited, and kept a core busy that "
+                "other processes need. Sleep for a millisecond between two checks: time.sleep(0.001)"
+            )
         thread = threading.Timer(0.1, getattr(limiter, other), args=(5,))
         thread.start()
         begin = time.monotonic()

@@ -278,7 +278,7 @@ class Constant(np.random.Generator):
         super().__init__(np.random.PCG64(0))
         self.number = number
 
-    def random(self, size: Any = None, dtype: Any = np.float64, out: Any = None) -> Any:
+    def random(self, size: Any = None, *_: Any, **options: Any) -> Any:
         """Return the number, or an array of it."""
         return self.number if size is None else np.full(size, self.number)
 

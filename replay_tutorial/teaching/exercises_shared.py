@@ -225,16 +225,34 @@ class WatchedRow(np.ndarray):
 
 
 class WatchedPart:
-    """The stamps or the rows of a ring, of which only slot `SLOT` is read."""
+    """The stamps or the rows of a ring of four slots, of which only slot `SLOT` is read."""
 
     def __init__(self, what: str, slot: WatchedSlot) -> None:
         self.what, self.slot = what, slot
+        array = np.zeros(4, np.int64) if what == "stamp" else np.zeros((4, len(slot.row)))
+        self.shape, self.size, self.dtype = array.shape, array.size, array.dtype
 
-    def __getitem__(self, number: int) -> Any:
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, place: Any) -> Any:
+        number, *rest = place if isinstance(place, tuple) else (place,)
         if not isinstance(number, int | np.integer) or number != SLOT:
             raise NotYet(f"read stamps[slot] and rows[slot]: the slot is {SLOT}, not {number}")
-        stamp = self.slot.read(self.what)
-        return stamp if self.what == "stamp" else self.slot.row
+        stamp = np.int64(self.slot.read(self.what))
+        if self.what == "stamp":
+            return stamp
+        return self.slot.row if rest in ([], [slice(None)], [...]) else self.slot.row[tuple(rest)]
+
+    def item(self, *place: int) -> int | float:
+        """Return one number, as `item` of an array does."""
+        return self[place].item()
+
+    def take(self, number: int, axis: int | None = None, **_: Any) -> Any:
+        """Return a stamp, or a copy of a row, as `take` of an array does."""
+        if axis != 0 and self.what == "row":
+            raise NotYet("rows.take(slot) takes a single number of all rows: pass axis=0")
+        return self[number].copy()
 
 
 NEVER, OLD, HELD, NEW = (0, (0.0,) * 3), (8, (7.0,) * 3), (25, (8.0, 8.0, 7.0)), (24, (8.0,) * 3)
@@ -376,7 +394,10 @@ class ScriptedRows:
     def __init__(self, stamps: ScriptedStamps) -> None:
         self.stamps, self.rows = stamps, [np.full(4, float(row)) for row in (3, 0, 12, 5, 8)[: len(stamps)]]
 
-    def __getitem__(self, slot: int) -> npt.NDArray[np.float64]:
+    def __getitem__(self, place: Any) -> Any:
+        slot, *rest = place if isinstance(place, tuple) else (place,)
+        if rest:
+            return self[slot][tuple(rest)]
         if slot == 3 and self.stamps.values[3] == 12:
             self.stamps.values[3] = 2 * (13 + 1)
             self.rows[3] = np.full(4, 13.0)

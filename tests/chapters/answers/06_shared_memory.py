@@ -18,6 +18,8 @@ WRONG = {
         ("is torn", ".copy()\n    return row if stamps[slot] == stamp else None", "\n    return row.copy() if stamps[slot] == stamp else None"),
         ("is torn", "return row if", "return rows[slot].copy() if"),
         ("the slot is 2, not 0", "stamp = stamps[slot]", "stamp = stamps[0]"),
+        ("takes a single number", "rows[slot].copy()", "rows.take(slot)"),
+        ("is torn", READ + "stamp = stamps.item(slot)\n    if stamp and stamp % 2 == 0:\n        return [rows[slot, column] for column in range(rows.shape[1])]"),
         ("the slot is 2, not slice", "stamp = stamps[slot]", "stamp = stamps[:][slot]"),
         ("don't wait", READ + "while True:\n        stamp = stamps[slot]\n        if stamp and stamp % 2 == 0:\n            row = rows[slot].copy()\n            if stamps[slot] == stamp:\n                return row"),
         ("the zeros of a slot that was never written", "row if stamps", "0 * row if stamps"),
@@ -96,6 +98,21 @@ RIGHT = {
     if first & 1 or not first: return
     values = [*rows[slot]]
     return np.asarray(values) if int(stamps[slot]) == first else None""",
+        READ
+        + """first = stamps.item(slot)
+    copy = np.empty(rows.shape[1], rows.dtype)
+    copy[:] = rows[slot, :]
+    return copy if first > 0 == first % 2 and stamps.item(slot) == first else None""",
+        READ
+        + """first, row, again = stamps.take(slot), rows.take(slot, axis=0), stamps[slot]
+    return row if slot < len(rows) == stamps.size and first > 0 == first % 2 and first == again else None""",
+        READ
+        + """first, row = stamps[slot], rows[slot, :].copy()
+    return row if first and not first % 2 and first == stamps[slot] else None""",
+        READ
+        + """first = stamps[slot]
+    row = [rows[slot, column] for column in range(rows.shape[1])]
+    return row if first and not first % 2 and first == stamps[slot] else None""",
     ],
     "my_rows": ["my_rows = (4, 1, None, None)", "my_rows = [s // 2 - 1 if s and s % 2 == 0 else None for s in exercises.STAMPS]"],
     "my_release": [

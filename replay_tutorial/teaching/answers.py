@@ -84,11 +84,11 @@ def expect_draws(
     """
     drawn = fairness(counts, probabilities)
     if not drawn.is_fair:
-        raise error(f"{text} (χ² = {drawn.chi_square:,.0f} with {drawn.freedom} degrees of freedom)")
+        raise error(f"{text} (χ² = {drawn.chi_square:,.0f} with {drawn.degrees})")
     if drawn.is_too_even:
         raise error(
             f"{text}. They agree too well for independent draws (χ² = {drawn.chi_square:.3g} with "
-            f"{drawn.freedom} degrees of freedom): draw each at random"
+            f"{drawn.degrees}): draw each at random"
         )
 
 
@@ -99,8 +99,15 @@ def expect_independent(
 
     If they are independent, all distances between consecutive ones are equally likely.
     """
+    counts = np.bincount(drawn, minlength=count)
+    result = fairness(counts, np.ones(count))
     text = f"{where}: all {what}s were drawn nearly equally often"
-    expect_draws(np.bincount(drawn, minlength=count), np.ones(count), text, error)
+    if not result.is_fair:
+        text = (
+            f"{where}: one {what} was drawn {counts[result.worst]:,} times in {len(drawn):,} draws, but "
+            f"{len(drawn) / count:,.0f} times are expected"
+        )
+    expect_draws(counts, np.ones(count), text, error)
     distances = np.bincount(np.diff(drawn) % count, minlength=count)
     if count > 1 and not fairness([distances[0], distances[1:].sum()], [1, count - 1]).is_fair:
         raise error(

@@ -44,6 +44,11 @@ class Fairness(NamedTuple):
         """Whether the counts are closer to the expected ones than those of independent draws."""
         return self.deviations < -LIMIT
 
+    @property
+    def degrees(self) -> str:
+        """The degrees of freedom in words."""
+        return f"{self.freedom} degree{'' if self.freedom == 1 else 's'} of freedom"
+
 
 def fairness(counts: npt.ArrayLike, probabilities: npt.ArrayLike) -> Fairness:
     """Test whether cells were drawn with the expected probabilities.

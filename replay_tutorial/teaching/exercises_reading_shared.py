@@ -85,8 +85,9 @@ def check_follow(follow: Callable[[list[int], int, int, int], Any]) -> None:
                     if given is not None and not isinstance(given, list | tuple | np.ndarray):
                         raise NotYet(f"my_follow must return a list or None, not {given!r:.40}")
                     if (None if given is None else list(given)) != right:
+                        entries = f"entries {followed} to {end - 1} are" if followed < end else "no entry is"
                         raise NotYet(
-                            f"length {length}, entries {followed} to {end - 1} are new, and the updater is "
+                            f"length {length}, {entries} new, and the updater is "
                             f"overwriting up to {begun - 1}: my_follow returned {given}, not {right}"
                         )
     print("right: all new entries are returned, or None if one may have been overwritten")

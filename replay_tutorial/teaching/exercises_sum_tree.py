@@ -76,7 +76,7 @@ def check_sum_tree(kind: Kind) -> None:
     drawn = check_draws(kind)
     print(
         f"right: capacities {', '.join(map(str, CAPACITIES))}; no drift in 50,000 updates; {DRAWS:,} draws "
-        f"by mass (χ² = {drawn.chi_square:.1f} with {drawn.freedom} degrees of freedom)"
+        f"by mass (χ² = {drawn.chi_square:.1f} with {drawn.degrees})"
     )
 
 

@@ -106,7 +106,7 @@ def check_drawn(buffer: Any, oldest: int, newest: int, where: str) -> None:
         raise CheckFailed(
             f"{where}: row {oldest + result.worst} was sampled {counts[result.worst]:,} times in "
             f"{counts.sum():,} draws, but {counts.sum() / stored:,.0f} times are expected "
-            f"(χ² = {result.chi_square:,.0f} with {result.freedom} degrees of freedom)"
+            f"(χ² = {result.chi_square:,.0f} with {result.degrees})"
         )
     expect_independent(drawn - oldest, stored, where, error=CheckFailed)
 

@@ -71,6 +71,8 @@ WRONG = {
             SAMPLE + "batch, slot = [], 0\n    while len(batch) < batch_size:\n        slot = (slot + 1) % len(stamps)\n        stamp = stamps[slot]\n        if stamp and stamp % 2 == 0:\n            row = rows[slot].copy()\n            if stamps[slot] == stamp:\n                batch.append(row)\n    return batch",
         ),
         ("drawn", "slot = int(rng.integers(len(stamps)))\n        stamp = stamps[slot]\n", "slot = int(rng.integers(len(stamps)))\n        while not stamps[slot] or stamps[slot] % 2:\n            slot = (slot + 1) % 4\n        stamp = stamps[slot]\n"),
+        ("one row was drawn", "slot = int(rng.integers(len(stamps)))", "slot = int(max(rng.integers(len(stamps), size=2)))"),
+        ("1 degree of freedom", "slot = int(rng.integers(len(stamps)))", "slot = int(max(rng.integers(len(stamps), size=2)))"),
         ("draw with `rng`", "slot = int(rng.integers(len(stamps)))", "slot = int(np.random.randint(len(stamps)))"),
         ("draw with `rng`", "batch = []", "batch, rng = [], np.random.default_rng(5)"),
         ("5 slots with the complete rows [3, 8, 13]", "len(stamps)", "4"),

@@ -38,7 +38,7 @@ WRONG = {
         ("not None", FOLLOW + LIST),
         ("returned None", "begun - followed > len(log)", "begun - followed >= len(log)"),
         ("not None", "begun - followed > len(log)", "begun - followed > len(log) + 1"),
-        ("returned None, not []", " and followed < end", ""),
+        ("no entry is new, and the updater is overwriting up to", " and followed < end", ""),
         ("my_follow returned [", "range(followed, end)", "range(followed, begun)"),
         ("my_follow returned [", "range(followed, end)", "range(followed, end - 1)"),
         ("my_follow returned [", FOLLOW + "[log[place % len(log)] for place in range(max(followed, begun - len(log)), end)]"),

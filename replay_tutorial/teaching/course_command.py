@@ -30,7 +30,7 @@ STATES = {
     "missing": "–",
     "stored": "yours",
     "edited": "yours, edited: will be checked again",
-    "older check": "yours, accepted by an older check: will be checked again",
+    "older check": "yours, accepted by an older check: kept, and checked again before it is used",
 }
 WIDTH = 40  # of the longest bar
 BATCH, CAPACITY = 64, 2**16  # of the prioritized buffers
@@ -122,6 +122,10 @@ def report(folder: Path) -> None:
         ladder = sum_tree_ladder(2**16, rungs=rungs)
         for operation in ("find 512", "set 512"):
             draw(operation, ladder.medians(operation))
+        print(
+            "\nPython interprets each step of your `find`, for one query after the other. The package's is a "
+            "single compiled kernel."
+        )
     if "prioritized" in yours:
         figures = prioritized_times()
         ratio = ratios[f"sample {BATCH} + update {BATCH}, prioritized"]
@@ -160,7 +164,7 @@ def draw(title: str, figures: Mapping[str, float], cpprb: float = 0.0, about: st
     *_, package = figures.values()
     rungs = dict(figures) | ({"cpprb": cpprb * package} if cpprb else {})
     lowest, highest = min(rungs.values()), max(rungs.values())
-    print(f"\n{title}, µs")
+    print(f"\n{title}, µs, on a logarithmic scale")
     for name, value in rungs.items():
         length = 1 + (WIDTH - 1) * math.log(value / lowest) / max(math.log(highest / lowest), 1e-9)
         note = f"  {cpprb:.2f} times the package's, as recorded: {about}" if name == "cpprb" else ""

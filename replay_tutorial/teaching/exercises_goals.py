@@ -242,6 +242,10 @@ CHOICES: dict[str, tuple[bool, Callable[[int, int, np.random.Generator], int]]] 
     ),
     "max(t, rng.integers(length))": (False, lambda t, length, rng: max(t, int(rng.integers(length)))),
     "rng.integers(length)": (False, lambda t, length, rng: int(rng.integers(length))),
+    "rng.integers(t or min(1, length - 1), length)": (  # wrong only if t is 0
+        False,
+        lambda t, length, rng: int(rng.integers(t or min(1, length - 1), length)),
+    ),
     "length - 1": (False, lambda t, length, rng: length - 1),
 }
 

@@ -14,7 +14,7 @@ FIELDS: dict[str, Any] = {
     "obs": {"shape": (2,), "dtype": np.float32},  # (episode, step), the episodes counted from 1
     "reward": {"dtype": np.float32},
 }
-EPISODES = (5, 1, 3, 9, 2, 60, 4, 7)  # numbers of steps; the last episode is still running
+EPISODES = (1, 5, 1, 9, 2, 60, 4, 7)  # numbers of steps; the last episode is still running
 WINDOWS = 1_000
 
 windows_hints = Hints(

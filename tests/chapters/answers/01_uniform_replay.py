@@ -8,6 +8,7 @@ WRONG = {
         ("len() is", "min(self.added, self.capacity)", "self.capacity"),
         ("a row of zeros", "integers(len(self)", "integers(self.capacity"),
         ("was sampled 0 times", "integers(len(self)", "integers(max(1, len(self) - 1)"),
+        ("capacity 3, after 2 rows: row 1 was sampled 1,000 times", "integers(len(self)", "integers(len(self) if self.added >= self.capacity else max(1, len(self) - 1)"),
         ("capacity 3", "self.added % self.capacity", "self.added & (self.capacity - 1)"),
         ("was sampled; the stored rows are", "self.added % self.capacity", "min(self.added, self.capacity - 1)"),
         ("a row of zeros", "% self.capacity\n", "% max(1, self.capacity - 1)\n"),
@@ -60,6 +61,8 @@ WRONG = {
     "my_sample": [
         ("Is it the oldest row or the newest?", "len(ring), size", "max(len(ring) - 1, 1), size"),
         ("Is it the oldest row or the newest?", "(0, len(ring), size", "(min(1, len(ring) - 1), len(ring), size"),
+        ("Is it the oldest row or the newest?", "len(ring), size", "len(ring) if ring.added >= ring.capacity else 1, size"),
+        ("Is it the oldest row or the newest?", "len(ring), size", "len(ring) if ring.added >= ring.capacity else max(len(ring) - 1, 1), size"),
         ("a row of zeros", "len(ring), size", "ring.capacity, size"),
         ("a slot was sampled that does not exist", "len(ring), size", "len(ring) + 1, size"),
         ("not None", "return {name", "{name"),

@@ -9,6 +9,7 @@ WRONG = {
         ("must have the mask", " & (indexes < self.added)", ""),
         ("padding must be 0", "batch[~valid] = 0", "pass"),
         ("must have the mask", "self.first = self.added", "pass"),
+        ("must have the mask", "self.first = self.added", "self.first = self.added - 1"),
         ("must start a window equally often", "max(self.added - self.capacity, 0), self.added,", "max(self.added - self.capacity, 0), max(1, self.added - 1),"),
         ("must start a window equally often", "max(self.added - self.capacity, 0)", "max(self.added - self.capacity + 1, 0)"),
         ("must start a window equally often", STARTS, "np.full(batch_size, self.added - 1)"),

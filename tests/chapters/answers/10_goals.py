@@ -56,18 +56,20 @@ WRONG = {
         ("the return is", "total, discount = 0.0, 1.0", "total, discount = 0.0, 1.0\n    if any(reached(s.next_obs, goal) for s in episode[:t]): return 0.0, 0.0, goal"),
     ],
     "my_is_fair": [
-        ("your function returns True", "return bool(counts.min() > 800 and counts.max() < 1200)", "return True"),
-        ("your function returns False", "return bool(counts.min() > 800 and counts.max() < 1200)", "return False"),
-        ("my_is_fair must return True or False, not nan", "return bool(counts.min() > 800 and counts.max() < 1200)", "return float('nan')"),
-        ("must return True or False, not None", "return bool", "bool"),
-        ("round(rng.random() * (length - 1 - t))` chooses some steps more often", "counts.min() > 800 and counts.max() < 1200", "counts.min() > 0"),
-        ("`rng.integers(t, length)` chooses all steps", "counts.min() > 800 and counts.max() < 1200", "counts.min() == counts.max()"),
-        ("`rng.integers(t, length)` chooses all steps", "counts.min() > 800 and counts.max() < 1200", "counts.min() > 990 and counts.max() < 1010"),
-        ("`rng.integers(length)` chooses", "return bool(counts.min() > 800 and counts.max() < 1200)", "return bool(0.8 < counts.min() / counts.mean() and counts.max() / counts.mean() < 1.2)"),
+        ("your function returns True", FAIR + "return True"),
+        ("your function returns False", FAIR + "return False"),
+        ("my_is_fair must return True or False, not nan", FAIR + "return float('nan')"),
+        ("must return True or False, not None", FAIR + "draw(0, 5, np.random.default_rng(0))"),
+        ("round(rng.random() * (length - 1 - t))` chooses some steps more often", "counts.min() < 800 or counts.max() > 1200", "counts.min() == 0"),
+        ("`rng.integers(t, length)` chooses all steps", "counts.min() < 800 or counts.max() > 1200", "counts.min() < counts.max()"),
+        ("`rng.integers(t, length)` chooses all steps", "counts.min() < 800 or counts.max() > 1200", "counts.min() < 990 or counts.max() > 1010"),
+        ("`rng.integers(length)` chooses", "counts.min() < 800 or counts.max() > 1200", "counts.min() < 0.8 * counts.mean() or counts.max() > 1.2 * counts.mean()"),
         ("`max(t, rng.integers(length))` chooses", FAIR + "rng = np.random.default_rng(0)\n    counts = np.bincount([draw(0, 5, rng) for _ in range(5000)], minlength=5)\n    return bool(len(counts) == 5 and counts.min() > 800)"),
+        ("min(1, length - 1), length)` chooses some", "(0, 3)", "(3,)"),
+        ("min(1, length - 1), length)` chooses some", FAIR + "rng = np.random.default_rng(0)\n    counts = np.bincount([draw(2, 7, rng) for _ in range(5000)], minlength=7)[2:]\n    return bool(counts.min() > 800 and counts.max() < 1200)"),
         ("your function returns", FAIR + "return np.random.default_rng(0).random() < 0.5"),
         ("`rng.integers(t, length)` chooses all steps", "range(5000)", "range(50)"),
-        ("must return True or False", "return bool(counts.min() > 800 and counts.max() < 1200)", "return counts"),
+        ("must return True or False", "return True", "return counts"),
     ],
 }
 RIGHT = {
@@ -115,8 +117,10 @@ RIGHT = {
     return True""",
         FAIR
         + """rng = np.random.default_rng()
-    counts = np.bincount([draw(4, 9, rng) for _ in range(10_000)], minlength=9)
-    wanted = np.where(np.arange(9) >= 4, 2000, 0)
-    return ((counts - wanted) ** 2 / np.maximum(wanted, 1)).sum() < 40""",
+    def chi_square(t):
+        counts = np.bincount([draw(t, 9, rng) for _ in range(2000 * (9 - t))], minlength=9)
+        wanted = np.where(np.arange(9) >= t, 2000, 0)
+        return ((counts - wanted) ** 2 / np.maximum(wanted, 1)).sum()
+    return all(chi_square(t) < 50 for t in (0, 5, 8))""",
     ],
 }

@@ -258,7 +258,9 @@ def draw_masses(masses: Sequence[float], queries: Sequence[float] = (), parts: i
     title += f"; queries at {', '.join(f'{query:g}' for query in queries)}." if len(queries) else "."
     drawing = Drawing(width + 20, 118, title)
     for slot, mass, x, wide, found in end_to_end(masses, width, queries):
-        drawing.box(x, 22, wide, HEIGHT, f"{mass:g}", lit=found)
+        label = f"{mass:g}"
+        size = min(13.0, round((wide - 2) / (0.6 * len(label)), 1))  # a character is up to 0.6 sizes wide
+        drawing.box(x, 22, wide, HEIGHT, label, lit=found, size=size)
         drawing.text(x + wide / 2, 15, slot, size=10)
     for part in range(1, parts):
         place = 10 + width * part / parts

@@ -7,6 +7,7 @@ import ast
 import json
 import re
 import statistics
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from matplotlib.figure import Figure
 from places import ROOT
 
 import replay_tutorial
-from replay_tutorial.teaching import Playable, notebook_charts, playable
+from replay_tutorial.teaching import Playable, draw_masses, notebook_charts, playable
 from replay_tutorial.teaching.exercises import NotYet
 
 jupytext = pytest.importorskip("jupytext", reason="the chapters need the extra `notebooks`")
@@ -117,6 +118,15 @@ def test_a_chart_keeps_the_digits_of_its_labels_and_cuts_those_of_its_coordinate
         drawn = notebook_charts.html_of(figure, "a line")
     assert "ε = 0.00066, 0.0256" in drawn
     assert not re.search(r"<path[^>]*\d\.\d\d\d", drawn)
+
+
+def test_the_labels_of_narrow_masses_fit_into_their_boxes() -> None:
+    shapes = draw_masses([1.0, 0.0, 3.0, 5.0, 0.5, 2.0, 4.0, 0.5]).shapes
+    boxes = [(shape, text) for shape, text in pairwise(shapes) if shape.startswith("<rect")]
+    assert len(boxes) == 7
+    for box, text in boxes:
+        (width,), (size,) = re.findall(r' width="(.*?)"', box), re.findall(r'font-size="(.*?)"', text)
+        assert 0.6 * float(size) * len(re.sub("<.*?>", "", text)) <= float(width), text
 
 
 def test_a_drawing_to_play_with_loads_nothing_and_a_wrong_name_is_refused() -> None:

@@ -184,14 +184,23 @@ def expect_seeds(kind: Callable[..., Any]) -> None:
 
 
 def expect_rejected(buffer: Any, known: dict[int, float], oldest: int, where: str) -> None:
-    """Raise CheckFailed unless bad priorities raise ValueError and change nothing."""
-    for bad in (float("nan"), -1.0, float("inf")):
+    """Raise CheckFailed unless bad priorities, even of replaced rows, raise ValueError and change nothing."""
+    newest, stale = len(known) - 1, buffer.stale_updates
+    for bad, row in [(np.nan, newest - 1), (-1.0, newest - 1), (np.inf, newest - 1), (np.nan, 0)]:
         try:
-            buffer.update_priorities(np.array([len(known) - 1, len(known) - 2]), np.array([1000.0, bad]))
+            buffer.update_priorities(np.array([newest, 0, row]), np.array([1000.0, 1000.0, bad]))
         except ValueError:
+            expect(
+                buffer.stale_updates == stale,
+                f"{where}: stale_updates changed from {stale} to {buffer.stale_updates} in a rejected update",
+            )
             expect_batch(buffer, 0.5, known, oldest, f"{where}, after a rejected update")
         else:
-            raise CheckFailed(f"{where}: update_priorities accepted the priority {bad}; raise ValueError")
+            replaced = "" if row else ", which has been replaced"
+            raise CheckFailed(
+                f"{where}: update_priorities accepted the priority {bad} for row {row}{replaced}; raise "
+                "ValueError"
+            )
 
 
 def check_late(dropped: Sequence[Any], priority_of_8: Any) -> None:

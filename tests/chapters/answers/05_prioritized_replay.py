@@ -22,6 +22,8 @@ WRONG = {
         ("has the weight", ") ** beta", ")"),
         ("accepted the priority nan", "not np.all((priorities >= 0) & np.isfinite(priorities))", "np.any(priorities < 0)"),
         ("accepted the priority inf", "np.isfinite(priorities)", "~np.isnan(priorities)"),
+        ("accepted the priority nan for row 0, which has been replaced", "if not np.all((priorities >= 0) & np.isfinite(priorities))", "current = priorities[indexes >= self.next_index - self.capacity]\n        if not np.all((current >= 0) & np.isfinite(current))"),
+        ("stale_updates changed", "            raise ValueError", "            self.stale_updates += int(np.sum(indexes < self.next_index - self.capacity))\n            raise ValueError"),
         ("stale_updates is", "kept = indexes >= self.next_index - self.capacity", "kept = indexes >= 0"),
         ("stale_updates is", "indexes >= self.next_index", "indexes > self.next_index"),
         ("stale_updates is 0", "self.stale_updates += int(np.sum(~kept))", "pass"),

@@ -47,6 +47,7 @@ WRONG = {
         ("halve the range", SEARCH + "return int(np.searchsorted(running_sums, query, side='right'))"),
         ("halve the range", SEARCH + "place = 0\n    while running_sums[place] <= query:\n        place += 1\n    return place"),
         ("halve the range", SEARCH + "return sum(total <= query for total in running_sums)"),
+        ("write the loop yourself", SEARCH + "import bisect\n    return bisect.bisect_right(running_sums, query)"),
         ("halve the range", SEARCH + "step, place = len(running_sums) // 2, 0\n    while running_sums[place] <= query:\n        place += 1\n    return place"),
     ],
     "MyMemory": [

@@ -12,7 +12,7 @@ arguments of the declared types. The server itself checks the values.
 import math
 from collections.abc import Sequence
 from dataclasses import astuple
-from typing import Any, NamedTuple, cast
+from typing import Annotated, Any, NamedTuple, cast
 
 import msgspec
 import numpy as np
@@ -27,7 +27,11 @@ from replay_tutorial.tables.core.waiting import Closed, ServerLost
 from replay_tutorial.tables.core.writer_state import UnknownWriter
 
 Array = npt.NDArray[Any]
-ArrayTypes = list[tuple[str, tuple[int, ...]]]  # dtype and shape of each array
+MAX_AXES = 64  # of an array, as in NumPy
+ArrayTypes = list[  # dtype and shape of each array
+    tuple[str, Annotated[tuple[int, ...], msgspec.Meta(max_length=MAX_AXES)]]
+]
+Natural = Annotated[int, msgspec.Meta(ge=0)]
 
 VERSION = 7  # of the protocol
 MAX_CALL_BYTES = 1 << 28  # maximum size of a call, and of each frame
@@ -79,7 +83,7 @@ ERRORS: dict[str, type[Exception]] = {
     )
 }
 LIMITERS = {kind.__name__: kind for kind in (RateLimiter, MinSize, SampleToInsertRatio, Queue, Stack)}
-REQUESTS = msgspec.msgpack.Decoder(tuple[int, list[int], str, msgspec.Raw, ArrayTypes])
+REQUESTS = msgspec.msgpack.Decoder(tuple[int, list[Natural], str, msgspec.Raw, ArrayTypes])
 ARGUMENTS = {name: msgspec.msgpack.Decoder(types) for name, types in CALLS.items()}
 REPLIES = msgspec.msgpack.Decoder(tuple[int, str | None, Any, ArrayTypes])
 TEXT = msgspec.msgpack.Encoder(enc_hook=lambda value: value.item())  # NumPy's scalars
@@ -193,6 +197,7 @@ def unpack_request(frames: Sequence[Any], connection: bytes) -> tuple[Request, l
         TypeError,
         KeyError,
         OverflowError,
+        RecursionError,
         StopIteration,
     ) as error:  # msgspec's errors are ValueErrors
         raise BadFrame(f"The message is not one of {[*CALLS]}: {error!r:.200}.") from None

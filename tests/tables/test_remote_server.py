@@ -248,6 +248,30 @@ def test_a_relative_path_is_relative_to_the_folder_where_the_handle_was_made(
             assert server.info()["replay"].inserts == 0
 
 
+@pytest.mark.parametrize(
+    "is_path",
+    [
+        pytest.param(True, marks=pytest.mark.skipif(os.name != "posix", reason="there are no socket paths")),
+        False,
+    ],
+)
+def test_a_handle_that_makes_no_calls_for_long_is_not_lost(
+    key: bytes, short_folder: Path, monkeypatch: pytest.MonkeyPatch, is_path: bool
+) -> None:
+    """The queue is full after five checks, not a thousand; a full one would end the connection."""
+    monkeypatch.setattr("replay_tutorial.tables.remote.endpoint.POLL_INTERVAL", 0.01)
+    quick = {"rcvtimeo": 10, "rcvhwm": 5, "heartbeat_ivl": 200, "heartbeat_timeout": 1000}
+    for name, value in quick.items():
+        monkeypatch.setitem(addresses.SOCKET_OPTIONS, name, value)
+    address = str(short_folder / "tables.sock") if is_path else "127.0.0.1:0"
+    with Endpoint(small_server(), address) as endpoint, RemoteServer(endpoint.address) as server:
+        send(server, message(1, 0))
+        (session,) = endpoint._sessions.values()
+        time.sleep(3.0)
+        assert [*endpoint._sessions.values()] == [session]
+        send(server, message(1, 1))
+
+
 @contextmanager
 def interrupted(holds: Callable[[], bool]) -> Iterator[None]:
     """Ctrl-C in this thread as soon as something holds."""

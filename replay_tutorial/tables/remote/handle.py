@@ -117,13 +117,21 @@ class Session:
         with suppress(IndexError):
             return self.idle.pop()
         number = next(self.numbers)
-        return Lane(self._url, number, routing_id=codec.lane_id(self._id, number), **self._options)
+        # Nobody reads what the server sends to lane 0 to see whether it is connected. If that filled the
+        # queue, ZeroMQ would stop reading, miss the heartbeats, and end the connection.
+        options = self._options | {"conflate": number == 0}  # keep only the newest message
+        return Lane(self._url, number, routing_id=codec.lane_id(self._id, number), **options)
 
     def close(self) -> None:
         """Close all connections that no call uses."""
-        with self.lock, suppress(zmq.ZMQError):  # not connected, or closed before
-            self.first.socket.linger = 500  # milliseconds, for the last message
-            codec.send(self.first.socket, codec.pack_request(Request(self.first.number + 1, [], "bye", ())))
+        lane = self.first
+        with suppress(IndexError):  # preferred, because lane 0 may lose what is sent before it is closed
+            lane = self.idle.pop()
+        with self.lock:
+            with suppress(zmq.ZMQError):  # not connected, or closed before
+                lane.socket.linger = 500  # milliseconds, for the last message
+                codec.send(lane.socket, codec.pack_request(Request(lane.number + 1, [], "bye", ())))
+            lane.close()
             self.first.close()
         while self.idle:
             self.idle.pop().close()
@@ -273,6 +281,8 @@ class RemoteServer:
                     (number, error, value), arrays = codec.unpack(reply, codec.REPLIES)
                     if number in (0, lane.number):  # otherwise of a call that was repeated
                         return error, value, arrays
+                elif lane is session.first:
+                    is_sent = False  # the check may have replaced the reply in the queue: ask again
             if should_cancel is not None and should_cancel():
                 raise Cancelled
             events = lane.events()

@@ -1,5 +1,6 @@
 """A server in another process answers as one in this process does, also if connections are cut."""
 
+import errno
 import gc
 import itertools
 import math
@@ -270,6 +271,21 @@ def test_a_handle_that_makes_no_calls_for_long_is_not_lost(
         time.sleep(3.0)
         assert [*endpoint._sessions.values()] == [session]
         send(server, message(1, 1))
+
+
+def test_a_call_goes_on_waiting_while_the_server_has_too_many_files_open(
+    there: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: int) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with calling(there.server.sample, "queue", 1):
+        until(lambda: there.served.info()["queue"].waiting_samples == 1)
+        with monkeypatch.context() as patches:
+            patches.setattr(os, "dup", fail)
+            time.sleep(1.0)
+        assert there.served.info()["queue"].waiting_samples == 1
+        send(there.served, message(1, 0, "queue"))
 
 
 @contextmanager

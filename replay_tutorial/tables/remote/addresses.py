@@ -91,8 +91,8 @@ def is_gone(descriptor: int) -> bool:
             return connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
     except BlockingIOError:
         return False
-    except OSError:  # ZeroMQ has closed it too
-        return True
+    except OSError as error:  # ZeroMQ has closed it too, unless the process has too many files open
+        return error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 OWNERS: WeakSet[Any] = WeakSet()  # handles and endpoints

@@ -653,3 +653,12 @@ def test_more_than_a_call_may_hold_is_refused_before_it_is_sent(
     with pytest.raises(ValueError, match="the limit is"):
         send(there.server, filling(50))
     assert there.server.info()["replay"].size == 0
+
+
+def test_a_call_may_insert_more_items_than_a_call_may_have_text(key: bytes, tmp_path: Path) -> None:
+    """The reply lists the keys; the first ones are shorter."""
+    count = 250_000
+    server = Server([table(max_size=count)], {"x": {}}, count)
+    with serving(server, tmp_path) as endpoint, RemoteServer(endpoint.address) as remote:
+        keys = Client(remote).insert_batch({"x": np.zeros(count)}, {"t": None})["t"]
+    assert keys == list(range(count))

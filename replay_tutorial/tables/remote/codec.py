@@ -35,7 +35,7 @@ Natural = Annotated[int, msgspec.Meta(ge=0)]
 
 VERSION = 7  # of the protocol
 MAX_CALL_BYTES = 1 << 28  # maximum size of a call, and of each frame
-MAX_TEXT_BYTES = 1 << 20  # maximum size of its text; decoding takes twenty times this memory
+MAX_TEXT_BYTES = 1 << 20  # maximum size of the text of a call; decoding takes twenty times this memory
 MAX_FRAMES = 1000
 MAX_ERROR_LENGTH = 2000  # characters
 SESSION_BYTES, LANE_BYTES = 16, 8  # of the ID of a connection
@@ -111,12 +111,14 @@ def pack(fields: Sequence[Any], arrays: Sequence[Array]) -> list[Any]:
     return [b"".join([len(text).to_bytes(8, "little"), text, bytes(-len(text) % 8), *small]), *large]
 
 
-def unpack(frames: Sequence[Any], decoder: Any) -> tuple[list[Any], list[Array]]:
+def unpack(
+    frames: Sequence[Any], decoder: Any, most_text: int = MAX_CALL_BYTES
+) -> tuple[list[Any], list[Array]]:
     """Return the fields of a text without the last one, and the arrays; raise ValueError if it is invalid."""
     first = frames[0].buffer
     length, start, others = int.from_bytes(first[:8], "little"), 8, iter(frames[1:])
-    if length > min(MAX_TEXT_BYTES, len(first) - 8):
-        raise ValueError(f"The text has {length:,} bytes in {len(first):,}; the limit is {MAX_TEXT_BYTES:,}")
+    if length > min(most_text, len(first) - 8):
+        raise ValueError(f"The text has {length:,} bytes in {len(first):,}; the limit is {most_text:,}")
     *fields, types = decoder.decode(first[8 : 8 + length])
     body = np.array(first[8 + length + -length % 8 :], np.uint8)  # copied, so that it is aligned and writable
     start, arrays = 0, list[Array]()
@@ -185,7 +187,7 @@ def unpack_request(frames: Sequence[Any], connection: bytes) -> tuple[Request, l
     try:
         if len(connection) != SESSION_BYTES + LANE_BYTES or len(frames) > MAX_FRAMES:
             raise ValueError(f"more than {MAX_FRAMES} frames, or a connection without a lane")
-        (number, abandoned, name, arguments), arrays = unpack(frames, REQUESTS)
+        (number, abandoned, name, arguments), arrays = unpack(frames, REQUESTS, MAX_TEXT_BYTES)
         request = Request(number, abandoned, name, ARGUMENTS[name].decode(arguments))
         if name == "hello" and request.arguments != (VERSION,):
             raise ValueError(f"the version of the protocol must be {VERSION}")

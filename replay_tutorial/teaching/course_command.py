@@ -8,7 +8,8 @@ from typing import Any
 
 from replay_tutorial.teaching.course import PARTS, find_folder, part, state_of
 from replay_tutorial.teaching.exercises import CheckFailed
-from replay_tutorial.teaching.number_tables import three_digits
+from replay_tutorial.teaching.number_tables import spread_text, three_digits
+from replay_tutorial.teaching.timing import Spread, measure
 
 INIT = '"""The parts that the checks of the chapters have accepted: one module each."""\n'
 README = """\
@@ -112,7 +113,7 @@ def report(folder: Path) -> None:
 
         ladder = uniform_ladder(rungs=[*RUNGS[:3], Rung(part("ring"), "yours"), *RUNGS[3:]])
         for operation, recorded in [(ADD, "add 1, uniform"), (SAMPLE, "sample 256, uniform")]:
-            draw(operation, ladder.medians(operation), ratios[recorded], about)
+            draw(operation, ladder.spreads(operation), ratios[recorded], about)
     if "sum_tree" in yours:
         from replay_tutorial.teaching.ladder import Rung
         from replay_tutorial.teaching.ladder_sum_tree import RUNGS as TREES
@@ -121,7 +122,7 @@ def report(folder: Path) -> None:
         rungs = [*TREES[1:3], Rung(part("sum_tree"), "yours"), *TREES[3:]]
         ladder = sum_tree_ladder(2**16, rungs=rungs)
         for operation in ("find 512", "set 512"):
-            draw(operation, ladder.medians(operation))
+            draw(operation, ladder.spreads(operation))
         print(
             "\nPython interprets each step of your `find`, for one query after the other. The package's is a "
             "single compiled kernel."
@@ -132,12 +133,11 @@ def report(folder: Path) -> None:
         draw(f"sample({BATCH}) and update_priorities", figures, ratio, about)
 
 
-def prioritized_times() -> dict[str, float]:
+def prioritized_times() -> dict[str, Spread]:
     """Measure a draw and an update of both prioritized buffers, in µs."""
     import numpy as np
 
     from replay_tutorial import PrioritizedReplayBuffer
-    from replay_tutorial.teaching.timing import measure
 
     def call(kind: Any) -> Any:
         rng = np.random.default_rng(0)
@@ -147,10 +147,10 @@ def prioritized_times() -> dict[str, float]:
 
     kinds = [part("prioritized"), PrioritizedReplayBuffer]
     seconds = measure({kind.__name__: call(kind) for kind in kinds}, rounds=15)
-    return {name: float(np.median(each)) * 1e6 for name, each in seconds.items()}
+    return {name: Spread.of(each * 1e6) for name, each in seconds.items()}
 
 
-def draw(title: str, figures: Mapping[str, float], cpprb: float = 0.0, about: str = "") -> None:
+def draw(title: str, figures: Mapping[str, Spread], cpprb: float = 0.0, about: str = "") -> None:
     """Print a ladder as bars of a logarithmic scale; the package's rung is the last.
 
     Args:
@@ -162,11 +162,13 @@ def draw(title: str, figures: Mapping[str, float], cpprb: float = 0.0, about: st
     import math
 
     *_, package = figures.values()
-    rungs = dict(figures) | ({"cpprb": cpprb * package} if cpprb else {})
+    rungs = {name: spread.median for name, spread in figures.items()}
+    rungs |= {"cpprb": cpprb * package.median} if cpprb else {}
     lowest, highest = min(rungs.values()), max(rungs.values())
-    print(f"\n{title}, µs, on a logarithmic scale")
+    print(f"\n{title}, µs (quartiles), on a logarithmic scale")
     for name, value in rungs.items():
         length = 1 + (WIDTH - 1) * math.log(value / lowest) / max(math.log(highest / lowest), 1e-9)
         note = f"  {cpprb:.2f} times the package's, as recorded: {about}" if name == "cpprb" else ""
         yours = "  yours" if name.startswith("My") else ""
-        print(f"{name:24} {three_digits(value):>10}  {'█' * round(length)}{yours}{note}")
+        spread = spread_text(figures[name]) if name in figures else three_digits(value)
+        print(f"{name:24} {spread:>24}  {'█' * round(length)}{yours}{note}")

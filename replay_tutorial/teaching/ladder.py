@@ -78,9 +78,13 @@ class Ladder:
     ceiling: Mapping[str, Spread]
     unit: str = "µs"
 
+    def spreads(self, operation: str) -> dict[str, Spread]:
+        """Return the measured values of an operation for each rung, by name."""
+        return {name: spreads[operation] for name, spreads in self.figures.items()}
+
     def medians(self, operation: str) -> dict[str, float]:
         """Return the median of an operation for each rung: name → value."""
-        return {name: spreads[operation].median for name, spreads in self.figures.items()}
+        return {name: spread.median for name, spread in self.spreads(operation).items()}
 
     def __repr__(self) -> str:
         return self._repr_markdown_()

@@ -19,10 +19,12 @@ from replay_tutorial.steps.learning.q_learning_with_replay import ReplayQLearnin
 from replay_tutorial.steps.uniform import RingOfArrays
 from replay_tutorial.teaching import agent_replay, check_written, exercises_prioritized, part, shared_replay
 from replay_tutorial.teaching.course import PARTS, VARIABLE, state_of, store
+from replay_tutorial.teaching.course_command import draw
 from replay_tutorial.teaching.course_source import NotStorable, module_source
 from replay_tutorial.teaching.exercises import CheckFailed
 from replay_tutorial.teaching.exercises_shared import check_reader
 from replay_tutorial.teaching.exercises_uniform import check_ring
+from replay_tutorial.teaching.timing import Spread
 
 
 def play(chapter: str) -> Notebook:
@@ -91,6 +93,13 @@ def test_status_and_report_show_what_is_done(folder: Path, capsys: pytest.Captur
     assert re.search(r"01 +ring +yours", told)
     assert re.search(r"02 +n_step +–", told)
     assert f"1 of {len(PARTS)} parts" in told
+
+
+def test_a_report_shows_how_much_the_rounds_differ(capsys: pytest.CaptureFixture[str]) -> None:
+    draw("add 1", {"MyRing": Spread(1.0, 2.0, 9.0), "ReplayBuffer": Spread(3.0, 4.0, 5.0)}, cpprb=1.5)
+    told = capsys.readouterr().out
+    assert re.search(r"MyRing +2.00 \(1.00, 9.00\) .* yours", told)
+    assert re.search(r"cpprb +6.00 ", told)
 
 
 def write_ring(notebook: Notebook, sampled: str = "len(self)", more: str = "") -> Any:

@@ -364,6 +364,24 @@ def test_after_reseed_the_batches_are_those_of_the_new_seed():
     assert as_lists(next(batches)) == as_lists(twin.sample(8))
 
 
+@pytest.mark.parametrize("change", ["clear", "reseed", "load"])
+@pytest.mark.parametrize("kind", [*PRIVATE, EpisodeReplayBuffer])
+def test_batches_that_will_be_discarded_are_not_saved(kind, change, tmp_path):
+    """A resumed loop gets the batches of the uninterrupted one also if nothing was sampled in between."""
+    buffer = filled(kind)
+    buffer.save(tmp_path / "before")
+    batches = buffer.batches(8, prefetch=2)
+    next(batches)
+    getattr(buffer, change)(*{"reseed": [5], "load": [tmp_path / "before"]}.get(change, []))
+    buffer.add(**rows(100, 20))
+    buffer.save(tmp_path / "after")
+    resumed = filled(kind)
+    resumed.load(tmp_path / "after")
+    others = resumed.batches(8, prefetch=2)
+    for _ in range(4):
+        assert as_lists(next(others)) == as_lists(next(batches))
+
+
 def test_closing_or_deleting_the_iterator_ends_its_thread():
     def threads() -> list[threading.Thread]:
         return [each for each in threading.enumerate() if each.name.startswith("batches")]

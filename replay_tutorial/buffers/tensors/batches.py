@@ -105,9 +105,11 @@ class Batches(Iterator[Batch]):
             wait(self._ahead)
 
     def drawn_ahead(self, buffer: Any) -> list[Batch]:
-        """Return the batches of this buffer, as arrays, that have been drawn and not returned."""
+        """Return the batches of this buffer, as arrays, that have been drawn and will be returned."""
         if self._buffer is not buffer:
             return []  # those of a mixture, which isn't saved with its buffers
+        if self._source != buffer._source():
+            return []  # `next` will discard them
         return [
             Batch({name: tensor.numpy(force=True) for name, tensor in future.result().received().items()})
             for future in self._ahead

@@ -129,7 +129,7 @@ class Sampled:
         raise NotImplementedError
 
     def _source(self) -> tuple[Any, ...]:
-        """Return objects that are replaced if the buffers are cleared, loaded or reseeded."""
+        """Return objects that are others after the buffers are cleared, loaded or reseeded."""
         raise NotImplementedError
 
 

@@ -240,6 +240,9 @@ class Handle(ReplayBuffer):
             )
         return {}
 
+    def _source(self) -> tuple[Any, ...]:
+        return *super()._source(), self._ring.cleared_before  # any process may clear
+
     def touch_pages(self) -> None:
         """Allocate the memory pages of rows and frames now; other processes may add meanwhile."""
         for ring in (self._ring, *(frames.ring for frames in (self._stages.rings if self._stages else []))):

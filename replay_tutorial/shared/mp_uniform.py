@@ -262,6 +262,7 @@ class MPReplayBuffer(Handle):
 
     def clear(self) -> None:
         """Remove all transitions. Indexes continue to count up. Any process may call this."""
+        self._loaded_ahead = ()
         self._ring.clear()
 
     def load(self, path: str | PathLike[str]) -> None:

@@ -356,6 +356,35 @@ def test_an_empty_buffer_is_an_error_from_which_the_iterator_recovers(kind, pref
         assert next(batches).row.min() >= 100
 
 
+@pytest.mark.parametrize("kind", [*KINDS, SequenceReplayBuffer])
+@pytest.mark.parametrize("is_loaded", [False, True])
+def test_after_clear_no_batch_has_rows_from_before(kind, is_loaded, tmp_path):
+    options = {"length": 4} if kind is SequenceReplayBuffer else {}
+    buffer = filled(kind, **options)
+    batches = buffer.batches(8, prefetch=2)
+    next(batches)
+    if is_loaded:
+        buffer.save(tmp_path / "rows")
+        buffer = kind(64, FIELDS, **options)
+        buffer.load(tmp_path / "rows")
+        batches = buffer.batches(8, prefetch=2)
+    buffer.clear()
+    buffer.add(**rows(100, 20))
+    for _ in range(4):
+        assert (next(batches).row >= 100).all()
+
+
+def test_after_another_process_clears_no_batch_has_rows_from_before():
+    buffer = filled(MPReplayBuffer)
+    batches = buffer.batches(8, prefetch=2)
+    next(batches)
+    other = MPReplayBuffer.attach(buffer.address)
+    other.clear()
+    other.add(**rows(100, 20))
+    for _ in range(4):
+        assert (next(batches).row >= 100).all()
+
+
 def test_after_reseed_the_batches_are_those_of_the_new_seed():
     buffer, twin = filled(ReplayBuffer), filled(ReplayBuffer)
     batches = buffer.batches(8, prefetch=2)
@@ -373,7 +402,7 @@ def test_batches_that_will_be_discarded_are_not_saved(kind, change, tmp_path):
     batches = buffer.batches(8, prefetch=2)
     next(batches)
     getattr(buffer, change)(*{"reseed": [5], "load": [tmp_path / "before"]}.get(change, []))
-    buffer.add(**rows(100, 20))
+    buffer.add(**rows(32, 20))
     buffer.save(tmp_path / "after")
     resumed = filled(kind)
     resumed.load(tmp_path / "after")

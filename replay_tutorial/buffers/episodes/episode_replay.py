@@ -735,7 +735,11 @@ class EpisodeReplayBuffer(PrivateBuffer):
 
     def _cleared(self) -> dict[str, Any]:
         """Return new values of the attributes that `clear` replaces."""
-        return {"_ring": self._ring.cleared(), "_prioritization": self._prioritization.with_max()}
+        return {
+            "_ring": self._ring.cleared(),
+            "_prioritization": self._prioritization.with_max(),
+            "_loaded_ahead": (),
+        }
 
     def _state(self) -> tuple[dict[str, Any], archive.Arrays]:
         counters = {"stale_updates": self.stale_updates, "random_state": self._rng.state}

@@ -478,6 +478,30 @@ def test_a_forked_child_is_told_to_create_its_own_iterator():
     check_whole(next(batches))
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning", "ignore:Rows are added to a copy")
+def test_a_forked_child_saves_without_the_thread_that_copies(tmp_path, monkeypatch):
+    buffer, go_on = filled(ReplayBuffer), threading.Event()
+    monkeypatch.setattr(buffer, "_copy", lambda *drawn: go_on.wait() and ReplayBuffer._copy(buffer, *drawn))
+    batches = buffer.batches(8, prefetch=2)
+    batches._submit(buffer._draw_batch(8, {})[0])  # as `next`, which would wait for the copy
+    batches._source = buffer._source()
+    if (child := os.fork()) == 0:
+        try:
+            signal.alarm(60)
+            buffer.save(tmp_path / "rows")
+            os._exit(0)
+        finally:
+            os._exit(1)
+    status = os.waitpid(child, 0)[1]
+    go_on.set()  # otherwise this process would wait for the thread at its end
+    assert os.waitstatus_to_exitcode(status) == 0
+    check_whole(next(batches))
+    loaded = ReplayBuffer(64, FIELDS)
+    loaded.load(tmp_path / "rows")
+    check_whole(next(loaded.batches(4)))
+
+
 def test_wrong_arguments_are_refused_at_the_call():
     buffer = filled(ReplayBuffer)
     for wrong, error in ({"prefetch": -1}, ValueError), ({"prefetch": 1.5}, TypeError):

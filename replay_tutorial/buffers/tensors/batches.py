@@ -108,6 +108,8 @@ class Batches(Iterator[Batch]):
         """Return the batches of this buffer, as arrays, that have been drawn and will be returned."""
         if self._buffer is not buffer:
             return []  # those of a mixture, which isn't saved with its buffers
+        if self._pid != os.getpid():
+            return []  # of the process that forked this one, whose thread may not have copied them yet
         if self._source != buffer._source():
             return []  # `next` will discard them
         return [

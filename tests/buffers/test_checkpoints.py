@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from programs import run_python
 
@@ -96,6 +97,13 @@ def test_a_process_killed_at_any_call_leaves_complete_checkpoints_only(tmp_path)
         assert len([*checkpoints.folder.iterdir()]) == 2, "nothing else is left"
     assert set(newest) == {"0002_step_2", "0003_step_3"} and newest == sorted(newest)
     assert len(newest) > 6, "moments"
+
+
+def test_the_name_of_a_checkpoint_contains_a_number_whatever_the_type_of_its_step(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    for step in (np.int64(7), True):
+        write(checkpoints, step)
+    assert [path.name for path in checkpoints.complete()] == ["0001_step_7", "0002_step_1"]
 
 
 def test_wrong_numbers_are_refused_before_a_folder_is_created(tmp_path):

@@ -77,7 +77,7 @@ class Checkpoints:
             TypeError: If step is not an integer.
             ValueError: If step is negative.
         """
-        if index(step) < 0:
+        if (step := index(step)) < 0:  # True, too, becomes a number
             raise ValueError(f"step must be at least 0, not {step}.")
         unfinished = self.folder / "unfinished"
         shutil.rmtree(unfinished, ignore_errors=True)  # of a process that was killed

@@ -390,6 +390,10 @@ def test_the_first_server_makes_a_key_that_others_cannot_read(no_key: None, tmp_
     key_path().chmod(0o644)
     with pytest.raises(ValueError, match="Other users can read"):
         read_key()
+    key_path().write_bytes(b"\xff\xfe")
+    key_path().chmod(0o600)
+    with pytest.raises(ValueError, match="must be server- or client-"):
+        read_key()
 
 
 @needs_paths

@@ -146,7 +146,9 @@ def make_key() -> Keys:
         # so that no process reads a partial key
         temporary = location.with_name(f"{location.name}.{secrets.token_hex(8)}")
         try:
-            with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            with open(
+                os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii"
+            ) as file:
                 file.write(f"server-{secrets.token_hex(64)}")
             with suppress(FileExistsError):  # another server created it in the meantime
                 os.link(temporary, location)
@@ -176,7 +178,7 @@ def read_key() -> Keys:
             )
         if location.stat().st_mode & 0o077 and sys.platform != "win32":
             raise ValueError(f"Other users can read the key in {location}. Run chmod 600 on this file.")
-        text = location.read_text()
+        text = location.read_text("ascii", "replace")
     if not (match := KEY.fullmatch(text.strip())):
         raise ValueError(
             f"The key in {source} must be server- or client- and 128 hexadecimal digits. Copy it again, or "

@@ -638,6 +638,27 @@ def call_from_threads(server: RemoteServer) -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs fork")
+@pytest.mark.parametrize("is_path", [True, False])
+def test_a_forked_child_of_a_server_does_not_keep_or_free_its_address(
+    key: bytes, short_folder: Path, is_path: bool
+) -> None:
+    """The child closes the endpoint, and lives longer than the endpoint."""
+    address = str(short_folder / "tables.sock") if is_path else "127.0.0.1:0"
+    with Endpoint(small_server(), address) as endpoint:
+        ours, theirs = FORK.Pipe()
+        child = FORK.Process(target=lambda: (endpoint.close(), theirs.send("closed"), time.sleep(300)))
+        child.start()
+        assert ours.poll(60.0)
+        with RemoteServer(endpoint.address) as server:
+            assert server.info()["replay"].size == 0
+    try:
+        Endpoint(small_server(), endpoint.address).close()
+    finally:
+        child.kill()
+        child.join()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs fork")
 def test_threads_of_a_forked_child_begin_one_session(there: SimpleNamespace) -> None:
     for _ in range(5):
         child = FORK.Process(target=call_from_threads, args=(there.server,))

@@ -98,14 +98,25 @@ def is_gone(descriptor: int) -> bool:
 OWNERS: WeakSet[Any] = WeakSet()  # handles and endpoints
 
 
+def ends_of(copy: socket.socket) -> set[str]:
+    """Return the addresses of both ends of a socket; a listening one has no peer."""
+    ends = set[str]()
+    for get in (copy.getsockname, copy.getpeername):
+        with suppress(OSError):
+            match get():
+                case (str(host), int(port), *_):
+                    ends.add(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+                case name:
+                    ends.add(str(name))
+    return ends
+
+
 def close_copies() -> None:
-    """Close a forked child's copies of local connections, which would hide that its parent has exited."""
-    paths = {owner.address for owner in OWNERS}
-    for name in os.listdir("/dev/fd") if paths else ():
+    """Close a forked child's copies of sockets, which would hide that its parent has exited."""
+    addresses = {owner.address for owner in OWNERS}
+    for name in os.listdir("/dev/fd") if addresses else ():
         with suppress(OSError), socket.socket(fileno=os.dup(int(name))) as copy:
-            if copy.family == socket.AF_UNIX and not paths.isdisjoint(
-                (copy.getsockname(), copy.getpeername())
-            ):
+            if not addresses.isdisjoint(ends_of(copy)):
                 os.close(int(name))
 
 

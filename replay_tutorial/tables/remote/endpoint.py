@@ -116,7 +116,7 @@ class Endpoint:
             OSError: If the endpoint can't listen at this address.
             ValueError: If the address or the key is invalid, or other users can read the key.
         """
-        self._server = server
+        self._server, self._process = server, os.getpid()
         self._sessions: dict[bytes, Session] = {}
         self._jobs = SimpleQueue[Callable[[], None] | None]()  # calls that wait; None ends a thread
         self._threads, self._idle = 0, threading.Semaphore(0)  # number of their threads, and of idle ones
@@ -390,9 +390,9 @@ class Endpoint:
     def close(self) -> None:
         """Close all connections and cancel waiting calls, whose clients raise `ServerLost`.
 
-        Calls that have finished get one second to send their results.
+        Calls that have finished get one second to send their results. In a forked child, this does nothing.
         """
-        if not self._closed:
+        if not self._closed and self._process == os.getpid():
             self._closed = True
             self._wake()
             self._thread.join()

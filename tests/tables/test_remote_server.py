@@ -658,6 +658,22 @@ def test_a_forked_child_of_a_server_does_not_keep_or_free_its_address(
         child.join()
 
 
+def test_a_handle_that_is_closed_while_its_call_has_no_connection_says_so(there: SimpleNamespace) -> None:
+    server, session = there.server, there.server._session()
+    session.is_new = True  # as a call that waits for a connection, before it looks at the first one
+    lane, patience = session.acquire(), server._patience
+
+    def close_first(*arguments: Any) -> float:
+        server.close()
+        session.is_new = False
+        return patience(*arguments)
+
+    lane.socket.disconnect(server._url)
+    with patch.object(server, "_patience", close_first), pytest.raises(Closed):
+        server._exchange(session, lane, [b""])
+    lane.close()
+
+
 @pytest.mark.skipif(os.name != "posix", reason="needs fork")
 def test_threads_of_a_forked_child_begin_one_session(there: SimpleNamespace) -> None:
     for _ in range(5):

@@ -68,7 +68,7 @@ class Lane:
 
     def is_connected(self) -> bool:
         """Return whether there is a connection now."""
-        return bool(cast(int, self.socket.getsockopt(zmq.EVENTS)) & zmq.POLLOUT)
+        return not self.socket.closed and bool(cast(int, self.socket.getsockopt(zmq.EVENTS)) & zmq.POLLOUT)
 
     def events(self) -> int:
         """Return the events of the connection since the last call."""
@@ -300,6 +300,7 @@ class RemoteServer:
                 continue
             lost_at = min(lost_at, time.monotonic())
             if time.monotonic() - lost_at >= self._patience(session, was_refused):
+                self._check_open()
                 raise ServerLost(
                     f"There is no server at {self.address}. Start it and create a new handle."
                     if session.is_new

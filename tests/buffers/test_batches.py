@@ -442,6 +442,27 @@ def test_an_error_of_the_thread_is_raised_by_next():
     buffer.add(wide=2)
 
 
+def test_an_error_of_one_copy_is_raised_once_and_the_buffer_can_be_saved(monkeypatch, tmp_path):
+    """Such as a lack of memory, which the caller can mend."""
+    buffer, copies = filled(ReplayBuffer), count()
+
+    def copied(*drawn: Any) -> Batch:
+        if next(copies) == 1:
+            raise MemoryError("one copy")
+        return ReplayBuffer._copy(buffer, *drawn)
+
+    monkeypatch.setattr(buffer, "_copy", copied)
+    batches = buffer.batches(8, prefetch=2)
+    check_whole(next(batches))
+    buffer.save(tmp_path / "rows")
+    with pytest.raises(MemoryError, match="one copy"):
+        next(batches)
+    following = as_lists(next(batches))
+    loaded = ReplayBuffer(64, FIELDS)
+    loaded.load(tmp_path / "rows")
+    assert as_lists(next(loaded.batches(8))) == following
+
+
 def test_after_ctrl_c_the_iterator_continues():
     buffer = filled(PrioritizedReplayBuffer)
 

@@ -80,8 +80,8 @@ class Batches(Iterator[Batch]):
             )
         while len(self._ahead) <= self._prefetch:
             self._submit(self._buffer._draw_batch(self._batch_size, self._arguments())[0])
-        ready = self._ahead[0].result()
-        self._ahead.popleft()  # after waiting, which Ctrl-C may interrupt
+        wait([self._ahead[0]])
+        ready = self._ahead.popleft().result()  # after waiting, which Ctrl-C may interrupt; may be an error
         return ready.received()
 
     def close(self) -> None:
@@ -115,6 +115,7 @@ class Batches(Iterator[Batch]):
         return [
             Batch({name: tensor.numpy(force=True) for name, tensor in future.result().received().items()})
             for future in self._ahead
+            if future.exception() is None
         ]
 
     def _start(self, source: Any) -> None:

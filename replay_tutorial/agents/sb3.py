@@ -96,13 +96,17 @@ class ReplayBuffer(cleanrl.ReplayBuffer):
         """
         step = obs, next_obs, action, reward, done, infos, truncations
         if len(done) != self.n_envs:
-            self.end_episodes()
-            self._start(len(done))
+            self._change_environments(len(done))
         try:
             super().add(*step)
         except NotConsecutive:
             self.end_episodes()
             super().add(*step)
+
+    def _change_environments(self, n_envs: int) -> None:
+        """Continue with the steps of another number of environments."""
+        self.end_episodes()
+        self._start(n_envs)
 
     def _samples(self, batch: Mapping[str, npt.NDArray[Any]], env: Any) -> cleanrl.Samples:
         if self.n_steps > 1:
@@ -147,6 +151,12 @@ class HindsightReplayBuffer(PrioritizedReplayBuffer):
                 f"{model.n_envs}. Create or load the algorithm with {self.n_envs} environments."
             )
         super().use_gamma_of(model)
+
+    def _change_environments(self, n_envs: int) -> None:
+        raise ValueError(
+            f"The buffer has the episodes of {self.n_envs} environments, and the step is of {n_envs}. Create "
+            f"a buffer with n_envs={n_envs}."
+        )
 
     def end_episodes(self) -> None:
         """End the episodes of all environments, as if they had been truncated."""

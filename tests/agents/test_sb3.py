@@ -484,6 +484,25 @@ def test_hindsight_resumes_with_the_same_number_of_environments_and_normalizes_n
         third.load_replay_buffer(tmp_path / "replay.pkl")
 
 
+def test_hindsight_refuses_a_step_of_another_number_of_environments_and_goes_on() -> None:
+    model = model_of(PrioritizedDQN, make_vec_env(Corridor, 2), "MultiInputPolicy", **HINDSIGHT)
+    model.learn(24)
+    replay = model.replay_buffer
+    before = replay.rows.episodes()["finished"].tolist()
+    assert False in before, "an episode is running"
+    step = {
+        "observation": np.zeros((3, 2)),
+        "achieved_goal": np.zeros((3, 1)),
+        "desired_goal": np.zeros((3, 1)),
+    }
+    with pytest.raises(ValueError, match=r"2 environments.*of 3.*n_envs=3"):
+        replay.add(step, step, np.zeros(3, int), np.zeros(3), np.zeros(3, bool), [{}] * 3)
+    assert replay.rows.episodes()["finished"].tolist() == before
+    size = replay.size()
+    model.learn(24, reset_num_timesteps=False)
+    assert replay.size() == size + 24
+
+
 class Clock(Counting):
     """Shows seconds since 1970, which float32 rounds to multiples of 128, or small float16 numbers."""
 

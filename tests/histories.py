@@ -405,7 +405,7 @@ CONFIGURATIONS: dict[str, Any] = {
 
 
 def configured(name: str, size: int = 12, seed: int = 0, rows: int = 0, **changes: Any) -> Any:
-    """Build the buffer of that configuration and put some transitions into it, singly and in batches."""
+    """Build the buffer of a configuration and add rows, more than `size` only to test a full ring."""
     kind, arguments = CONFIGURATIONS[name]
     buffer = kind(size, EXAMPLE_FIELDS, **{"seed": seed, **arguments, **changes})
     rng = np.random.default_rng(1)

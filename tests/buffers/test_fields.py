@@ -299,7 +299,7 @@ class TestRefused:
         ],
     )
     def test_bad_value_in_the_last_transition(self, name, single, field, value, error):
-        buffer = configured(name, rows=17)
+        buffer = configured(name, size=60, rows=17)
         before = snapshot(buffer)
         batch: dict[str, Any] = example_transitions(np.random.default_rng(0), 1 if single else 20, buffer)
         column = batch[field].astype(np.asarray(value).dtype)
@@ -337,7 +337,7 @@ class TestRefused:
         ],
     )
     def test_batch_that_does_not_fit(self, name, change: Callable[[Any], Any], error):
-        buffer = configured(name, rows=17)
+        buffer = configured(name, size=60, rows=17)
         before = snapshot(buffer)
         batch = example_transitions(np.random.default_rng(0), 5, buffer)
         with pytest.raises(error):

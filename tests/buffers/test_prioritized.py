@@ -223,7 +223,7 @@ class TestRefused:
         ],
     )
     def test_priorities_that_are_none(self, name, priorities, error):
-        buffer = configured(name, rows=20)
+        buffer = configured(name, size=60, rows=20)
         buffer.sample(1)
         buffer.update_priorities(buffer.sample(5)["indexes"], np.full(5, 3.0))
         before = snapshot(buffer)
@@ -250,7 +250,7 @@ class TestRefused:
 
     @pytest.mark.parametrize("name", PRIORITIZED)
     def test_good_priorities_of_bad_rows_and_bad_priorities_of_good_ones(self, name):
-        buffer = configured(name, rows=20)
+        buffer = configured(name, size=60, rows=20)
         before = snapshot(buffer)
         batch = example_transitions(np.random.default_rng(0), 3, buffer)
         with pytest.raises(ValueError):

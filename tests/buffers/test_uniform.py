@@ -30,7 +30,7 @@ EVERY = pytest.mark.parametrize("name", CONFIGURATIONS)
 
 @EVERY
 def test_sample_has_the_shapes_and_dtypes_of_the_fields(name):
-    buffer = configured(name, rows=30)
+    buffer = configured(name, size=60, rows=30)
     sample = buffer.sample(5)
     expected = {**EXAMPLE_FIELDS, **({"discount": {}} if "n-step" in name else {})}
     extra = {"indexes", "weights"} if isinstance(buffer, PrioritizedReplayBuffer) else set()
@@ -44,7 +44,7 @@ def test_sample_has_the_shapes_and_dtypes_of_the_fields(name):
 
 @EVERY
 def test_sample_shares_no_memory_with_the_buffer(name):
-    buffer = configured(name, rows=30)
+    buffer = configured(name, size=60, rows=30)
     inside = list(arrays_inside(buffer))
     assert sum(array.nbytes for array in inside) > 12 * 8, "the buffer's arrays were not found"
     for batch in (buffer.sample(20), buffer[:], next(buffer.epoch(len(buffer)))):
@@ -86,7 +86,7 @@ def test_torch_takes_every_dtype_that_it_knows_without_a_copy(shape, arguments):
 
 @EVERY
 def test_same_seed_draws_the_same_and_another_seed_does_not(name):
-    first, second, other = (configured(name, seed=seed, rows=30) for seed in (3, 3, 4))
+    first, second, other = (configured(name, size=60, seed=seed, rows=30) for seed in (3, 3, 4))
     assert as_bytes(first.sample(50)) == as_bytes(second.sample(50))
     assert as_bytes(next(first.epoch(len(first)))) == as_bytes(next(second.epoch(len(second))))
     assert as_bytes(first.sample(50)) != as_bytes(other.sample(50))
@@ -106,12 +106,12 @@ def test_global_randomness_is_neither_used_nor_disturbed(name):
     np.random.seed(7)
     random.seed(7)
     before = pickle.dumps((np.random.get_state(), random.getstate()))
-    buffer = configured(name, rows=30)
+    buffer = configured(name, size=60, rows=30)
     first = as_bytes(buffer.sample(20))
     next(buffer.epoch(len(buffer)))
     assert pickle.dumps((np.random.get_state(), random.getstate())) == before
     np.random.seed(8)
-    assert as_bytes(configured(name, rows=30).sample(20)) == first
+    assert as_bytes(configured(name, size=60, rows=30).sample(20)) == first
 
 
 @EVERY
@@ -152,7 +152,7 @@ def test_batch_may_be_greater_than_the_buffer_and_its_size_any_integer(batch_siz
     ],
 )
 def test_batch_size_that_makes_no_sense_is_refused(name, batch_size, error):
-    buffer = configured(name, rows=20)
+    buffer = configured(name, size=60, rows=20)
     buffer.sample(1)
     before = snapshot(buffer)
     with pytest.raises(error):
@@ -167,7 +167,7 @@ def test_sample_of_an_empty_buffer_is_refused(name):
     with pytest.raises(ValueError, match="empty"):
         buffer.sample(1)
     assert snapshot(buffer) == before
-    buffer = configured(name, rows=20)
+    buffer = configured(name, size=60, rows=20)
     buffer.clear()
     with pytest.raises(ValueError, match="empty"):
         buffer.sample(1)

@@ -48,6 +48,8 @@ class PrivateBuffer(BaseBuffer):
         self.__dict__.update(state)
         if (sender := self._rng.sender) not in (None, os.getpid()):
             warn_at_first_add(self, sender)
+        if sender is not None:  # another process draws batches of its own
+            self._loaded_ahead = ()
 
 
 def warn_at_first_add(buffer: PrivateBuffer, origin: int) -> None:

@@ -220,6 +220,8 @@ class Handle(ReplayBuffer):
     def __setstate__(self, state: dict[str, Any]) -> None:
         others = {name: value for name, value in state.items() if name not in ("_block", "appended")}
         self._map(state["_block"], others, state["appended"])
+        if self._rng.sender is not None:  # another process draws batches of its own
+            self._loaded_ahead = ()
 
     def _episode_len(self) -> int:
         """Return how many transitions this process has added since its last `end_episode` or `clear`."""

@@ -6,6 +6,7 @@ import os
 import pickle
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -93,6 +94,17 @@ def all_differ(samples: list[list[int]]) -> bool:
 @pytest.mark.parametrize("method", multiprocessing.get_all_start_methods())
 def test_each_process_that_a_buffer_is_passed_to_draws_other_rows(method: str) -> None:
     assert all_differ([*drawn_in(buffer := filled("uniform"), method), drawn(buffer)])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_sent_buffer_draws_its_own_batches_instead_of_those_drawn_ahead(kind: str, tmp_path: Path) -> None:
+    saved, buffer = filled(kind), KINDS[kind](2 * ROWS, STEP)
+    ahead = saved.batches(50, prefetch=2)
+    next(ahead)
+    saved.save(tmp_path / "buffer")
+    buffer.load(tmp_path / "buffer")
+    batches = [next(each.batches(50)) for each in (buffer, sent(buffer), sent(buffer))]
+    assert all_differ([np.sort(batch["obs"], axis=None).tolist() for batch in batches])
 
 
 @needs_fork

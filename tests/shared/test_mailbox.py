@@ -76,6 +76,17 @@ def test_modules_are_published_and_loaded_with_their_statistics_and_in_their_dty
         mailbox.load_into(torch.nn.Linear(3, 2), 0)
 
 
+def test_whole_numbers_in_a_module_are_published_exactly():
+    torch = pytest.importorskip("torch")
+    sender, receiver = torch.nn.Linear(2, 1), torch.nn.Linear(2, 1)
+    for module, number in ((sender, 2**24 + 1), (receiver, 0)):
+        module.steps = torch.nn.Parameter(torch.tensor([number]), requires_grad=False)
+    mailbox = Mailbox.for_module(sender)
+    mailbox.publish(sender)
+    mailbox.load_into(receiver, 0)
+    assert receiver.steps.item() == 2**24 + 1 and torch.equal(receiver.weight, sender.weight)
+
+
 def test_masked_elements_are_not_published():
     mailbox = Mailbox(2)
     with pytest.raises(ValueError, match=r"masked elements.*filled\(value\)"):

@@ -1,9 +1,10 @@
 """The parameters of a PyTorch module as one vector, for the mailbox.
 
 Floating-point buffers of the module, such as the statistics of batch normalization, are included. Float16 and
-bfloat16 become float32 in the vector, and are exact again in the module.
+bfloat16 become float32 in the vector, and are exact again in the module. Integers need a float64 vector.
 """
 
+from functools import reduce
 from typing import Any
 
 import numpy.typing as npt
@@ -18,9 +19,10 @@ def tensors_of(module: Any) -> list[Any]:
 
 def vector_of(module: Any) -> npt.NDArray[Any]:
     """Return a copy of all parameters, in float32 or float64."""
-    torch = pytorch()
-    vector = torch.cat([tensor.detach().flatten() for tensor in tensors_of(module)])
-    return vector.to(torch.promote_types(vector.dtype, torch.float32)).numpy(force=True)
+    torch, tensors = pytorch(), tensors_of(module)
+    at_least = torch.float32 if all(tensor.is_floating_point() for tensor in tensors) else torch.float64
+    dtype = torch.promote_types(at_least, reduce(torch.promote_types, (each.dtype for each in tensors)))
+    return torch.cat([tensor.detach().flatten().to(dtype) for tensor in tensors]).numpy(force=True)
 
 
 def load_vector(module: Any, vector: npt.NDArray[Any]) -> None:

@@ -98,7 +98,7 @@ def test_each_process_that_a_buffer_is_passed_to_draws_other_rows(method: str) -
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_sent_buffer_draws_its_own_batches_instead_of_those_drawn_ahead(kind: str, tmp_path: Path) -> None:
-    saved, buffer = filled(kind), KINDS[kind](2 * ROWS, STEP)
+    saved, buffer = filled(kind), KINDS[kind](2 * ROWS, STEP, seed=None)
     ahead = saved.batches(50, prefetch=2)
     next(ahead)
     saved.save(tmp_path / "buffer")

@@ -298,8 +298,8 @@ class Unrewarded(gym.Env):
     observation_space, action_space = gym.spaces.Box(0, 9, (1,), np.float32), gym.spaces.Discrete(2)
     position = 0
 
-    def __init__(self, begin: int | None, way: list[int]) -> None:
-        self.begin, self.way = begin, way
+    def __init__(self, begin: int | None, way: list[int], is_truncated: bool = False) -> None:
+        self.begin, self.way, self.is_truncated = begin, way, is_truncated
 
     def reset(self, *, seed: Any = None, options: Any = None) -> Any:
         self.t, self.position = 0, self.position if self.begin is None else self.begin
@@ -307,7 +307,11 @@ class Unrewarded(gym.Env):
 
     def step(self, action: Any) -> Any:
         self.position, self.t = self.way[self.t], self.t + 1
-        return np.full(1, self.position, np.float32), 0.0, self.t == len(self.way), False, {}
+        return np.full(1, self.position, np.float32), 0.0, *self.flags(), {}
+
+    def flags(self) -> tuple[bool, bool]:
+        ended = self.t == len(self.way)
+        return ended and not self.is_truncated, ended and self.is_truncated
 
 
 def tell(made: Any, env: Any, mode: AutoresetMode, count: int, with_final_obs: bool = True) -> None:
@@ -356,13 +360,15 @@ def test_other_modes_are_not_taken_for_resets_at_the_next_step(kind, begin, mode
 
 @pytest.mark.parametrize("kind", [*LIKE_ONE, "buffer"])
 def test_final_observations_that_are_not_passed_in_the_same_step_are_reported_once(kind):
-    env, mode = Unrewarded(0, [1, 2, 3]), AutoresetMode.SAME_STEP
+    env, mode = Unrewarded(0, [1, 2, 3], is_truncated=True), AutoresetMode.SAME_STEP
     make = LIKE_ONE.get(kind, make_vector_buffer)
     with pytest.warns(UserWarning, match=r"After 10 ends.*with_final_obs") as told:
         tell(make(autoreset=mode), env, mode, 90, with_final_obs=False)
     assert [warning.filename for warning in told] == [__file__]
     tell(make(autoreset=mode), env, mode, 90)  # a warning would be an error
-    tell(make(autoreset=mode), Unrewarded(0, [0, 0]), mode, 90, with_final_obs=False)
+    tell(make(autoreset=mode), Unrewarded(0, [0, 0], is_truncated=True), mode, 90, with_final_obs=False)
+    # as CleanRL does: the target of a terminated step doesn't use its next observation
+    tell(make(autoreset=mode), Unrewarded(0, [1, 2, 3]), mode, 90, with_final_obs=False)
 
 
 @pytest.mark.parametrize("kind", LIKE_ONE)

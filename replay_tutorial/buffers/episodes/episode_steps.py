@@ -116,10 +116,11 @@ class StagedSteps:
         else:
             np.logical_or.reduce(self._flags, out=arrays.ends)
 
-    def observed(self, i: int) -> tuple[bytes, bytes, bool]:
-        """Return the observation and the next observation of a step, and whether it has a reward."""
+    def observed(self, i: int) -> tuple[bytes, bytes, bool, bool]:
+        """Return obs and next_obs of a step as bytes, whether it has a reward, and whether it terminates."""
         obs, next_obs = (
             b"".join(row[start:stop].tobytes() for start, stop in self._fields.spans.tolist())
             for row in (self.arrays.rows[i], self.arrays.rows[self.count + i])
         )
-        return obs, next_obs, bool(self.arrays.rewards[i])
+        terminates = bool(np.any(self.rows[0, i][self._fields.terminated]))
+        return obs, next_obs, bool(self.arrays.rewards[i]), terminates

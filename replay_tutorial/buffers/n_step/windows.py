@@ -299,13 +299,14 @@ class Windows:
         if watch is None:
             return None
 
-        def step(i: int) -> tuple[bytes, bytes, bool]:
+        def step(i: int) -> tuple[bytes, bytes, bool, bool]:
             def joined(names: Iterable[str]) -> bytes:
                 return b"".join(values(restore, name, rows[name][i : i + 1]).tobytes() for name in names)
 
             obs = joined(name for _, name, _ in self._links)
             next_obs = joined(next_name for next_name, _, _ in self._links)
-            return obs, next_obs, any(np.any(rows[name][i]) for name in self._watched)
+            is_rewarded = any(np.any(rows[name][i]) for name in self._watched)
+            return obs, next_obs, is_rewarded, bool(np.any(rows[self._ends[0]][i]))
 
         return watch.see(environments, self.ends_of(rows), step)
 

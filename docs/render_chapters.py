@@ -26,7 +26,7 @@ from nbconvert import MarkdownExporter
 
 CHAPTERS = Path(__file__).resolve().parents[1] / "chapters"
 PAGES = Path(__file__).resolve().parent / "chapters"
-os.environ["REPLAY_COURSE"] = ""  # not with the code of somebody's my_replay/
+os.environ["REPLAY_COURSE"] = ""  # without the code of a my_replay/ folder
 CELL_TIMEOUT = 300  # seconds; long enough for a busy machine
 CONCURRENT_CHAPTERS = 2
 # What makes an image of an element: the namespace, and a colour in place of the page's, which it can't see.

@@ -24,7 +24,7 @@ def my_row(episode, t, goal, n, gamma):
 
 
 def my_is_fair(draw):
-    """3. `round` gives the first and the last step half the probability. With t = 0, no step is impossible, but only then is `t or 1` wrong."""
+    """3. `round` halves the probability of the first and the last step. With t = 0, no step is impossible, but only then is `t or 1` wrong."""
     rng = np.random.default_rng(0)
     for t in (0, 3):  # five steps, about 1,000 draws of each, with a standard deviation of 28
         counts = np.bincount([draw(t, t + 5, rng) for _ in range(5000)], minlength=t + 5)[t:]

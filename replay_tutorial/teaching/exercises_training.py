@@ -182,7 +182,7 @@ def check_state(state: Callable[..., Any]) -> None:
             raise NotYet(f"{where}, `added` of the state must be an integer, not {kept['added']!r:.40}")
         if vars(replay)["added"] != original.added or not np.array_equal(replay.numbers, original.numbers):
             raise NotYet(f"{where}, my_state has changed the replay: only read from it")
-        for number in range(5):  # the run goes on after the checkpoint
+        for number in range(5):  # the run continues after the checkpoint
             replay.add(-1.0 - number)
             replay.sample(3)
         restored.restore(kept)

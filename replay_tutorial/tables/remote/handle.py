@@ -117,7 +117,7 @@ class Session:
         with suppress(IndexError):
             return self.idle.pop()
         number = next(self.numbers)
-        # Nobody reads what the server sends to lane 0 to see whether it is connected. If that filled the
+        # No thread reads what the server sends to lane 0 to check whether it is connected. If that filled the
         # queue, ZeroMQ would stop reading, miss the heartbeats, and end the connection.
         options = self._options | {"conflate": number == 0}  # keep only the newest message
         return Lane(self._url, number, routing_id=codec.lane_id(self._id, number), **options)

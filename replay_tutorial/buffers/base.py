@@ -71,7 +71,7 @@ class Sampled:
         you use the batches before it. It pays off for a GPU or for large rows. A seed determines the batches
         in any case. `save` stores those that have been drawn (not those of a mixture), and after `load`, the
         next iterator returns them first, so that a loop resumes exactly. After `clear` or `reseed`, new
-        batches are drawn.
+        batches are drawn. PyTorch's `DataLoader(buffer.batches(256), batch_size=None)` yields these batches.
 
         Args:
             batch_size: Number of rows.
@@ -395,7 +395,7 @@ class BaseBuffer(Sampled):
             return ()
         from replay_tutorial.buffers.tensors.batches import read_ahead
 
-        return read_ahead(counters["ahead"], reader)
+        return read_ahead(self, counters["ahead"], reader)
 
     def _state(self) -> "tuple[dict[str, Any], archive.Arrays]":
         """Return the counters, which must be JSON, and the arrays in the order in which they are written."""

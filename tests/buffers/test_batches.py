@@ -6,6 +6,7 @@ import pickle
 import signal
 import threading
 from itertools import count
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import numpy as np
@@ -74,6 +75,13 @@ def check_whole(batch: Any) -> None:
     numbers = batch.row
     assert (batch.obs == numbers[:, None]).all() and (batch.next_obs == numbers[:, None] + 1).all()
     assert (batch.image == (numbers % 251)[:, None, None, None]).all() and (batch.reward == numbers % 7).all()
+
+
+class Schedule:
+    """An annealed beta; it has been annealed after ten batches."""
+
+    def __call__(self, number: int) -> float:
+        return number / 10
 
 
 def as_lists(batch: Any) -> dict[str, Any]:
@@ -482,21 +490,95 @@ def test_after_ctrl_c_the_iterator_continues():
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning", "ignore:Rows are added to a copy")
-def test_a_forked_child_is_told_to_create_its_own_iterator():
-    buffer = filled(ReplayBuffer)
-    batches = buffer.batches(8, prefetch=2)
-    next(batches)
+@pytest.mark.parametrize("kind", [PrioritizedReplayBuffer, MPPrioritizedReplayBuffer])
+@pytest.mark.parametrize("prefetch", [0, 2])
+@pytest.mark.parametrize("is_loaded", [False, True])
+def test_an_iterator_in_a_forked_child_draws_batches_of_its_own(kind, prefetch, is_loaded, tmp_path):
+    buffer = filled(kind)
+    if is_loaded:
+        batches = buffer.batches(8, prefetch=2)
+        next(batches)
+        buffer.save(tmp_path / "file")
+        buffer = kind(64, FIELDS)
+        buffer.load(tmp_path / "file")
+    batches = buffer.batches(8, prefetch=prefetch, beta=lambda number: number / 10)
+    if not is_loaded:
+        next(batches)
+    reader, writer = os.pipe()
     if (child := os.fork()) == 0:
         try:
-            buffer.add(**rows(0, 1))  # waits for no thread
-            with pytest.raises(RuntimeError, match=r"Call batches\(\) in each process"):
-                next(batches)
-            check_whole(next(buffer.batches(8, prefetch=2)))
+            signal.alarm(60)
+            buffer.end_episode()  # waits for no thread
+            drawn = [next(batches) for _ in range(2)]
+            assert all(check_whole(batch) is None for batch in drawn)
+            os.write(writer, bytes(torch.cat([batch.row for batch in drawn]).tolist()))
             os._exit(0)
         finally:
             os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    check_whole(next(batches))
+    theirs = [*os.read(reader, 100)]
+    os.close(reader), os.close(writer)
+    mine = [next(batches).row.tolist() for _ in range(2)]
+    assert len(theirs) == 16 and theirs[:8] != mine[0] and theirs[8:] != mine[1]
+
+
+def loader_of(dataset: Any, **options: Any) -> Any:
+    from torch.utils.data import DataLoader
+
+    return DataLoader(dataset, batch_size=None, **options)
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_a_data_loader_yields_the_batches_and_resumes_exactly(prefetch, tmp_path):
+    buffer, twin, loaded = (filled(PrioritizedReplayBuffer) for _ in range(3))
+    loader, batches = (loader_of(buffer.batches(8, prefetch=prefetch)), twin.batches(8, prefetch=prefetch))
+    for number, batch in enumerate(loader):
+        assert type(batch) is Batch and as_lists(batch) == as_lists(next(batches))
+        for each in (buffer, twin):
+            step(each, batch, number)
+        if number == 5:
+            break
+    buffer.save(tmp_path / "file")
+    loaded.load(tmp_path / "file")
+    resumed = loader_of(loaded.batches(8, prefetch=prefetch))
+    for _, mine, theirs in zip(range(3), loader, resumed, strict=False):
+        assert as_lists(mine) == as_lists(next(batches)) == as_lists(theirs)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are started by a fork")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@pytest.mark.parametrize("kind", PRIORITIZED)
+@pytest.mark.parametrize("prefetch", [0, 1])
+def test_workers_of_a_data_loader_draw_rows_of_their_own(kind, prefetch):
+    buffer = filled(kind)
+    loader = loader_of(buffer.batches(8, prefetch=prefetch), num_workers=2)
+    drawn = []
+    for epoch in range(2):
+        for _, batch in zip(range(4), loader, strict=False):
+            check_whole(batch)
+            buffer.update_priorities(batch.indexes, batch.reward + epoch)
+            drawn.append(tuple(batch.row.tolist()))
+    assert len({*drawn}) == 8
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are started by a fork")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_data_loader_raises_the_error_of_an_empty_buffer(workers):
+    loader = loader_of(ReplayBuffer(4, FIELDS).batches(8), num_workers=workers)
+    with pytest.raises(ValueError, match="the buffer is empty"):
+        next(iter(loader))
+
+
+def test_an_iterator_sent_to_another_process_draws_batches_of_its_own():
+    buffer = filled(PrioritizedReplayBuffer)
+    batches = buffer.batches(8, prefetch=2, beta=Schedule(), scheme=Geometric(4.0))
+    next(batches)
+    sent, copied = pickle.loads(ForkingPickler.dumps(batches)), pickle.loads(pickle.dumps(batches))
+    drawn = [next(each) for each in (batches, sent, copied)]
+    assert drawn[0].row.tolist() != drawn[1].row.tolist()
+    weights = [np.sort(batch.weights) for batch in drawn]
+    assert all(batch.weights.min() < 1 and "probabilities" in batch for batch in drawn), weights
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")

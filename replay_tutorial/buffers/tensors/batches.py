@@ -5,7 +5,8 @@
 
 Only the thread that calls `next` draws, so that a seed determines all batches; the other thread only copies
 the drawn rows. `add` could replace them meanwhile, so it first waits for the copies. `save` stores the
-batches that have been drawn but not returned, so that a loop resumes exactly.
+batches that have been drawn but not returned, so that a loop resumes exactly. A copy of an iterator
+in another process draws batches of its own, as its copy of the buffer does.
 """
 
 import os
@@ -13,6 +14,8 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import cache
+from importlib import import_module
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -32,7 +35,8 @@ Finish = Callable[[], Batch]  # copies the rows of a batch that has been drawn
 class Batches(Iterator[Batch]):
     """An endless iterator over batches of tensors; the method `batches` of a buffer creates it.
 
-    A `with` statement closes it. An error doesn't end it, so that `next` can be called again.
+    A `with` statement closes it. An error doesn't end it, so that `next` can be called again. PyTorch treats
+    it as an `IterableDataset`: `DataLoader(batches, batch_size=None)`.
     """
 
     def __init__(
@@ -50,18 +54,24 @@ class Batches(Iterator[Batch]):
         self._ahead: deque[Future[OnDevice]] = deque()  # drawn and not returned yet, oldest first
         self._number = start  # of the next batch to draw
         self._source: Any = None  # of the batches in `_ahead`
-        self._copier = ThreadPoolExecutor(1, "batches")  # starts its thread at the first batch drawn ahead
+        self._copier = new_copier()
         self._stream = cuda_stream(device)
-        self._pid, self._is_closed = os.getpid(), False
+        self._is_closed = False
         for each in buffer._buffers():
             each._iterators = weakref.WeakSet() if each._iterators is None else each._iterators
         self.serial = next(SERIALS)
+        _iterators.add(self)
+        register_dataset()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        number = self._number - len(self._ahead)
+        options = self._batch_size, self._device, self._beta, self._prefetch, number, self._options
+        return Batches, (self._buffer, *options)
 
     def __next__(self) -> Batch:
         """Return the next batch.
 
         Raises:
-            RuntimeError: If this process is a fork of the one that created the iterator.
             ValueError: If the buffer is empty, or for another reason for which `sample` raises it.
         """
         if self._is_closed:
@@ -73,11 +83,6 @@ class Batches(Iterator[Batch]):
             batch = self._buffer.sample(self._batch_size, **self._arguments())
             self._number += 1
             return batch.to_torch(self._device)
-        if self._pid != os.getpid():
-            raise RuntimeError(
-                "The thread of this iterator is in the process that created it, from which this one was "
-                "forked. Call batches() in each process."
-            )
         while len(self._ahead) <= self._prefetch:
             self._submit(self._buffer._draw_batch(self._batch_size, self._arguments())[0])
         wait([self._ahead[0]])
@@ -100,16 +105,13 @@ class Batches(Iterator[Batch]):
 
     def finish_copies(self) -> None:
         """Wait until all rows that have been drawn are copied."""
-        # the thread copies in this order; in a forked child, there is no thread
-        if self._ahead and not self._ahead[-1].done() and self._pid == os.getpid():
+        if self._ahead and not self._ahead[-1].done():  # the thread copies in this order
             wait(self._ahead)
 
     def drawn_ahead(self, buffer: Any) -> list[Batch]:
         """Return the batches of this buffer, as arrays, that have been drawn and will be returned."""
         if self._buffer is not buffer:
             return []  # those of a mixture, which isn't saved with its buffers
-        if self._pid != os.getpid():
-            return []  # of the process that forked this one, whose thread may not have copied them yet
         if self._source != buffer._source():
             return []  # `next` will discard them
         return [
@@ -117,6 +119,11 @@ class Batches(Iterator[Batch]):
             for future in self._ahead
             if future.exception() is None
         ]
+
+    def restart_in_child(self) -> None:
+        """Discard the batches of the parent process, and its thread, which doesn't exist in this one."""
+        self._number -= len(self._ahead)
+        self._ahead, self._copier, self._source = deque(), new_copier(), None
 
     def _start(self, source: Any) -> None:
         """Discard the batches of another source, and begin with those that were loaded with this one."""
@@ -163,6 +170,11 @@ class OnDevice(NamedTuple):
         return self.batch
 
 
+def new_copier() -> ThreadPoolExecutor:
+    """Return an executor of one thread, which starts at the first batch that is drawn ahead."""
+    return ThreadPoolExecutor(1, "batches")
+
+
 def cuda_stream(device: Any) -> Any:
     """Return a new stream for copies to a CUDA device; None for another device."""
     torch = pytorch()
@@ -205,7 +217,7 @@ def state_ahead(buffer: Any) -> "tuple[list[Any], Arrays]":
     return described, arrays
 
 
-def read_ahead(described: Any, reader: "Reader") -> list[list[Batch]]:
+def read_ahead(buffer: Any, described: Any, reader: "Reader") -> list[list[Batch]]:
     """Read the batches that `state_ahead` returned; raise Damaged if the description is not one of them."""
     from replay_tutorial.buffers.archive import Damaged, checked_dict
 
@@ -217,6 +229,7 @@ def read_ahead(described: Any, reader: "Reader") -> list[list[Batch]]:
         reader.read_into(name, [array])
         return array
 
+    _loaded.add(buffer)
     try:
         return [
             [
@@ -232,3 +245,25 @@ def read_ahead(described: Any, reader: "Reader") -> list[list[Batch]]:
         ]
     except (TypeError, ValueError) as error:
         raise Damaged(f"the description of the batches drawn ahead is invalid ({error})") from None
+
+
+@cache
+def register_dataset() -> None:
+    """Let PyTorch's `DataLoader` accept an iterator as a dataset, which it tells by the class."""
+    import_module("torch.utils.data").IterableDataset.register(Batches)
+
+
+_iterators: weakref.WeakSet[Batches] = weakref.WeakSet()
+_loaded: weakref.WeakSet[Any] = weakref.WeakSet()  # buffers whose file contained batches drawn ahead
+
+
+def draw_own_batches() -> None:
+    """Let a forked child draw batches of its own, instead of those of its parent."""
+    for batches in list(_iterators):
+        batches.restart_in_child()
+    for buffer in list(_loaded):
+        buffer._loaded_ahead = ()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=draw_own_batches)

@@ -16,7 +16,7 @@ COMMANDS = {  # name → module
         name: f"benchmarks.{name}"
         for name in (
             *("buffers", "article", "memory", "startup", "shared", "learning", "sb3", "cleanrl"),
-            *("throughput", "tables", "cluster", "report"),
+            *("throughput", "tables", "load", "cluster", "report"),
         )
     },
     "conformance": "benchmarks.conformance.command",

@@ -12,7 +12,8 @@ import select
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from benchmarks.measuring.fresh import QUIET_ON_CPU, python_of, python_path
@@ -22,6 +23,16 @@ from replay_tutorial.teaching.timing import SelfTimed
 
 ANSWER_SECONDS = 300.0  # timeout of a response
 KEY = {KEY_VARIABLE: f"server-{secrets.token_hex(64)}"}  # of our servers and their clients
+
+
+@contextmanager
+def run_beside(command: Sequence[str]) -> Generator[None]:
+    """Run another program of the lab, which needs no connection, and kill it at the end."""
+    with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": python_path()}) as process:
+        try:
+            yield
+        finally:
+            process.kill()
 
 
 class HelperLost(RuntimeError):
@@ -35,11 +46,13 @@ class HelperLost(RuntimeError):
 class HelperProcess:
     """A helper process and the connection to it; `description` is its first response."""
 
-    def __init__(self, name: str, start: Mapping[str, object], *, reverb: bool) -> None:
+    def __init__(
+        self, name: str, start: Mapping[str, object], *, reverb: bool, prefix: Sequence[str] = ()
+    ) -> None:
         """Start the process of a peer, and wait until its buffer or table is full.
 
         `start` contains the options of the buffer or table. The process uses Reverb's interpreter if `reverb`
-        is true, else this one. Raises NotMeasurable if the process can't be started.
+        is true, else this one. `prefix` precedes its command. Raises NotMeasurable if it can't be started.
         """
         self.name = name
         other = python_of("reverb") if reverb else None
@@ -48,7 +61,7 @@ class HelperProcess:
         module = f"benchmarks.peers.helper_{'reverb' if reverb else 'our_tables'}"
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed by close())
         self.process = subprocess.Popen(
-            [other or sys.executable, "-m", module, json.dumps(start, allow_nan=False)],
+            [*prefix, other or sys.executable, "-m", module, json.dumps(start, allow_nan=False)],
             bufsize=0,  # `select` doesn't see lines in a buffer of this process
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -41,6 +41,13 @@ class OurTable:
 
         return sample
 
+    def prefetching_sampler(self, size: int, batches: int) -> Callable[[], object]:
+        """Return a function that returns the next of a number of batches in flight."""
+        sampled = iter(
+            tables.TrajectoryDataset(self.client, self.name, size, in_flight=batches, workers=batches)
+        )
+        return lambda: next(sampled)
+
     def updater(self, size: int, priorities: Sequence[float]) -> Callable[[], object]:
         """Return a function that updates the priorities of `size` items, to another value in each call."""
         keys = self.client.sample(self.name, size).info.keys

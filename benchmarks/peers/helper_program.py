@@ -5,7 +5,8 @@ its input. All messages are JSON. Calls are timed here, so the communication bet
 measured.
 
     argument    {"rows": …}, or "table", "serve" and "address"    what to create, or where to connect
-    requests    "calls" of an operation, its "rate", or "limited"    answered with seconds, a rate, or rates
+    requests    "calls" of an operation, its "rate", "limited", "load", or "processor_time"
+    answers     seconds, a rate, rates, durations, or seconds
 
 `helper_our_tables` and `helper_reverb` wrap the two libraries: each has a `VERSION`, and functions `make` and
 `connect` that return a table; `helper_reverb` also has `Rows`. This module must not require NumPy 2 or Numba,
@@ -38,6 +39,7 @@ UNTIMED, MIN_CALLS = 10, 20
 # rate limiter: samples per insert, minimum size, error buffer
 LIMIT = (8.0, 1000, 256.0)
 LIMITED_BATCH = 64
+LOAD_BATCH = 32
 WARM_UP = 0.5  # seconds
 
 
@@ -205,6 +207,45 @@ class Tables:
         }
 
 
+class Load:
+    """Threads that write and sample at the same time, each as a client of its own."""
+
+    def __init__(self, tables: Tables, writers: int, samplers: int, prefetched: int) -> None:
+        """Create the clients; `prefetched` is the number of batches that a sampler keeps in flight."""
+        self.writers = [Writer(tables.table, tables.steps) for _ in range(writers)]
+        self.samplers = [
+            tables.table.prefetching_sampler(LOAD_BATCH, prefetched)
+            if prefetched
+            else tables.table.sampler(LOAD_BATCH)
+            for _ in range(samplers)
+        ]
+
+    def run(self, seconds: float) -> dict[str, Any]:
+        """Call for some seconds, and return the durations of the calls in µs, and the processor time."""
+        stop_at = time.perf_counter() + seconds
+        durations: dict[str, list[int]] = {"write": [], "sample": []}
+
+        def repeat(name: str, call: Callable[[], object]) -> None:
+            took, start = durations[name], time.perf_counter()
+            while start < stop_at:
+                call()
+                now = time.perf_counter()
+                took.append(round(1e6 * (now - start)))
+                start = now
+
+        calls = [("write", writer.step) for writer in self.writers]
+        calls += [("sample", sampler) for sampler in self.samplers]
+        threads = [threading.Thread(target=repeat, args=call) for call in calls]
+        before = time.process_time()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for writer in self.writers:
+            writer.writer.flush()
+        return {**durations, "processor_time": time.process_time() - before}
+
+
 def resident_bytes() -> int:
     """Return the resident memory of this process in bytes, without memory that has been freed."""
     with contextlib.suppress(AttributeError):  # only glibc has this function
@@ -218,10 +259,18 @@ def main(module: Any) -> None:
     replay: Any = module.Rows(**start["rows"]) if "rows" in start else Tables(module, start)
     print(json.dumps({"version": module.VERSION, **replay.description()}, allow_nan=False), flush=True)
     known: dict[tuple[str, int], Calls] = {}
+    loads: dict[tuple[int, int, int], Load] = {}
     for line in sys.stdin:
         request = json.loads(line)
         if request["kind"] == "limited":
             answer = replay.limited(request["writers"], request["seconds"])
+        elif request["kind"] == "processor_time":
+            answer = {"processor_time": time.process_time()}
+        elif request["kind"] == "load":
+            clients = request["writers"], request["samplers"], request["prefetched"]
+            if clients not in loads:
+                loads[clients] = Load(replay, *clients)
+            answer = loads[clients].run(request["seconds"])
         else:
             key = request["do"], request["size"]
             if key not in known:

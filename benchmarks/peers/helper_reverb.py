@@ -87,16 +87,22 @@ class ReverbTable:
 
     def sampler(self, size: int, timeout: float | None = None) -> Callable[[], object]:
         """Return a function that samples a batch, or returns None after `timeout` seconds without items."""
+        return self.prefetching_sampler(size, PREFETCHED, timeout)
+
+    def prefetching_sampler(
+        self, size: int, batches: int, timeout: float | None = None
+    ) -> Callable[[], object]:
+        """Return a function that returns the next of a number of batches in flight."""
         dataset = reverb.TrajectoryDataset(
             server_address=self.address,
             table=self.name,
             dtypes={name: tensorflow.float32 for name in self.step},
             shapes={name: tensorflow.TensorShape([2, *value.shape]) for name, value in self.step.items()},
-            max_in_flight_samples_per_worker=PREFETCHED * size,
+            max_in_flight_samples_per_worker=batches * size,
             rate_limiter_timeout_ms=-1 if timeout is None else int(1000 * timeout),
         )
-        batches = iter(dataset.batch(size))
-        return lambda: next(batches, None)
+        sampled = iter(dataset.batch(size))
+        return lambda: next(sampled, None)
 
     def updater(self, size: int, priorities: Sequence[float]) -> Callable[[], object]:
         """Return a function that updates the priorities of `size` items, to another value in each call."""

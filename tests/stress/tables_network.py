@@ -1,16 +1,14 @@
 """Tables between two network namespaces: a cable is cut, writers and the server are killed.
 
-`python tables_network.py ITEMS SECONDS` needs Linux: it starts itself again in namespaces (`unshare`). If the
-kernel has netem, the link delays each packet by 20 ms and loses 5%; otherwise a relay delays each chunk by
-20 ms, and one of twenty by 200 ms more, as a lost packet would. Prints what was found, as JSON.
+`python tables_network.py ITEMS SECONDS` needs Linux. If the kernel has netem, the link delays each packet by
+20 ms and loses 5%; otherwise a relay delays each piece by 20 ms, and one of twenty by 200 ms more, as a lost
+packet would. Prints what was found, as JSON.
 
     namespace `far`: writers (killed)  ── link (cut) ──  relay ── server (killed) :namespace `near`
 """
 
-import asyncio
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -21,9 +19,11 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.measuring.namespaces import NEAR, TwoHosts, relay_command
 from replay_tutorial.tables import Client, RemoteServer, ServerLost
 
-NEAR, PORT, RELAYED = "10.9.0.1", 5000, 5001
+PORT, RELAYED = 5000, 5001
+DELAY, LOSS = 0.02, 0.05  # seconds, share
 BATCH = 50
 CONFIG = """\
 save = "saved.npz"
@@ -36,19 +36,6 @@ sampler = "Uniform"
 remover = "Fifo"
 max_size = 300_000
 rate_limiter = { kind = "MinSize", min_size = 1 }
-"""
-LINK = """\
-ip link set lo up
-mkdir -p /run/netns
-mount -t tmpfs tmpfs /run/netns
-ip netns add near
-ip netns add far
-ip link add v0 netns near type veth peer name v1 netns far
-ip -n near addr add 10.9.0.1/24 dev v0
-ip -n far addr add 10.9.0.2/24 dev v1
-ip -n near link set lo up
-ip -n near link set v0 up
-ip -n far link set v1 up
 """
 
 
@@ -68,86 +55,38 @@ def write(address: str, log: Path, first: int) -> None:
             acknowledged.flush()
 
 
-async def relay(delay: float) -> None:
-    """Pass on bytes in both directions with a delay."""
-
-    async def pass_on(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-        queue: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
-
-        async def deliver() -> None:
-            while True:
-                due, data = await queue.get()
-                await asyncio.sleep(due - time.monotonic())
-                sink.write(data)
-                if not data:
-                    return sink.close()
-
-        delivering = asyncio.create_task(deliver())
-        data = b"x"
-        while data:
-            try:
-                data = await source.read(1 << 16)
-            except OSError:
-                data = b""
-            lost = 0.2 if random.random() < 0.05 else 0.0
-            queue.put_nowait((time.monotonic() + delay + lost, data))
-        await delivering
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            there = await asyncio.open_connection(NEAR, PORT)
-        except OSError:
-            return writer.close()
-        await asyncio.gather(pass_on(reader, there[1]), pass_on(there[0], writer))
-
-    async with await asyncio.start_server(serve, NEAR, RELAYED) as server:
-        await server.serve_forever()
-
-
-def started(namespace: str, *arguments: str, **environment: str) -> subprocess.Popen[str]:
-    """Start a Python process in a namespace."""
-    command = ["ip", "netns", "exec", namespace, sys.executable, *arguments]
-    environment = {**os.environ, **environment}
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
-
-
-def serve(folder: Path) -> tuple[subprocess.Popen[str], str]:
-    """Start the server, and return it and the client key that it prints."""
-    arguments = (
-        "-m",
-        "replay_tutorial",
-        "tables",
-        "serve",
-        str(folder / "c.toml"),
-        "--listen",
-        f"tcp://{NEAR}:{PORT}",
+def started(hosts: TwoHosts, host: str, command: list[str], **environment: str) -> subprocess.Popen[str]:
+    """Start a command on a host."""
+    return subprocess.Popen(
+        [*hosts.on(host), *command], env={**os.environ, **environment}, stdout=subprocess.PIPE, text=True
     )
-    server = started("near", *arguments, HOME=str(folder))
+
+
+def serve(hosts: TwoHosts, folder: Path) -> tuple[subprocess.Popen[str], str]:
+    """Start the server, and return it and the client key that it prints."""
+    command = [sys.executable, "-m", "replay_tutorial", "tables", "serve", str(folder / "c.toml")]
+    server = started(hosts, "near", [*command, "--listen", f"tcp://{NEAR}:{PORT}"], HOME=str(folder))
     assert server.stdout is not None
     key = next(line for line in server.stdout if line.startswith("clients")).strip().rpartition("=")[2]
     next(line for line in server.stdout if line.startswith("serving"))
     return server, key
 
 
-def run(count: int, cut_seconds: float) -> dict[str, Any]:
+def run(hosts: TwoHosts, count: int, cut_seconds: float) -> dict[str, Any]:
     """Write `count` acknowledged items while everything fails once, and return what was found."""
-    for line in LINK.splitlines():
-        subprocess.run(line.split(), check=True)
-    netem = "ip netns exec near tc qdisc add dev v0 root netem delay 20ms loss 5%"
-    has_netem = not subprocess.run(netem.split(), check=False, capture_output=True).returncode
+    has_netem = hosts.has_netem(DELAY, LOSS)
     folder = Path(tempfile.mkdtemp())
     (folder / "c.toml").write_text(CONFIG)
-    server, key = serve(folder)
-    passing = started("near", __file__, "relay", "0" if has_netem else "0.02")
+    server, key = serve(hosts, folder)
+    slow = (0.0, 0.0) if has_netem else (DELAY, LOSS)
+    passing = started(hosts, "near", relay_command(*slow, f"{NEAR}:{RELAYED}", f"{NEAR}:{PORT}"))
     address, logs, writers, kills = f"tcp://{NEAR}:{RELAYED}", [], [], 0
     time.sleep(1.0)
 
     def start_writer() -> None:
         logs.append(folder / f"log{len(logs)}")
-        first = str(len(logs) * 10_000_000)
-        writers.append(
-            started("far", __file__, "write", address, str(logs[-1]), first, REPLAY_TUTORIAL_KEY=key)
-        )
+        command = [sys.executable, __file__, "write", address, str(logs[-1]), str(len(logs) * 10_000_000)]
+        writers.append(started(hosts, "far", command, REPLAY_TUTORIAL_KEY=key))
 
     def acknowledged() -> list[tuple[float, int]]:
         lines = [line.split() for log in logs if log.exists() for line in log.read_text().splitlines()]
@@ -168,17 +107,17 @@ def run(count: int, cut_seconds: float) -> dict[str, Any]:
     for _ in range(8):
         start_writer()
     reach(count // 3)
-    subprocess.run(["ip", "-n", "near", "link", "set", "v0", "down"], check=True)
+    hosts.cut()
     time.sleep(cut_seconds)
     before_repair = len(acknowledged())
-    subprocess.run(["ip", "-n", "near", "link", "set", "v0", "up"], check=True)
+    hosts.mend()
     while len(acknowledged()) < before_repair + 20:
         time.sleep(0.5)
     waited = [writer for writer in writers if writer.poll() is None]
     reach(2 * count // 3)
     kill(server)
     killed_at, saved_at = time.time(), (folder / "saved.npz").stat().st_mtime
-    server, _ = serve(folder)
+    server, _ = serve(hosts, folder)
     reach(count)
     while writers:
         kill(writers.pop())
@@ -218,11 +157,8 @@ if __name__ == "__main__":
     match sys.argv[1:]:
         case ["write", address, log, first]:
             write(address, Path(log), int(first))
-        case ["relay", delay]:
-            asyncio.run(relay(float(delay)))
-        case ["inside", count, seconds]:
-            print(json.dumps(run(int(count), float(seconds))))
         case [count, seconds]:
-            os.execvp("unshare", ["unshare", "-rnm", sys.executable, __file__, "inside", count, seconds])
+            with TwoHosts() as hosts:
+                print(json.dumps(run(hosts, int(count), float(seconds))))
         case _:
             sys.exit("usage: tables_network.py ITEMS SECONDS")

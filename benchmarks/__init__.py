@@ -6,6 +6,6 @@ time. `cluster` measures runs as `throughput` does. `comparison` contains the co
 
 `peers/` wraps our buffers, other libraries and the ceiling as calls to time. `conformance/` has its own
 adapters of the libraries: they return single rows to check, and run without Numba. `measuring/` contains
-output and provenance; the timing is `replay_tutorial.teaching.timing`, because the chapters measure with it,
+output and provenance; the timing is `replay_course.timing`, because the chapters measure with it,
 too.
 """

@@ -23,8 +23,8 @@ from benchmarks.measuring.output import add_count, add_markdown, new_parser, wri
 from benchmarks.measuring.provenance import Provenance
 from benchmarks.peers.buffer import BETA, CEILING, FIELDS, OURS, Kind
 from benchmarks.peers.lineup import OTHERS, PEERS, SLOT_SECONDS, Lineup, row_of
-from replay_tutorial.teaching.number_tables import table, three_digits
-from replay_tutorial.teaching.timing import Spread
+from replay_course.number_tables import table, three_digits
+from replay_course.timing import Spread
 
 ARTICLE_ALPHA = 0.4
 ADDS_AS = {"Reverb dataset": "Reverb writer"}  # Reverb adds with one class and samples with another

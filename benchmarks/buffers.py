@@ -15,7 +15,7 @@ from benchmarks.measuring.output import add_count, add_outputs, new_parser, writ
 from benchmarks.measuring.provenance import Provenance
 from benchmarks.peers.buffer import CEILING, FIELDS, OURS
 from benchmarks.peers.lineup import OTHERS, PEERS, SLOT_SECONDS, Lineup, Row, row_of
-from replay_tutorial.teaching.number_tables import spread_text, table
+from replay_course.number_tables import spread_text, table
 
 LEARNING_LIBRARIES = ("Stable-Baselines3", "tianshou", "TorchRL")
 WITH_GOALS = ("cpprb", "Stable-Baselines3", "TorchRL")

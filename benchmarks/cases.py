@@ -37,11 +37,11 @@ from benchmarks.peers.buffer import (
     random_rows,
 )
 from benchmarks.peers.lineup import MakeWorkload, Peer
+from replay_course.timing import FloatArray, SelfTimed, Workload
 from replay_tutorial.buffers.fields import Fields, as_bytes
 from replay_tutorial.buffers.rows import take_rows
 from replay_tutorial.buffers.schemes import Combined, Geometric, RankBased, Reverse, Scheme, Uniform
 from replay_tutorial.buffers.sum_tree import SumTree, find_leaves, set_leaves
-from replay_tutorial.teaching.timing import FloatArray, SelfTimed, Workload
 
 BATCH_SIZES = (32, 64, 256, 512)
 MANY = 101  # rows of a batched add: the largest batch in cpprb's own benchmark

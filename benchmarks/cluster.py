@@ -22,6 +22,8 @@ from benchmarks.measuring.fresh import run_fresh
 from benchmarks.measuring.output import add_count, add_outputs, add_seconds, new_parser, write_results
 from benchmarks.measuring.provenance import Provenance
 from benchmarks.throughput import PATIENCE_SECONDS, await_update, endless, speed_of
+from replay_course.number_tables import spread_text, table
+from replay_course.timing import Spread
 from replay_tutorial.agents.environments import Spaces
 from replay_tutorial.apex.config import Config, preset
 from replay_tutorial.apex.context import Context, InitialCounters, Replay
@@ -34,8 +36,6 @@ from replay_tutorial.cluster.engine import ClusterEngine
 from replay_tutorial.cluster.options import ClusterOptions
 from replay_tutorial.local.local_engine import central_roles
 from replay_tutorial.local.shared_context import make_shared_context
-from replay_tutorial.teaching.number_tables import spread_text, table
-from replay_tutorial.teaching.timing import Spread
 
 OPTIONS = ClusterOptions(LOCAL)
 BATCH = 512  # the learner's batch size

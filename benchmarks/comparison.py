@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from benchmarks.measuring.output import add_count, add_markdown, new_parser, write_record
 from benchmarks.measuring.pages import write_table
 from benchmarks.measuring.provenance import Provenance
-from replay_tutorial.teaching.number_tables import table
+from replay_course.number_tables import table
 
 FINAL_EPISODES = 100
 RESAMPLES = 10_000

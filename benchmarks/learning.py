@@ -22,9 +22,9 @@ from benchmarks import comparison, sb3
 from benchmarks.measuring.output import add_count, write_record
 from benchmarks.measuring.pages import write_table
 from benchmarks.measuring.provenance import Provenance
+from replay_course.number_tables import table
 from replay_tutorial.apex.config import preset
 from replay_tutorial.apex.runs.run import train
-from replay_tutorial.teaching.number_tables import table
 
 OUR_AGENT = "replay_tutorial"
 LAST, BEST = "stable-baselines3, last policy", "stable-baselines3, best policy"

@@ -22,7 +22,7 @@ from benchmarks.measuring.process_memory import peak_memory, resident_memory
 from benchmarks.measuring.provenance import Provenance
 from benchmarks.peers.buffer import OURS, Buffer, Kind
 from benchmarks.peers.lineup import PEERS
-from replay_tutorial.teaching.number_tables import table
+from replay_course.number_tables import table
 
 FILL = """
 import sys

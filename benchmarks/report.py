@@ -20,7 +20,7 @@ from benchmarks.measuring.output import new_parser
 from benchmarks.measuring.pages import pages_with, write_table
 from benchmarks.measuring.provenance import Provenance
 from benchmarks.peers.buffer import CEILING, OURS
-from replay_tutorial.teaching.number_tables import table, three_digits
+from replay_course.number_tables import table, three_digits
 
 OUTPUT, HOME = Path("docs/measurements"), Path("docs/index.md")
 SHORT = "bench-short"  # marker of the home page's table

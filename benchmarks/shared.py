@@ -32,12 +32,12 @@ import numpy as np
 from benchmarks.measuring import output
 from benchmarks.measuring.provenance import Provenance
 from benchmarks.peers.buffer import OURS
+from replay_course.number_tables import spread_text, table
+from replay_course.timing import FloatArray, Spread, measure
 from replay_tutorial.buffers.prioritized import PrioritizedReplayBuffer
 from replay_tutorial.buffers.uniform import ReplayBuffer
 from replay_tutorial.shared.mp_prioritized import MPPrioritizedReplayBuffer
 from replay_tutorial.shared.mp_uniform import MPReplayBuffer
-from replay_tutorial.teaching.number_tables import spread_text, table
-from replay_tutorial.teaching.timing import FloatArray, Spread, measure
 
 # field → shape; float32, 44 bytes per row
 FIELDS = {"obs": 4, "act": 1, "rew": 1, "next_obs": 4, "done": 1}

@@ -14,8 +14,8 @@ import numpy as np
 from benchmarks.measuring.fresh import run_fresh
 from benchmarks.measuring.output import add_count, add_outputs, new_parser, write_results
 from benchmarks.measuring.provenance import Provenance
-from replay_tutorial.teaching.number_tables import spread_text, table
-from replay_tutorial.teaching.timing import Spread
+from replay_course.number_tables import spread_text, table
+from replay_course.timing import Spread
 
 IMPORT = """
 import sys

@@ -19,8 +19,8 @@ from benchmarks.measuring.provenance import Provenance
 from benchmarks.peers.buffer import OURS, NotMeasurable
 from benchmarks.peers.helper import HelperProcess
 from benchmarks.peers.helper_program import COLUMNS, ITEM_STEPS, LIMIT, LIMITED_BATCH, MAX_SIZE
-from replay_tutorial.teaching.number_tables import spread_text, table, three_digits
-from replay_tutorial.teaching.timing import FloatArray, Spread, measure
+from replay_course.number_tables import spread_text, table, three_digits
+from replay_course.timing import FloatArray, Spread, measure
 
 REVERB = "Reverb"
 RATE = "items/s"

@@ -17,6 +17,8 @@ import numpy as np
 
 from benchmarks.measuring.output import add_count, add_outputs, add_seconds, new_parser, write_results
 from benchmarks.measuring.provenance import Provenance
+from replay_course.number_tables import spread_text, table
+from replay_course.timing import Spread, Workload
 from replay_tutorial.agents.environments import make_environment, spaces_of
 from replay_tutorial.apex.actor import Actor
 from replay_tutorial.apex.config import Config, preset
@@ -30,8 +32,6 @@ from replay_tutorial.apex.seeds import RunSeeds
 from replay_tutorial.local.local_engine import roles
 from replay_tutorial.local.shared_context import make_shared_context
 from replay_tutorial.local.supervisor import Supervisor
-from replay_tutorial.teaching.number_tables import spread_text, table
-from replay_tutorial.teaching.timing import Spread, Workload
 
 PATIENCE_SECONDS = 120.0  # maximum time to the first update, on a busy machine
 UNLIMITED = 10**9  # slack of the limiter in rows, larger than any run

@@ -20,6 +20,7 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
 PACKAGE = Path(__file__).resolve().parents[1] / "replay_tutorial"
+COURSE = PACKAGE.parent / "replay_course"
 LAB, LAB_FOLDERS = PACKAGE.parent / "benchmarks", ("measuring", "peers", "conformance")
 PROGRAMS = PACKAGE.parent / "docs" / "recipes" / "programs"
 CHAPTERS = PACKAGE.parent / "chapters"
@@ -44,14 +45,14 @@ IMAGE = re.compile(r'<img\b[^>]*\bsrc="(?P<address>[^"]+\.(?:svg|png))"[^>]*>')
 
 @cache
 def modules() -> dict[str, Path]:
-    """Return the programs and all modules of the package and the lab that aren't empty, as {name: file}.
+    """Return the programs and all modules of both packages and the lab that aren't empty, as {name: file}.
 
-    The name is relative to the package, or begins with "benchmarks/" or "docs/". Hidden files are skipped:
-    editors leave lock files there, and Jupyter its checkpoints.
+    The name is relative to the package, or begins with "replay_course/", "benchmarks/" or "docs/". Hidden
+    files are skipped: editors leave lock files there, and Jupyter its checkpoints.
     """
     found = {path.relative_to(PACKAGE): path for path in sorted(PACKAGE.rglob("*.py"))}
     lab = [LAB.glob("*.py"), *(LAB.glob(f"{folder}/**/*.py") for folder in LAB_FOLDERS)]
-    beside = [*lab, PROGRAMS.glob("*.py")]
+    beside = [*lab, PROGRAMS.glob("*.py"), COURSE.rglob("*.py")]
     found |= {path.relative_to(LAB.parent): path for paths in beside for path in sorted(paths)}
     visible = {name: path for name, path in found.items() if not any(p.startswith(".") for p in name.parts)}
     return {name.as_posix(): path for name, path in visible.items() if path.stat().st_size}
@@ -95,7 +96,7 @@ def source_code(path: Path) -> str:
 def index_page() -> str:
     """Return a Markdown page that lists all source pages by folder."""
     intro = (
-        "All files of the package, the lab and the complete programs. Start with the "
+        "All files of the package, the course, the lab and the complete programs. Start with the "
         "[reading order](../reading_order.md)."
     )
     lines = ["# Source", "", intro]

@@ -25,8 +25,7 @@ Tables of trajectories, with Reverb's semantics:
     tables/
 The names of cpprb, for programs that were written for it:
     cpprb.py
-The course:
-    steps/, teaching/ earlier versions of the core, and the exercises
+The package `replay_course`, which is installed with this one, contains the exercises of the chapters.
 """
 
 from importlib import import_module

@@ -53,7 +53,7 @@ EXTRAS = {**dict.fromkeys(TRAIN_MODULES, "train"), "ray": "cluster", "zmq": "tab
 # Commands with subcommands: module and function.
 SUBCOMMANDS = {
     "cluster": ("replay_tutorial.cluster.command", "cluster"),
-    "course": ("replay_tutorial.teaching.course_command", "course"),
+    "course": ("replay_course.course_command", "course"),
     "tables": ("replay_tutorial.tables.command", "tables"),
 }
 KERNEL_LAYERS = ("buffers", "shared", "tables")  # the layers that contain kernels

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from replay_tutorial.steps.shared.one_lock import OneLock
+from replay_course.steps.shared.one_lock import OneLock
 
 
 class LosesRows(OneLock):

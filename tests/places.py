@@ -4,6 +4,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "replay_tutorial"
+COURSE = ROOT / "replay_course"
 
 
 def modules_in(folder: Path = PACKAGE) -> list[Path]:

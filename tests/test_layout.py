@@ -10,11 +10,12 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
-from places import PACKAGE, ROOT, modules_in
+from places import COURSE, PACKAGE, ROOT, modules_in
 
-MODULES = modules_in()
+MODULES = [*modules_in(), *modules_in(COURSE)]
 LAB = [path for path in modules_in(ROOT / "benchmarks") if path.parent.name != "tests"]
-NAMES = {path.relative_to(PACKAGE).as_posix() for path in MODULES}
+NAMES = {path.relative_to(PACKAGE).as_posix() for path in modules_in()}
+NAMES |= {path.relative_to(ROOT).as_posix() for path in modules_in(COURSE)}
 FOLDERS = sorted({path.parent for path in [*MODULES, *LAB]})
 
 # A layer may import those below it, and itself. Two of the same height stand side by side: neither imports
@@ -31,35 +32,41 @@ LAYERS = [
 ]
 HEIGHT = {layer: height for height, layers in enumerate(LAYERS) for layer in layers}
 SEEN_BY = {  # these may import any layer; of the package, only those named may import them
-    "steps": {"teaching"},
-    "teaching": {"__main__"},
+    "replay_course/steps": {"replay_course"},
+    "replay_course": {"__main__"},
     "__main__": set(),
 }
-OURS = r"(replay_tutorial|benchmarks)(\.\w+)+"  # names of our modules
+PACKAGES = ("replay_tutorial", "replay_course", "benchmarks")
+OURS = rf"({'|'.join(PACKAGES)})(\.\w+)+"  # names of our modules
 # The one name that points up: it is looked up when a run begins and no other engine was handed in.
 LOOKED_UP = {("replay_tutorial/apex/runs/engine.py", "replay_tutorial.local.local_engine")}
 
-MAY_PRINT = {"apex", "cluster", "steps", "tables", "teaching", "__main__"}
+MAY_PRINT = {"apex", "cluster", "tables", "__main__", "replay_course", "replay_course/steps"}
 DEPENDENCIES = {  # layer → extras that its imports may come from, beside the package's own dependencies
     "agents": ["train", "games", "sb3"],
     "apex": ["train"],
     "local": ["train"],
     "cluster": ["cluster", "train"],
     "__main__": ["train"],
-    "teaching": ["notebooks", "train"],
-    "steps": ["train"],
+    "replay_course": ["notebooks", "train"],
+    "replay_course/steps": ["train"],
     "tables": ["tables"],
 }
 # Imported inside a function, for callers that have it anyway: whoever asks for fields from spaces has
 # gymnasium, and who asks for a dataset of PyTorch has that.
-WHEN_CALLED = {"buffers/spaces.py": {"gymnasium"}, "tables/dataset.py": {"torch"}}
+WHEN_CALLED = {
+    "replay_tutorial/buffers/spaces.py": {"gymnasium"},
+    "replay_tutorial/tables/dataset.py": {"torch"},
+}
 
-each_module = pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+each_module = pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
 each_of_both = pytest.mark.parametrize("path", [*MODULES, *LAB], ids=lambda path: str(path.relative_to(ROOT)))
 
 
 def layer_of(path: Path) -> str:
     """The layer a file belongs to: its folder, or its own name at the top of the package."""
+    if path.is_relative_to(COURSE):
+        return "replay_course/steps" if path.is_relative_to(COURSE / "steps") else "replay_course"
     return path.relative_to(PACKAGE).with_suffix("").parts[0]
 
 
@@ -88,7 +95,7 @@ def place_of(module: str) -> Path | None:
     """The file or folder of a module of ours; None if there is none."""
     place = ROOT.joinpath(*module.split("."))
     found = [each for each in (place, place.with_suffix(".py")) if each.exists()]
-    return found[0] if module.startswith(("replay_tutorial", "benchmarks")) and found else None
+    return found[0] if module.startswith(PACKAGES) and found else None
 
 
 def arrows(path: Path) -> Iterator[tuple[int, Path]]:
@@ -138,13 +145,13 @@ def test_the_names_that_are_looked_up_are_there() -> None:
 def test_imports_are_declared_as_dependencies(path: Path) -> None:
     extras = ["", *DEPENDENCIES.get(layer_of(path), [])]
     declared = {name.replace("-", "_") for extra in extras for name in names_in(extra)}
-    declared |= WHEN_CALLED.get(path.relative_to(PACKAGE).as_posix(), set())
+    declared |= WHEN_CALLED.get(path.relative_to(ROOT).as_posix(), set())
     # numba is built on llvmlite and requires it
     other_names = {"ipython": "IPython", "pillow": "PIL", "numba": "llvmlite", "pyzmq": "zmq"}
     declared |= {name for distribution, name in other_names.items() if distribution in declared}
     for line, module in imported_modules(path):
         top = module.split(".")[0]
-        if top != "replay_tutorial" and top not in sys.stdlib_module_names:
+        if top not in PACKAGES and top not in sys.stdlib_module_names:
             assert top in declared, f"{path.relative_to(ROOT)}:{line} imports {module}: no extra names it"
 
 
@@ -161,7 +168,7 @@ def test_only_the_files_for_it_import_numba() -> None:
     }
     # a rung is a file that can be copied by itself
     runtime = PACKAGE / "buffers" / "runtime"
-    assert {path for path in users if layer_of(path) != "steps"} == {
+    assert {path for path in users if layer_of(path) != "replay_course/steps"} == {
         runtime / "jit.py",
         runtime / "numba_internals.py",
     }

@@ -26,8 +26,8 @@ from programs import run_python
 from test_layout import MODULES, each_module, names_in
 
 from benchmarks.startup import FIRST_SAMPLE, FIRST_UNIFORM_SAMPLE
+from replay_course import load_record
 from replay_tutorial import __version__
-from replay_tutorial.teaching import load_record
 
 PUBLIC_NAMES = [
     "Batch",
@@ -346,7 +346,7 @@ def test_wheel_holds_the_package_and_the_records_of_the_chapters(tmp_path: Path)
     program = f"""
 import json
 from pathlib import Path
-from replay_tutorial.teaching import record_files
+from replay_course import record_files
 assert Path(record_files.__file__).is_relative_to({str(tmp_path)!r})
 print(json.dumps({{name: record_files.load_record(name) for name in {sorted(names)}}}))
 """

@@ -20,7 +20,7 @@ from benchmarks.conformance.properties import PROPERTIES
 from benchmarks.measuring.fresh import QUIET_ON_CPU, SOURCE, python_of, run_fresh, run_python
 from benchmarks.measuring.output import add_outputs, write_results
 from benchmarks.measuring.provenance import Provenance
-from replay_tutorial.teaching.number_tables import table
+from replay_course.number_tables import table
 
 ADAPTERS = {  # name → name in the table
     "ours": "replay_tutorial",

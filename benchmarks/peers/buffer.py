@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.teaching.timing import Workload
+from replay_course.timing import Workload
 
 Float32Array = npt.NDArray[np.float32]
 Values = Mapping[str, Any]  # field → array, list, number, or a dict of them

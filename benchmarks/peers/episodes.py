@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from benchmarks.peers import libraries
 from benchmarks.peers.buffer import OURS, Buffer, Ceiling, Kind, Values, each
-from replay_tutorial.teaching.timing import Workload
+from replay_course.timing import Workload
 
 WINDOWS, GOALS, REVERSE = "windows", "goals", "reverse"  # variants of a buffer
 LENGTH, EPISODE = 80, 200  # steps of a window and of an episode

@@ -18,8 +18,8 @@ from typing import Any
 
 from benchmarks.measuring.fresh import QUIET_ON_CPU, python_of, python_path
 from benchmarks.peers.buffer import NotMeasurable
+from replay_course.timing import SelfTimed
 from replay_tutorial.tables.remote.addresses import KEY_VARIABLE
-from replay_tutorial.teaching.timing import SelfTimed
 
 ANSWER_SECONDS = 300.0  # timeout of a response
 KEY = {KEY_VARIABLE: f"server-{secrets.token_hex(64)}"}  # of our servers and their clients

@@ -24,7 +24,7 @@ from benchmarks.peers.buffer import (
     has_default_fields,
 )
 from benchmarks.peers.helper import HelperProcess
-from replay_tutorial.teaching.timing import Workload
+from replay_course.timing import Workload
 
 TIANSHOU_SINGLY = 1000  # rows
 REVERB_MAX_ROWS = 2**16

@@ -26,8 +26,8 @@ from benchmarks.peers.buffer import (
 )
 from benchmarks.peers.episodes import GOALS, LENGTH, REVERSE, WINDOWS
 from benchmarks.peers.helper import HelperLost
-from replay_tutorial.teaching.number_tables import three_digits
-from replay_tutorial.teaching.timing import FloatArray, Spread, Workload, measure
+from replay_course.number_tables import three_digits
+from replay_course.timing import FloatArray, Spread, Workload, measure
 
 FRAMES = ("next_of", "stack_compress")
 SLOT_SECONDS = 0.005

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.peers.buffer import BETA, FIELDS, Buffer, Float32Array, Kind, Values
-from replay_tutorial.teaching.timing import Workload
+from replay_course.timing import Workload
 
 Transition = tuple[Any, ...]
 

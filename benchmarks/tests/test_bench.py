@@ -10,7 +10,7 @@ from benchmarks import __main__ as command
 from benchmarks import buffers, cases
 from benchmarks.measuring import output, pages
 from benchmarks.peers import lineup
-from replay_tutorial.teaching.timing import Spread
+from replay_course.timing import Spread
 
 CASES = {"rows": 17, "inputs": 8, "pictures": 13, "sequences": 2, "hindsight": 3, "schemes": 7, "kernels": 3}
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"

@@ -10,7 +10,7 @@ import pytest
 from benchmarks import __main__ as command
 from benchmarks import article
 from benchmarks.measuring import fresh
-from replay_tutorial.teaching.timing import Spread
+from replay_course.timing import Spread
 
 FAST = ["cpprb", "deque", "Python sum tree", "Reverb client"]
 

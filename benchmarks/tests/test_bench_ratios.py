@@ -7,7 +7,7 @@ from places import ROOT
 
 from benchmarks import cases
 from benchmarks.peers import lineup
-from replay_tutorial.teaching import timing
+from replay_course import timing
 
 OPERATIONS = [
     "sample 512, uniform",

@@ -13,7 +13,7 @@ from benchmarks.measuring import fresh
 from benchmarks.peers import helper_program
 from benchmarks.peers.buffer import NotMeasurable
 from benchmarks.tables import LimiterResult, Row
-from replay_tutorial.teaching.timing import Spread
+from replay_course.timing import Spread
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="pipes can't be waited for")
 

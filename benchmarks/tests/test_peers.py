@@ -11,7 +11,7 @@ from benchmarks import cases
 from benchmarks.measuring import fresh
 from benchmarks.peers import episodes, libraries, lineup
 from benchmarks.peers.buffer import CEILING, FIELDS, CpprbLike, Kind, has_default_fields, random_rows
-from replay_tutorial.teaching.timing import SelfTimed, seconds_for
+from replay_course.timing import SelfTimed, seconds_for
 
 ROWS = 64
 IN_PYTHON = [name for name in lineup.PEERS if name not in libraries.REVERB_WAYS]

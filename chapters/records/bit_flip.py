@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks.measuring.output import add_count, add_outputs, write_results
 from benchmarks.measuring.provenance import Provenance
-from replay_tutorial.teaching.number_tables import table
+from replay_course.number_tables import table
 
 SCRIPT = "chapters/records/bit_flip.py"
 RECIPE = Path(__file__).parents[2] / "docs" / "recipes" / "programs" / "hindsight_n_step.py"

@@ -12,8 +12,8 @@ from statistics import median
 
 from benchmarks.measuring.output import add_count, add_outputs, write_results
 from benchmarks.measuring.provenance import Provenance
-from replay_tutorial.steps.learning.cliffwalk import updates_needed
-from replay_tutorial.teaching.number_tables import table
+from replay_course.number_tables import table
+from replay_course.steps.learning.cliffwalk import updates_needed
 
 SCRIPT = "chapters/records/cliffwalk.py"
 # sampler → alpha; None is the uniform buffer

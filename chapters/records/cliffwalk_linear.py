@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 
 from benchmarks.measuring.output import add_count, add_outputs, write_results
 from benchmarks.measuring.provenance import Provenance
+from replay_course.number_tables import table
+from replay_course.steps.learning.cliffwalk import FIELDS, GOOD_ENOUGH, STEP_SIZE, memory_of, true_values
 from replay_tutorial import PrioritizedReplayBuffer
 from replay_tutorial.buffers.schemes import RankBased
-from replay_tutorial.steps.learning.cliffwalk import FIELDS, GOOD_ENOUGH, STEP_SIZE, memory_of, true_values
-from replay_tutorial.teaching.number_tables import table
 
 SCRIPT = "chapters/records/cliffwalk_linear.py"
 ORACLE = "oracle"

@@ -19,9 +19,9 @@ import numpy as np
 import torch
 
 from benchmarks.measuring.provenance import Provenance
-from replay_tutorial.steps.goals.bit_flip import GoalStep, OneGoal
-from replay_tutorial.steps.goals.goal_q_learning import GoalQLearning, success_rate, train
-from replay_tutorial.steps.goals.relabel_when_sampled import RelabelWhenSampled
+from replay_course.steps.goals.bit_flip import GoalStep, OneGoal
+from replay_course.steps.goals.goal_q_learning import GoalQLearning, success_rate, train
+from replay_course.steps.goals.relabel_when_sampled import RelabelWhenSampled
 
 SCRIPT = "chapters/records/goals.py"
 BIN = 50  # episodes per point of a curve

@@ -14,8 +14,8 @@ from typing import Any
 
 from benchmarks.measuring.output import add_count, add_outputs, write_results
 from benchmarks.measuring.provenance import Provenance
+from replay_course.number_tables import table
 from replay_tutorial.buffers.schemes import Combined, Geometric, Scheme, Uniform
-from replay_tutorial.teaching.number_tables import table
 
 SCRIPT = "chapters/records/grid_world.py"
 RECIPE = Path(__file__).parents[2] / "examples" / "large_buffer.py"

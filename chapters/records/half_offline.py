@@ -17,7 +17,7 @@ import torch
 from benchmarks.measuring.charts import new_figure, save
 from benchmarks.measuring.output import add_count, add_outputs, new_file, write_results
 from benchmarks.measuring.provenance import Provenance
-from replay_tutorial.teaching.number_tables import table
+from replay_course.number_tables import table
 
 SCRIPT = "chapters/records/half_offline.py"
 PROGRAM = Path(__file__).parents[2] / "docs" / "recipes" / "programs" / "half_offline_sac.py"

@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 from benchmarks.measuring.output import add_count, new_file, page, write_record
 from benchmarks.measuring.pages import pages_with, write_table
 from benchmarks.measuring.provenance import Provenance
-from replay_tutorial.teaching.ladder import PACKAGE, Ladder
-from replay_tutorial.teaching.ladder_shared import SECONDS, shared_ladder
-from replay_tutorial.teaching.ladder_sum_tree import sum_tree_ladder
-from replay_tutorial.teaching.ladder_uniform import uniform_ladder
-from replay_tutorial.teaching.number_tables import table, three_digits
+from replay_course.ladder import ROOT, Ladder
+from replay_course.ladder_shared import SECONDS, shared_ladder
+from replay_course.ladder_sum_tree import sum_tree_ladder
+from replay_course.ladder_uniform import uniform_ladder
+from replay_course.number_tables import table, three_digits
 
 SCRIPT = "chapters/records/ladders.py"
 WRITERS = 2
@@ -75,7 +75,7 @@ def record_of(ladder: Ladder) -> dict[str, Any]:
     rungs = [
         {
             "rung": rung.kind.__name__,
-            "file": rung.file.relative_to(PACKAGE).as_posix(),
+            "file": rung.file.relative_to(ROOT).as_posix(),
             "lines": rung.lines,
             "fixes": rung.fixes,
         }

@@ -26,11 +26,11 @@ from benchmarks.measuring.charts import new_figure, save
 from benchmarks.measuring.output import add_count, add_markdown, new_file, write_record
 from benchmarks.measuring.pages import write_table
 from benchmarks.measuring.provenance import Provenance
+from replay_course.number_tables import table
 from replay_tutorial.apex import preset, resume, train
 from replay_tutorial.apex.presets import overrides_for
 from replay_tutorial.apex.runs.checkpoint import complete_checkpoints
 from replay_tutorial.apex.runs.files import read_columns
-from replay_tutorial.teaching.number_tables import table
 
 SCRIPT = "chapters/records/minatar_curves.py"
 DQN = {"alpha": 0.0, "n_step": 1, "environments_per_actor": 1, "epsilon_base": 0.1}

@@ -17,9 +17,9 @@ import numpy as np
 from benchmarks.measuring.charts import new_figure, save
 from benchmarks.measuring.output import add_outputs, new_file, write_results
 from benchmarks.measuring.provenance import Provenance
+from replay_course.number_tables import table
 from replay_tutorial.apex.runs.files import read_columns, read_json
 from replay_tutorial.apex.runs.learning_curve import draw_run
-from replay_tutorial.teaching.number_tables import table
 
 SCRIPT = "chapters/records/pong.py"
 

@@ -20,14 +20,7 @@ from typing import Any
 import torch
 
 from benchmarks.measuring.provenance import Provenance
-from replay_tutorial.teaching.cue_corridor import (
-    STARTS,
-    UPDATES,
-    UPDATES_PER_WALK,
-    discrepancy_by_age,
-    train,
-    value_gap,
-)
+from replay_course.cue_corridor import STARTS, UPDATES, UPDATES_PER_WALK, discrepancy_by_age, train, value_gap
 
 SCRIPT = "chapters/records/recurrent_state.py"
 AGENTS = {"50 walks": list(STARTS), "all walks": ["stored", "stored, burn-in"]}  # kept → starts

@@ -24,10 +24,10 @@ import torch
 
 from benchmarks.measuring.charts import new_figure, save
 from benchmarks.measuring.provenance import Provenance
-from replay_tutorial.steps.learning import one_file_dqn
-from replay_tutorial.steps.learning.online_q_learning import OnlineQLearning, train
-from replay_tutorial.steps.learning.q_learning_with_replay import ReplayQLearning
-from replay_tutorial.steps.uniform.list_of_tuples import ListOfTuples
+from replay_course.steps.learning import one_file_dqn
+from replay_course.steps.learning.online_q_learning import OnlineQLearning, train
+from replay_course.steps.learning.q_learning_with_replay import ReplayQLearning
+from replay_course.steps.uniform.list_of_tuples import ListOfTuples
 
 SCRIPT = "chapters/records/why_replay.py"
 BIN = 1_000  # steps per point of a curve

@@ -1,6 +1,6 @@
 """Solutions of chapter 00: the update and the exercises."""
 
-from replay_tutorial.steps.learning.online_q_learning import OnlineQLearning
+from replay_course.steps.learning.online_q_learning import OnlineQLearning
 
 # The update: the class that the chapter shows.
 MyQLearning = OnlineQLearning

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from replay_tutorial.steps.uniform import RingOfArrays
+from replay_course.steps.uniform import RingOfArrays
 
 # The ring: the class that the chapter shows.
 MyRing = RingOfArrays

@@ -1,6 +1,6 @@
 """Solutions of chapter 02: the n-step window and the exercises."""
 
-from replay_tutorial.steps.learning.n_step_stream import NStepStream
+from replay_course.steps.learning.n_step_stream import NStepStream
 
 # The n-step window: the class that the chapter shows.
 MyNStepStream = NStepStream

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from replay_tutorial.steps.sequences import WindowsOfEpisodes
+from replay_course.steps.sequences import WindowsOfEpisodes
 
 # The windows: the class that the chapter shows.
 MyWindows = WindowsOfEpisodes

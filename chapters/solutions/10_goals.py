@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from replay_tutorial.steps.goals.bit_flip import reached, reward
-from replay_tutorial.steps.goals.relabel_at_the_end import relabel
+from replay_course.steps.goals.bit_flip import reached, reward
+from replay_course.steps.goals.relabel_at_the_end import relabel
 
 # Relabelling: the function that the chapter shows.
 my_relabel = relabel

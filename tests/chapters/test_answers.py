@@ -26,7 +26,7 @@ import numpy as np
 import pytest
 from places import ROOT
 
-from replay_tutorial.teaching.exercises import CheckFailed
+from replay_course.exercises import CheckFailed
 
 jupytext = pytest.importorskip("jupytext", reason="the chapters need the extra `notebooks`")
 

@@ -17,8 +17,8 @@ from matplotlib.figure import Figure
 from places import ROOT
 
 import replay_tutorial
-from replay_tutorial.teaching import Playable, draw_masses, notebook_charts, playable
-from replay_tutorial.teaching.exercises import NotYet
+from replay_course import Playable, draw_masses, notebook_charts, playable
+from replay_course.exercises import NotYet
 
 jupytext = pytest.importorskip("jupytext", reason="the chapters need the extra `notebooks`")
 

@@ -6,12 +6,12 @@ import goals
 import numpy as np
 import pytest
 
-from replay_tutorial.steps.goals import goal_q_learning
-from replay_tutorial.steps.goals.relabel_at_the_end import RelabelAtTheEnd
-from replay_tutorial.steps.goals.relabel_when_sampled import RelabelWhenSampled
-from replay_tutorial.teaching import draw_goals
-from replay_tutorial.teaching.exercises import CheckFailed
-from replay_tutorial.teaching.exercises_goals import check_goals
+from replay_course import draw_goals
+from replay_course.exercises import CheckFailed
+from replay_course.exercises_goals import check_goals
+from replay_course.steps.goals import goal_q_learning
+from replay_course.steps.goals.relabel_at_the_end import RelabelAtTheEnd
+from replay_course.steps.goals.relabel_when_sampled import RelabelWhenSampled
 
 
 class EndsAreForgotten(RelabelWhenSampled):

@@ -8,9 +8,9 @@ import pytest
 import runs
 import why_replay
 
-from replay_tutorial.steps.learning.q_learning_with_replay import FIELDS
-from replay_tutorial.teaching.exercises_training import FAULTS
-from replay_tutorial.teaching.order_of_data import correlation, learn_a_sine, play_at_random
+from replay_course.exercises_training import FAULTS
+from replay_course.order_of_data import correlation, learn_a_sine, play_at_random
+from replay_course.steps.learning.q_learning_with_replay import FIELDS
 
 
 def test_a_curve_is_the_mean_of_the_episodes_that_ended_there() -> None:
@@ -48,7 +48,7 @@ def test_no_transition_of_the_random_player_leads_into_another_episode() -> None
 
 
 def test_gymnasium_finds_the_corridor_by_its_module() -> None:
-    env = gymnasium.make("replay_tutorial.teaching.environments:Corridor-v0")
+    env = gymnasium.make("replay_course.environments:Corridor-v0")
     env.reset()
     ends = [env.step(np.int64(1))[2] for _ in range(5)]
     assert ends == [False, False, False, False, True]

@@ -11,20 +11,20 @@ import numpy as np
 import pytest
 from student import Notebook, answer_of, cells_of
 
+from replay_course import agent_replay, check_written, exercises_prioritized, part, shared_replay
+from replay_course.course import PARTS, VARIABLE, state_of, store
+from replay_course.course_command import draw
+from replay_course.course_source import NotStorable, module_source
+from replay_course.exercises import CheckFailed
+from replay_course.exercises_shared import check_reader
+from replay_course.exercises_uniform import check_ring
+from replay_course.steps.learning import one_file_dqn
+from replay_course.steps.learning.apex_processes import ROW
+from replay_course.steps.learning.online_q_learning import train
+from replay_course.steps.learning.q_learning_with_replay import ReplayQLearning
+from replay_course.steps.uniform import RingOfArrays
+from replay_course.timing import Spread
 from replay_tutorial.__main__ import main
-from replay_tutorial.steps.learning import one_file_dqn
-from replay_tutorial.steps.learning.apex_processes import ROW
-from replay_tutorial.steps.learning.online_q_learning import train
-from replay_tutorial.steps.learning.q_learning_with_replay import ReplayQLearning
-from replay_tutorial.steps.uniform import RingOfArrays
-from replay_tutorial.teaching import agent_replay, check_written, exercises_prioritized, part, shared_replay
-from replay_tutorial.teaching.course import PARTS, VARIABLE, state_of, store
-from replay_tutorial.teaching.course_command import draw
-from replay_tutorial.teaching.course_source import NotStorable, module_source
-from replay_tutorial.teaching.exercises import CheckFailed
-from replay_tutorial.teaching.exercises_shared import check_reader
-from replay_tutorial.teaching.exercises_uniform import check_ring
-from replay_tutorial.teaching.timing import Spread
 
 
 def play(chapter: str) -> Notebook:

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from replay_tutorial.steps.prioritized import LevelByLevel, LinearScan
-from replay_tutorial.teaching.course import check_written
-from replay_tutorial.teaching.exercises import NotYet
-from replay_tutorial.teaching.ladder import Ladder, Rung
-from replay_tutorial.teaching.one_value import learn_value
-from replay_tutorial.teaching.timing import Spread
+from replay_course.course import check_written
+from replay_course.exercises import NotYet
+from replay_course.ladder import Ladder, Rung
+from replay_course.one_value import learn_value
+from replay_course.steps.prioritized import LevelByLevel, LinearScan
+from replay_course.timing import Spread
 
 OUTCOMES = [0, 0, 0, 0, 0, 0, 0, 8]
 

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from replay_tutorial.teaching import exercises_apex as apex
-from replay_tutorial.teaching import exercises_shared as shared
-from replay_tutorial.teaching import exercises_training as training
-from replay_tutorial.teaching.drawings import PLACES, draw_roles
-from replay_tutorial.teaching.environments import Corridor
-from replay_tutorial.teaching.exercises import CheckFailed
+from replay_course import exercises_apex as apex
+from replay_course import exercises_shared as shared
+from replay_course import exercises_training as training
+from replay_course.drawings import PLACES, draw_roles
+from replay_course.environments import Corridor
+from replay_course.exercises import CheckFailed
 
 
 class Script:

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from places import PACKAGE, ROOT
 
+from replay_course import calls, edited_copy, interrupt_everywhere, show
+from replay_course import exercises_reading as exercises
+from replay_course import exercises_reading_shared as shared_exercises
+from replay_course.exercises import CheckFailed
+from replay_course.steps.uniform import RingOfRecords
 from replay_tutorial import PrioritizedReplayBuffer
 from replay_tutorial.buffers import fields, prioritized_ring, ring
 from replay_tutorial.shared import protocol
-from replay_tutorial.steps.uniform import RingOfRecords
-from replay_tutorial.teaching import calls, edited_copy, interrupt_everywhere, show
-from replay_tutorial.teaching import exercises_reading as exercises
-from replay_tutorial.teaching import exercises_reading_shared as shared_exercises
-from replay_tutorial.teaching.exercises import CheckFailed
 
 FIELD = {"reward": {"dtype": np.float64, "shape": ()}}
 KERNEL = "first_index, capacity, count = counters[NEXT_INDEX], rows.shape[0], new_rows.shape[0]"

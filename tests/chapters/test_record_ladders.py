@@ -10,12 +10,12 @@ import pytest
 from places import ROOT
 
 from benchmarks.measuring.pages import text_between_marks
-from replay_tutorial.teaching.ladder import Ladder
-from replay_tutorial.teaching.ladder_shared import RUNGS, Race, ladder_of
-from replay_tutorial.teaching.ladder_sum_tree import RUNGS as TREES
-from replay_tutorial.teaching.ladder_sum_tree import sum_tree_ladder
-from replay_tutorial.teaching.ladder_uniform import uniform_ladder
-from replay_tutorial.teaching.timing import Spread
+from replay_course.ladder import Ladder
+from replay_course.ladder_shared import RUNGS, Race, ladder_of
+from replay_course.ladder_sum_tree import RUNGS as TREES
+from replay_course.ladder_sum_tree import sum_tree_ladder
+from replay_course.ladder_uniform import uniform_ladder
+from replay_course.timing import Spread
 
 PAGE = ROOT / "docs" / "measurements" / "ladders.md"
 RECORD = json.loads(PAGE.with_suffix(".json").read_text(encoding="utf-8"))

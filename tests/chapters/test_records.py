@@ -10,7 +10,7 @@ import pytest
 from cliffwalk_linear import SAMPLERS, update, updates_needed
 from places import ROOT
 
-from replay_tutorial.steps.learning import cliffwalk
+from replay_course.steps.learning import cliffwalk
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ import pytest
 import recurrent_state
 import torch
 
-from replay_tutorial.teaching import cue_corridor, draw_sequences, load_record
-from replay_tutorial.teaching.cue_corridor import STARTS, discrepancy
+from replay_course import cue_corridor, draw_sequences, load_record
+from replay_course.cue_corridor import STARTS, discrepancy
 
 
 @pytest.mark.learns

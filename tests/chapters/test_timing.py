@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from replay_tutorial.teaching import number_tables, timing
+from replay_course import number_tables, timing
 
 
 def test_workloads_take_turns_and_everybody_comes_after_everybody(monkeypatch):

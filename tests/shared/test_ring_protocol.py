@@ -14,6 +14,21 @@ import numba
 import numpy as np
 import pytest
 
+from replay_course.protocol_explorer import explore
+from replay_course.protocol_model import (
+    DEAD,
+    DONE,
+    MUTATIONS,
+    NOTHING,
+    READ_STAMP,
+    RESERVE,
+    TEST_HOLDER,
+    Configuration,
+    Model,
+    State,
+    Writer,
+    may_be_read,
+)
 from replay_tutorial.buffers.runtime.jit import compile_now
 from replay_tutorial.shared.memory import SharedArrays
 from replay_tutorial.shared.processes import pack_identity, start_time
@@ -35,21 +50,6 @@ from replay_tutorial.shared.protocol import (
 )
 from replay_tutorial.shared.registry import WRITER_SPECS, WriterRegistry
 from replay_tutorial.shared.shared_ring import NEXT_INDEX, SharedRing, ring_specs
-from replay_tutorial.teaching.protocol_explorer import explore
-from replay_tutorial.teaching.protocol_model import (
-    DEAD,
-    DONE,
-    MUTATIONS,
-    NOTHING,
-    READ_STAMP,
-    RESERVE,
-    TEST_HOLDER,
-    Configuration,
-    Model,
-    State,
-    Writer,
-    may_be_read,
-)
 
 CONFIGURATIONS = {
     "both killed": Configuration(2, ((1, 1), (1, 1)), crashes=2),

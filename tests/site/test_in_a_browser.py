@@ -11,7 +11,7 @@ import pytest
 from built_site import Site
 from PIL import Image, ImageStat
 
-from replay_tutorial.teaching import Playable
+from replay_course import Playable
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request

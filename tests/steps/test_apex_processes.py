@@ -12,9 +12,9 @@ import pytest
 from programs import run_python
 from shared_rows import shared_memory_in_use
 
+from replay_course.steps.learning import apex_processes
 from replay_tutorial.agents.dqn import DQNPolicy, td_errors
 from replay_tutorial.agents.td_error import Transitions
-from replay_tutorial.steps.learning import apex_processes
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -116,7 +116,7 @@ def test_actors_that_fail_at_once_are_reported() -> None:
 
 KILLED = """
 import os, signal
-from replay_tutorial.steps.learning import apex_processes
+from replay_course.steps.learning import apex_processes
 if __name__ == "__main__":
     shared = apex_processes.make_shared()
     learner = apex_processes.Learner(shared)

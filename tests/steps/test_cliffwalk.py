@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 from cliffwalk import compare
 
-from replay_tutorial.steps.learning.cliffwalk import memory_of, true_values, updates_needed
+from replay_course.steps.learning.cliffwalk import memory_of, true_values, updates_needed
 
 
 def walked(actions):

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from replay_tutorial.steps.goals.bit_flip import OneGoal, flips_until_goal, play
-from replay_tutorial.steps.goals.goal_q_learning import GoalQLearning, success_rate, train
-from replay_tutorial.steps.goals.relabel_at_the_end import RelabelAtTheEnd
-from replay_tutorial.steps.goals.relabel_when_sampled import RelabelWhenSampled
-from replay_tutorial.teaching.exercises_goals import numbered_episode
+from replay_course.exercises_goals import numbered_episode
+from replay_course.steps.goals.bit_flip import OneGoal, flips_until_goal, play
+from replay_course.steps.goals.goal_q_learning import GoalQLearning, success_rate, train
+from replay_course.steps.goals.relabel_at_the_end import RelabelAtTheEnd
+from replay_course.steps.goals.relabel_when_sampled import RelabelWhenSampled
 
 
 def test_an_episode_ends_at_its_goal_or_after_as_many_flips_as_there_are_bits() -> None:

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from replay_course.steps.learning import apex_loop, one_file_dqn, online_q_learning, q_learning_with_replay
+from replay_course.steps.learning.n_step_list import Step, n_step
+from replay_course.steps.learning.n_step_stream import NStepStream
 from replay_tutorial import Batch, PrioritizedReplayBuffer
-from replay_tutorial.steps.learning import apex_loop, one_file_dqn, online_q_learning, q_learning_with_replay
-from replay_tutorial.steps.learning.n_step_list import Step, n_step
-from replay_tutorial.steps.learning.n_step_stream import NStepStream
 
 GAMMA = 0.9
 

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 from oracles import CAPACITIES
 
-from replay_tutorial.buffers.sum_tree import SumTree
-from replay_tutorial.steps.prioritized import (
+from replay_course.exercises import CheckFailed
+from replay_course.exercises_sum_tree import check_set, check_sum_tree
+from replay_course.steps.prioritized import (
     CompiledSumTree,
     CumulativeSum,
     LevelByLevel,
     LinearScan,
     PlainSumTree,
 )
-from replay_tutorial.teaching.exercises import CheckFailed
-from replay_tutorial.teaching.exercises_sum_tree import check_set, check_sum_tree
+from replay_tutorial.buffers.sum_tree import SumTree
 
 RUNGS = [LinearScan, CumulativeSum, PlainSumTree, CompiledSumTree, LevelByLevel]
 

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from replay_tutorial.steps.sequences import WindowsOfEpisodes, WindowsOfRows, WindowsWithState
-from replay_tutorial.teaching.exercises_sequences import check_windows
+from replay_course.exercises_sequences import check_windows
+from replay_course.steps.sequences import WindowsOfEpisodes, WindowsOfRows, WindowsWithState
 
 FIELDS: dict[str, Any] = {
     "obs": {"shape": (2,), "dtype": np.int64},  # (episode, step)

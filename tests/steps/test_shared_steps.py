@@ -10,8 +10,12 @@ import pytest
 from lossy_replays import KeepsTooLong, LosesRows, MakesRowsUp
 from programs import run_python
 
-from replay_tutorial import MPReplayBuffer
-from replay_tutorial.steps.shared import (
+from replay_course.exercises import CheckFailed
+from replay_course.exercises_shared import Torn, check_shared
+from replay_course.killed_writer import kill_a_writer
+from replay_course.ladder_shared import race
+from replay_course.protocol_explorer import SAMPLER, WRITER, explore_protocol
+from replay_course.steps.shared import (
     FineLocks,
     ManagerReplay,
     NoLock,
@@ -20,11 +24,7 @@ from replay_tutorial.steps.shared import (
     StampedPriorities,
     StampedRows,
 )
-from replay_tutorial.teaching.exercises import CheckFailed
-from replay_tutorial.teaching.exercises_shared import Torn, check_shared
-from replay_tutorial.teaching.killed_writer import kill_a_writer
-from replay_tutorial.teaching.ladder_shared import race
-from replay_tutorial.teaching.protocol_explorer import SAMPLER, WRITER, explore_protocol
+from replay_tutorial import MPReplayBuffer
 
 RIGHT = [QueueReplay, ManagerReplay, OneLock, FineLocks, StampedRows, StampedPriorities, MPReplayBuffer]
 # on Windows a pipe takes a message whole or not at all
@@ -61,9 +61,9 @@ def test_a_killed_writer_does_not_stop_the_others(kind: Any) -> None:
 
 
 LEAVE = """
-from replay_tutorial.steps.shared import NoLock, OneLock
-from replay_tutorial.teaching.killed_writer import kill_a_writer
-from replay_tutorial.teaching.exercises_shared import Torn, check_shared
+from replay_course.steps.shared import NoLock, OneLock
+from replay_course.killed_writer import kill_a_writer
+from replay_course.exercises_shared import Torn, check_shared
 try:
     check_shared(NoLock, seconds=30)
 except Torn:

@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from replay_course.chi_square import fairness
+from replay_course.exercises_uniform import check_uniform
+from replay_course.steps.uniform import DequeOfTuples, ListOfTuples, RingOfArrays, RingOfRecords
 from replay_tutorial import ReplayBuffer
-from replay_tutorial.steps.uniform import DequeOfTuples, ListOfTuples, RingOfArrays, RingOfRecords
-from replay_tutorial.teaching.chi_square import fairness
-from replay_tutorial.teaching.exercises_uniform import check_uniform
 
 
 @pytest.mark.parametrize("kind", [ListOfTuples, DequeOfTuples, RingOfArrays, RingOfRecords, ReplayBuffer])

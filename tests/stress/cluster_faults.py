@@ -27,8 +27,8 @@ from script import new_parser, provenance_of
 from victim import wait_until
 
 from benchmarks.measuring.output import add_count, add_outputs, write_results
+from replay_course.number_tables import table
 from replay_tutorial.apex.config import preset
-from replay_tutorial.teaching.number_tables import table
 
 PATIENCE_SECONDS = 120.0  # that anything may take on a busy machine
 PAUSE_SECONDS = 5.0  # that a host stands still

@@ -18,7 +18,7 @@ from storm import MakeBuffer, Outcome, WatchedBuffer, survive
 
 from benchmarks.measuring.output import add_count, add_outputs, write_results
 from benchmarks.peers.buffer import OURS
-from replay_tutorial.teaching.number_tables import table
+from replay_course.number_tables import table
 
 CAPACITIES, ROW_BYTES = (7, 1000), (40, 16 * 1024)
 # seconds without a report; the peer is known to hang

@@ -21,7 +21,7 @@ from trial import Outcome, Trial
 from victim import accept_ctrl_c
 
 from benchmarks.measuring.output import add_count, add_outputs, write_results
-from replay_tutorial.teaching.number_tables import table
+from replay_course.number_tables import table
 
 FAULTS = {"ctrl-c": 50, "actor": 10, "learner": 10, "parent": 10, "child": 20}  # fault → default number
 # One tenth of the moments is in the first seconds, while Python imports the package, and one tenth after a

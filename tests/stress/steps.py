@@ -23,6 +23,7 @@ from checked_rows import CheckedRows
 from script import new_parser, provenance_of
 
 from benchmarks.measuring.output import add_count, add_outputs, write_results
+from replay_course.number_tables import table
 from replay_tutorial import MPPrioritizedReplayBuffer, MPReplayBuffer
 from replay_tutorial.buffers.runtime.jit import compile_now, kernels
 from replay_tutorial.shared import protocol, registry, sampler, shared_frames, shared_ring
@@ -37,7 +38,6 @@ from replay_tutorial.shared.protocol import (
     is_held,
 )
 from replay_tutorial.shared.shared_frames import SharedFrames
-from replay_tutorial.teaching.number_tables import table
 
 CLASSES = (MPReplayBuffer, MPPrioritizedReplayBuffer)
 # Those between holding the slot and publishing the row: the writer is killed while it writes.

@@ -14,8 +14,8 @@ from places import ROOT
 from programs import run_python
 from student import Notebook, answer_of, cells_of
 
-from replay_tutorial.steps.learning import one_file_dqn
-from replay_tutorial.teaching.course import PARTS
+from replay_course.course import PARTS
+from replay_course.steps.learning import one_file_dqn
 
 CHAPTERS = sorted((ROOT / "chapters").glob("[0-9]*.ipynb"))
 CELL_TIMEOUT = 600  # seconds

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from replay_course.steps.learning import one_file_dqn
 from replay_tutorial.agents.environments import spaces_of
 from replay_tutorial.apex.config import preset
 from replay_tutorial.apex.runs.checkpoint import newest_checkpoint
@@ -11,7 +12,6 @@ from replay_tutorial.apex.runs.run import resume, train
 from replay_tutorial.apex.runs.run_folder import RunFolder
 from replay_tutorial.apex.seeds import RunSeeds
 from replay_tutorial.apex.storage import make_replay
-from replay_tutorial.steps.learning import one_file_dqn
 
 CHANGES = {
     "capacity": 400,

@@ -1,6 +1,6 @@
 // The model behind the explorable ring: the protocol of the shared ring as a state machine.
 //
-// It has the same states, moves and mutations as the Python model (replay_tutorial/teaching), which documents
+// It has the same states, moves and mutations as the Python model (replay_course), which documents
 // the memory model; tests/test_explorables.py compares the two. Here a stamp fits into 32 bits.
 //
 // state   { nextIndex, stamps[slot], words[3 * slot + 0, 1, 2], writers, sampler, crashes, heirs }

@@ -10,12 +10,11 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
-from places import COURSE, PACKAGE, ROOT, modules_in
+from places import COURSE, PACKAGE, ROOT, modules_in, name_of
 
-MODULES = [*modules_in(), *modules_in(COURSE)]
+MODULES = modules_in()
 LAB = [path for path in modules_in(ROOT / "benchmarks") if path.parent.name != "tests"]
-NAMES = {path.relative_to(PACKAGE).as_posix() for path in modules_in()}
-NAMES |= {path.relative_to(ROOT).as_posix() for path in modules_in(COURSE)}
+NAMES = {*map(name_of, MODULES)}
 FOLDERS = sorted({path.parent for path in [*MODULES, *LAB]})
 
 # A layer may import those below it, and itself. Two of the same height stand side by side: neither imports

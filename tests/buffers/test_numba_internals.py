@@ -17,7 +17,7 @@ from numba.core import config, event, serialize
 from numba.core.bytecode import FunctionIdentity
 from numba.core.compiler_lock import global_compiler_lock
 from numba.misc import appdirs
-from places import PACKAGE, modules_in
+from places import modules_in, name_of
 
 from replay_tutorial.buffers.runtime import numba_internals
 
@@ -146,7 +146,7 @@ def test_only_numba_internals_imports_internal_modules_of_numba():
     for path in modules_in():
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(("numba.", "llvmlite.")):
-                users.setdefault(path.relative_to(PACKAGE).as_posix(), set()).update(
+                users.setdefault(name_of(path), set()).update(
                     f"{node.module}.{each.name}" for each in node.names
                 )
     del users["buffers/runtime/numba_internals.py"]

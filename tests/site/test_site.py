@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import reader_bars
 from built_site import ADDRESSES, Site, css_loads
-from places import ROOT, modules_in
+from places import ROOT, modules_in, name_of
 
 import replay_tutorial
 from replay_tutorial import apex
@@ -116,7 +116,7 @@ def test_every_module_has_a_source_page_with_an_anchor_for_each_line(site: Site)
     for path in modules_in():
         lines = path.read_text(encoding="utf-8").count("\n")
         if lines:
-            page = site.folder / "source" / path.relative_to(ROOT / "replay_tutorial").with_suffix(".html")
+            page = site.folder / "source" / name_of(path).replace(".py", ".html")
             anchors = re.findall(r'id="L-(\d+)"', page.read_text(encoding="utf-8"))
             assert anchors == [str(line) for line in range(1, lines + 1)], path.name
 
@@ -132,7 +132,7 @@ def test_the_reading_order_links_every_file_to_its_source(site: Site) -> None:
 def test_a_module_and_the_chapter_that_builds_it_link_each_other(site: Site) -> None:
     for path in modules_in():
         for number in reader_bars.BUILT.findall(path.read_text(encoding="utf-8"))[:1]:
-            name = path.relative_to(ROOT / "replay_tutorial").with_suffix("").as_posix()
+            name = name_of(path).removesuffix(".py")
             (chapter,) = (site.folder / "chapters").glob(f"{number[0]}_*.html")
             to_module = f'<li><a href="../source/{name}.html"><code>{name}.py</code></a>:'
             assert to_module in chapter.read_text(encoding="utf-8")

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from tempfile import TemporaryDirectory
 
 import numpy as np
-from replay_tutorial.teaching.number_tables import spread_text, table
-from replay_tutorial.teaching.timing import FloatArray, Spread
 
 from benchmarks.measuring.namespaces import NEAR, TwoHosts, relay_command
 from benchmarks.measuring.output import add_count, add_outputs, add_seconds, new_parser, write_results
@@ -24,6 +22,8 @@ from benchmarks.peers.buffer import OURS, NotMeasurable
 from benchmarks.peers.helper import HelperProcess, run_beside
 from benchmarks.peers.helper_program import IN_FLIGHT, LOAD_BATCH, MAX_SIZE
 from benchmarks.tables import REVERB
+from replay_course.number_tables import spread_text, table
+from replay_course.timing import FloatArray, Spread
 
 PATH, PORT = f"{OURS}, path", f"{OURS}, port with CURVE"
 PROCESSES = 4  # that write, and that sample

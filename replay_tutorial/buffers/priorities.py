@@ -17,7 +17,6 @@ Built in chapter 03, *Priorities*.
 import copy
 import math
 import sys
-from collections.abc import Callable
 from typing import Annotated, Any
 
 import numpy as np
@@ -208,14 +207,11 @@ class Priorities:
 
     __iter__ = None  # otherwise, Python would count up from index 0, which may have been replaced, and stop
 
-    def __init__(
-        self, rules: "Prioritization", masses_of: Callable[[Integers], Floats], stored: Callable[[], Integers]
-    ) -> None:
-        """Use functions that return the masses of stored rows, or raise IndexError, and all their indexes."""
-        self._rules, self._masses_of, self._stored = rules, masses_of, stored
+    def __init__(self, buffer: Any) -> None:
+        self._buffer = buffer
 
     def __repr__(self) -> str:
-        return f"<Priorities of {len(self._stored()):,} rows>"
+        return f"<Priorities of {len(self._buffer.indexes):,} rows>"
 
     def __getitem__(self, indexes: "npt.ArrayLike | slice") -> Floats:
         """Return the priorities of rows: float64[n], or one number for a single index.
@@ -228,9 +224,56 @@ class Priorities:
             ValueError: If alpha is 0, because all masses are then 1, or the step of a slice is not 1.
         """
         if isinstance(indexes, slice):
-            indexes = indexes_of(indexes, self._stored())
-        priorities = self._rules.priorities_of(self._masses_of(as_integers("indexes", indexes)))
+            indexes = indexes_of(indexes, self._buffer.indexes)
+        masses = self._buffer._masses_of(as_integers("indexes", indexes))
+        priorities = self._buffer._ring.rules.priorities_of(masses)
         return priorities[0] if np.ndim(indexes) == 0 else priorities
+
+
+class Prioritized:
+    """The methods of a buffer with priorities, whose ring has `rules`, and `update`."""
+
+    _ring: Any
+
+    def update_priorities(self, indexes: "npt.ArrayLike", priorities: "npt.ArrayLike") -> None:
+        """Set the priorities of rows.
+
+        If an index is repeated, its last priority counts. Updates of rows that have been replaced or evicted
+        since they were sampled are ignored and counted in `stale_updates`. O(n log capacity).
+
+        Args:
+            indexes: The `indexes` of a sample, int[n], an array or a tensor.
+            priorities: |TD error|, float[n] or one number for all rows, finite and at least 0: an array, a
+                list, or a tensor, on any device and with or without gradient.
+
+        Raises:
+            IndexError: If an index has not been assigned to any row, or belongs to the final observation of
+                an episode.
+            RuntimeError: In shared memory: if another living process updates priorities.
+            TypeError: If the indexes are not integers, or the priorities are not real numbers.
+            ValueError: If the lengths differ, or a priority is negative, infinite or NaN. The buffer is then
+                unchanged.
+        """
+        self._update(indexes, priorities)
+
+    def _update(self, indexes: "npt.ArrayLike", priorities: "npt.ArrayLike") -> None:
+        self._ring.update(indexes, priorities)
+
+    @property
+    def stale_updates(self) -> int:
+        """Number of priority updates that were ignored because their row was no longer stored."""
+        return self._ring.rules.stale_updates.item()
+
+    @property
+    def priorities(self) -> Priorities:
+        """The priorities of the stored rows: `buffer.priorities[indexes]` is float64[n].
+
+        They are computed from the masses, so they equal the priorities that were set to about 12 digits of
+        priority + eps. `buffer.priorities[:]` returns those of all stored rows, oldest first. With alpha=0,
+        the priorities are unknown, and reading them raises ValueError. In a buffer of sequences, only the
+        first learned steps of windows have priorities.
+        """
+        return Priorities(self)
 
 
 class Prioritization:
@@ -242,6 +285,7 @@ class Prioritization:
         priority_limit: Largest valid priority.
         formula: alpha, eps and priority_limit, for the kernels.
         largest_priority: float64[1], the largest priority set so far, or NO_PRIORITY.
+        stale_updates: int64[1], the number of updates of rows that were no longer stored.
     """
 
     def __init__(self, capacity: int, largest_priority: Floats, alpha: float, eps: float) -> None:
@@ -253,13 +297,14 @@ class Prioritization:
         self.eps = float(eps)
         self.formula: Formula = (self.alpha, self.eps, self.priority_limit)
         self.largest_priority = largest_priority
+        self.stale_updates: Integers = np.zeros(1, np.int64)
         # Cache for new rows without priorities: their priority and mass.
         self._default = FIRST_PRIORITY, self._mass(FIRST_PRIORITY)
 
     def with_max(self, largest_priority: float = NO_PRIORITY) -> "Prioritization":
         """Return the same rules with another maximum priority, by default none."""
         rules = copy.copy(self)
-        rules.largest_priority = np.full(1, largest_priority)
+        rules.largest_priority, rules.stale_updates = np.full(1, largest_priority), self.stale_updates.copy()
         return rules
 
     @property

@@ -17,15 +17,14 @@ Built in chapter 05, *Prioritized replay*.
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 import numpy as np
-import numpy.typing as npt
 
 from replay_tutorial.buffers.batch import Batch
 from replay_tutorial.buffers.fields import FieldSpecs
 from replay_tutorial.buffers.inherited_options import accepts_options_of
 from replay_tutorial.buffers.priorities import (
     NO_PRIORITY,
-    Priorities,
     Prioritization,
+    Prioritized,
     check_weight_options,
     check_weights,
     only_stored_count,
@@ -43,7 +42,7 @@ if TYPE_CHECKING:  # options are loaded when they are used
     from replay_tutorial.buffers.schemes.scheme import Scheme, StoredRows
 
 
-class PrioritizedReplayBuffer(ReplayBuffer):
+class PrioritizedReplayBuffer(Prioritized, ReplayBuffer):
     """A replay buffer that samples transitions in proportion to their priorities.
 
     A learner multiplies the loss of each transition by its importance-sampling weight, and then sets new
@@ -233,34 +232,6 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         others = {"indexes": indexes, "weights": weights}
         return slots, others if self._counts is None else self._counted(others, indexes)
 
-    def update_priorities(self, indexes: "npt.ArrayLike", priorities: "npt.ArrayLike") -> None:
-        """Set the priorities of rows.
-
-        If an index is repeated, its last priority counts. Updates of rows that have been replaced since they
-        were sampled are ignored and counted in `stale_updates`. O(n log capacity).
-
-        Args:
-            indexes: The `indexes` of a sample, int[n], an array or a tensor.
-            priorities: |TD error|, float[n] or one number for all rows, finite and at least 0: an array, a
-                list, or a tensor, on any device and with or without gradient.
-
-        Raises:
-            IndexError: If an index has not been assigned to any row.
-            RuntimeError: In shared memory: if another living process updates priorities.
-            TypeError: If the indexes are not integers, or the priorities are not real numbers.
-            ValueError: If the lengths differ, or a priority is negative, infinite or NaN. The buffer is then
-                unchanged.
-        """
-        self._update(indexes, priorities)
-
-    def _update(self, indexes: npt.ArrayLike, priorities: npt.ArrayLike) -> None:
-        self._ring.update(indexes, priorities)
-
-    @property
-    def stale_updates(self) -> int:
-        """Number of priority updates that were ignored because their row had been replaced."""
-        return self._ring.stale_updates
-
     @property
     def max_priority(self) -> float:
         """The priority of rows that are added without one.
@@ -274,16 +245,6 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         if self._only_stored_count:
             self._ring.rules.lower_max(self._ring.tree(), self._ring.capacity)
         return self._ring.rules.max_priority
-
-    @property
-    def priorities(self) -> Priorities:
-        """The priorities of the stored rows: `buffer.priorities[indexes]` is float64[n].
-
-        They are computed from the masses, so they equal the priorities that were set to about 12 digits of
-        priority + eps. `buffer.priorities[:]` returns those of all stored rows, oldest first. With alpha=0,
-        the priorities are unknown, and reading them raises ValueError.
-        """
-        return Priorities(self._ring.rules, self._masses_of, lambda: self.indexes)
 
     @property
     def alpha(self) -> float:
@@ -337,5 +298,5 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         ring.rules.check_loaded(np.append(masses, pending), largest_priority[0])
         ring.rules = ring.rules.with_max(largest_priority[0])
         ring.leaves[ring.slots_in_order()] = masses
-        ring.stale_updates = checked_count(counters, "stale_updates")
+        ring.rules.stale_updates[0] = checked_count(counters, "stale_updates")
         return loaded

@@ -185,17 +185,7 @@ class PrioritizedRing(Ring):
         """Reserve memory for rows and masses; see `Ring`."""
         super().__init__(capacity, dtype, next_index, stored)
         self.rules = rules
-        self._stale_updates: Integers = np.zeros(1, np.int64)
         self._tree = SumTree(capacity)
-
-    @property
-    def stale_updates(self) -> int:
-        """Number of updates of rows that had been replaced."""
-        return self._stale_updates.item()
-
-    @stale_updates.setter
-    def stale_updates(self, count: int) -> None:
-        self._stale_updates[0] = count
 
     @property
     def leaves(self) -> Floats:
@@ -264,7 +254,7 @@ class PrioritizedRing(Ring):
             tree.ranking.mark(checked % self.capacity)  # before the change, because Ctrl-C may come between
         status = update_leaves(
             *(checked, floats, self.counters, self.capacity, rules.formula),
-            *(tree.sums, tree.minima, rules.largest_priority, self._stale_updates),
+            *(tree.sums, tree.minima, rules.largest_priority, rules.stale_updates),
         )
         if status != DONE:
             raise rules.update_error(status, checked, floats, self.next_index)

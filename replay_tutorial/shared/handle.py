@@ -19,6 +19,7 @@ from replay_tutorial.buffers.priorities import Prioritization
 from replay_tutorial.buffers.streams import Stream
 from replay_tutorial.buffers.uniform import ReplayBuffer
 from replay_tutorial.shared.memory import SharedArrays, Specs
+from replay_tutorial.shared.protocol import STALE
 from replay_tutorial.shared.registry import WRITER_SPECS, WriterRegistry
 from replay_tutorial.shared.sampler import INITIAL_VALUES, PrioritizedSampler, UpdaterLease, priority_specs
 from replay_tutorial.shared.shared_ring import SharedRing, ring_specs
@@ -121,6 +122,7 @@ class Handle(ReplayBuffer):
         start = None
         if is_prioritized:
             ring.rules = Prioritization(capacity, block["seen"], layout["alpha"], layout["eps"])
+            ring.rules.stale_updates = ring.counters[STALE : STALE + 1]
             only_stored = layout.get("initial_priority") == "max_stored"
             parts["_sampler"] = PrioritizedSampler(ring, ring.rules, block, only_stored_count=only_stored)
             start = parts["_sampler"].start

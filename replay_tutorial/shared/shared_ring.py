@@ -152,11 +152,6 @@ class SharedRing:
         """Rows with an index below this one have been cleared."""
         return int(self.counters[CLEARED])
 
-    @property
-    def stale_updates(self) -> int:
-        """Number of priority updates that were dropped because their row had been overwritten."""
-        return self.counters.item(STALE)
-
     def end_episode(self) -> None:
         """Begin a new episode of this handle with the next row."""
         self.handle_counts[1] = self.handle_counts[0]

@@ -78,7 +78,7 @@ def as_saved(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 def ring_from_state(reader: Reader, like: EpisodeRing, rule: WindowRule, has_resets: bool) -> EpisodeRing:
     """Return a new ring with the saved state; raise Damaged if it contradicts itself."""
-    ring = EpisodeRing(like.room, like.environments, like.fields)
+    ring = EpisodeRing(like.rules, like.room, like.environments, like.fields)
     counts, rings = np.zeros((5, ring.environments), np.int64), ring.arrays.rings
     reader.read_into("counts", [counts])
     heads, floors, episodes, running, entries = counts

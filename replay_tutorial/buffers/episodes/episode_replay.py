@@ -26,20 +26,15 @@ from replay_tutorial.buffers.episodes.episode_archive import ring_from_state, st
 from replay_tutorial.buffers.episodes.episode_ring import (
     CROSS,
     DROP,
-    FINAL,
     GONE,
     NO_STEP,
     START,
-    UNKNOWN,
-    ArraysTuple,
-    EpisodeArrays,
     EpisodeRing,
     Episodes,
     WindowRule,
     append_steps,
     end_running_episode,
     evict_episodes,
-    find_steps,
     slot_of,
 )
 from replay_tutorial.buffers.episodes.episode_steps import StagedSteps, StepFields
@@ -57,18 +52,11 @@ from replay_tutorial.buffers.n_step.autoreset import (
 )
 from replay_tutorial.buffers.n_step.windows import check_one_of_each, differ
 from replay_tutorial.buffers.priorities import (
-    BAD_PRIORITY,
-    DONE,
     NO_PRIORITY,
-    UNKNOWN_INDEX,
-    Formula,
-    Priorities,
     Prioritization,
-    Weights,
+    Prioritized,
     check_weight_options,
     check_weights,
-    masses_of,
-    write_weights,
 )
 from replay_tutorial.buffers.private import PrivateBuffer
 from replay_tutorial.buffers.rows import (
@@ -81,70 +69,8 @@ from replay_tutorial.buffers.rows import (
     checked_size,
     chosen_environments,
 )
-from replay_tutorial.buffers.runtime.jit import Flags, Floats, Integers, int64, kernel
+from replay_tutorial.buffers.runtime.jit import Flags, Floats, Integers
 from replay_tutorial.buffers.streams import Stream
-from replay_tutorial.buffers.sum_tree import ROOT, find_stratified, first_leaf, recompute_above
-
-
-@kernel
-def update_masses(
-    arrays_tuple: ArraysTuple,
-    indexes: Integers,
-    priorities: Floats,
-    formula: Formula,
-    largest_priority: Floats,
-    stale_updates: Integers,
-) -> int:
-    """Set the masses of steps, update the largest priority, and count updates of steps no longer stored.
-
-    Return DONE, UNKNOWN_INDEX or BAD_PRIORITY; if it is not DONE, nothing has changed.
-    """
-    arrays, (alpha, eps, priority_limit) = EpisodeArrays(*arrays_tuple), formula
-    slots, count, new_largest = np.empty_like(indexes), 0, largest_priority[0]
-    find_steps(arrays_tuple, indexes, slots)
-    for i in range(indexes.shape[0]):
-        if slots[i] in (UNKNOWN, FINAL):
-            return UNKNOWN_INDEX
-        if not 0.0 <= priorities[i] <= priority_limit:  # this form also rejects NaN
-            return BAD_PRIORITY
-    masses, first_node = masses_of(priorities, alpha, eps), int64(first_leaf(arrays.sums))
-    for i in range(indexes.shape[0]):
-        if slots[i] != GONE and arrays.kinds[slots[i]] == START:
-            arrays.sums[first_node + slots[i]] = masses[i]  # the last priority of a repeated index counts
-            new_largest = max(new_largest, priorities[i])
-            slots[count] = slots[i]
-            count += 1
-    recompute_above(arrays.sums, arrays.minima, slots[:count])
-    largest_priority[0] = new_largest
-    stale_updates[0] += indexes.shape[0] - count
-    return DONE
-
-
-@kernel
-def draw_steps(
-    arrays_tuple: ArraysTuple,
-    uniforms: Floats,
-    beta: float,
-    by_buffer: bool,
-    slots: Integers,
-    indexes: Integers,
-    weights: Weights,
-) -> None:
-    """Draw a step for each uniform random number; write the slots, indexes and weights of the steps."""
-    arrays = EpisodeArrays(*arrays_tuple)
-    environments = arrays.rings.shape[0]
-    room = arrays.kinds.shape[0] // environments
-    found, masses = find_stratified(arrays.sums, uniforms)
-    write_weights(masses, beta, arrays.minima[ROOT], by_buffer, weights)
-    end, head_index, head_slot = -1, 0, 0
-    for i in range(found.shape[0]):
-        if found[i] >= end:  # of the ring, once per environment, because the slots are in ascending order
-            environment = found[i] // room
-            end, head = (environment + 1) * room, arrays.rings[environment].head
-            head_index = head * environments + environment
-            head_slot = end - room + head % room
-        lap = room if found[i] > head_slot else 0  # slots after the head hold rows of the previous lap
-        slots[i], indexes[i] = found[i], head_index + (found[i] - head_slot - lap) * environments
 
 
 class EpisodeOptions(TypedDict, total=False):
@@ -159,7 +85,7 @@ class EpisodeOptions(TypedDict, total=False):
     eps: float
 
 
-class EpisodeReplayBuffer(PrivateBuffer):
+class EpisodeReplayBuffer(Prioritized, PrivateBuffer):
     """A replay buffer that stores the episodes of one or several environments.
 
     Each observation is stored once, although a sample contains both `obs` and `next_obs`, and the final
@@ -238,12 +164,11 @@ class EpisodeReplayBuffer(PrivateBuffer):
         self._roles = roles = StepFields(self._fields, reward)
         self._reserve_names("indexes", "weights", "priorities")
         self._next_step = resets_at_next_step(autoreset)
-        self._ring = EpisodeRing(room, num_envs, roles.stored)
+        rules = Prioritization(room * num_envs, np.full(1, NO_PRIORITY), alpha, eps)
+        self._ring = EpisodeRing(rules, room, num_envs, roles.stored)
         self._gather, self._gather_nexts = Gather(roles.stored), Gather(selected(roles.stored, roles.nexts))
         self._pair = pair_dtype(roles.stored, roles.nexts)
         self._staged = StagedSteps(1, roles)
-        self._prioritization = Prioritization(self._ring.capacity, np.full(1, NO_PRIORITY), alpha, eps)
-        self._stale_updates = np.zeros(1, np.int64)
         self._rng = Stream(seed)
         self._watch = ResetWatch.for_mode(autoreset, num_envs) if roles.reward else None
         self._layout = {
@@ -253,8 +178,8 @@ class EpisodeReplayBuffer(PrivateBuffer):
             "fields": self._fields.described,
             "reward": reward,
             "check_finite": check_finite,
-            "alpha": self._prioritization.alpha,
-            "eps": self._prioritization.eps,
+            "alpha": rules.alpha,
+            "eps": rules.eps,
             **({"autoreset": "next_step"} if self._next_step else {}),
         }
 
@@ -339,10 +264,10 @@ class EpisodeReplayBuffer(PrivateBuffer):
                 staged = staged.selected(kept)
                 if priorities is not None and (array := as_array("priorities", priorities)).size == count:
                     priorities = array.reshape(-1)[kept]
-        masses, max_priority = self._prioritization.initial_masses(priorities, staged.count)
+        masses, max_priority = self._ring.rules.initial_masses(priorities, staged.count)
         staged.arrays.masses[...] = masses
         arrays, spans = (self._ring.arrays_tuple, staged.arrays_tuple), self._roles.spans
-        largest_priority = self._prioritization.largest_priority
+        largest_priority = self._ring.rules.largest_priority
         changes = largest_priority, max(largest_priority.item(0), max_priority), self._window_rule
         index = append_steps(*arrays, spans, *changes)
         if index < 0:
@@ -408,7 +333,7 @@ class EpisodeReplayBuffer(PrivateBuffer):
         Raises:
             IndexError: If the environment does not exist.
         """
-        rings, mass = self._ring.arrays.rings, float(self._prioritization.initial_masses(None, 1)[0])
+        rings, mass = self._ring.arrays.rings, float(self._ring.rules.initial_masses(None, 1)[0])
         for each in chosen_environments(environment, self._ring.environments):
             end_running_episode(self._ring.arrays_tuple, each, self._window_rule, mass)
             if self._watch is not None:
@@ -470,9 +395,7 @@ class EpisodeReplayBuffer(PrivateBuffer):
     def _draw_weighted(self, batch_size: int, beta: float, normalize: str) -> tuple[Integers, Integers, Any]:
         """Draw steps by their masses; return their slots, indexes and weights."""
         beta = self._check_draw(batch_size, beta, normalize)
-        slots, indexes = np.empty((2, batch_size), np.int64)
-        weights, uniforms = np.empty(batch_size, np.float32), self._rng.random(batch_size)
-        draw_steps(self._ring.arrays_tuple, uniforms, beta, normalize == "buffer", slots, indexes, weights)
+        slots, indexes, weights = self._ring.draw(self._rng.random(batch_size), beta, normalize == "buffer")
         check_weights(weights, self._rng, batch_size)
         return slots, indexes, weights
 
@@ -488,37 +411,6 @@ class EpisodeReplayBuffer(PrivateBuffer):
     def _check_not_empty(self, batch_size: int) -> None:
         if self._ring.stored == 0:
             raise ValueError(f"Can't sample {batch_size} steps: the buffer is empty. Add some first.")
-
-    def update_priorities(self, indexes: npt.ArrayLike, priorities: npt.ArrayLike) -> None:
-        """Set the priorities of steps.
-
-        If an index is repeated, its last priority counts. Updates of steps that have been overwritten or
-        evicted are ignored and counted in `stale_updates`.
-
-        Args:
-            indexes: The `indexes` of a sample, int[n].
-            priorities: |TD error|, float[n] or one number for all steps, finite and at least 0.
-
-        Raises:
-            IndexError: If an index has not been assigned to any step, or belongs to a final observation.
-            TypeError: If the indexes are not integers, or the priorities are not real numbers.
-            ValueError: If the lengths differ, or a priority is negative, infinite or NaN. The buffer is then
-                unchanged.
-        """
-        rules, ring = self._prioritization, self._ring
-        checked, floats = rules.as_update(indexes, priorities)
-        status = update_masses(
-            *(ring.arrays_tuple, checked, floats, rules.formula, rules.largest_priority, self._stale_updates)
-        )
-        if status == UNKNOWN_INDEX:
-            self._check_indexes(checked)
-        if status == BAD_PRIORITY:
-            raise rules.priority_error(floats)
-
-    @property
-    def priorities(self) -> Priorities:
-        """The priorities of the rows that can be drawn: `buffer.priorities[indexes]` is float64[n]."""
-        return Priorities(self._prioritization, self._masses_of, lambda: self.indexes)
 
     def _masses_of(self, indexes: Integers) -> Floats:
         """Return the masses of steps, each of which must be stored and be the start of a window."""
@@ -735,26 +627,21 @@ class EpisodeReplayBuffer(PrivateBuffer):
 
     def _cleared(self) -> dict[str, Any]:
         """Return new values of the attributes that `clear` replaces."""
-        return {
-            "_ring": self._ring.cleared(),
-            "_prioritization": self._prioritization.with_max(),
-            "_loaded_ahead": (),
-        }
+        return {"_ring": self._ring.cleared(), "_loaded_ahead": ()}
 
     def _state(self) -> tuple[dict[str, Any], archive.Arrays]:
         counters = {"stale_updates": self.stale_updates, "random_state": self._rng.state}
-        return counters, state_of(self._ring, self._next_step) | {
-            "seen": [self._prioritization.largest_priority]
-        }
+        arrays = state_of(self._ring, self._next_step)
+        return counters, arrays | {"seen": [self._ring.rules.largest_priority]}
 
     def _from_state(self, counters: dict[str, Any], reader: archive.Reader) -> Self:
         loaded, largest = self._with_shared_parts(), np.zeros(1)
-        loaded._stale_updates = np.full(1, archive.checked_count(counters, "stale_updates"))
         loaded._rng = archive.checked_generator(counters)
-        loaded._ring = ring_from_state(reader, self._ring, self._window_rule, self._next_step)
+        ring = loaded._ring = ring_from_state(reader, self._ring, self._window_rule, self._next_step)
         reader.read_into("seen", [largest])
-        self._prioritization.check_loaded(loaded._ring.tree.leaves, largest[0])
-        loaded._prioritization = self._prioritization.with_max(largest[0])
+        ring.rules.check_loaded(ring.tree.leaves, largest[0])
+        ring.rules = ring.rules.with_max(largest[0])
+        ring.rules.stale_updates[0] = archive.checked_count(counters, "stale_updates")
         return loaded
 
     def _look_up(self, numbers: Integers) -> Episodes:
@@ -772,18 +659,13 @@ class EpisodeReplayBuffer(PrivateBuffer):
         self._ring.find(indexes)
 
     @property
-    def stale_updates(self) -> int:
-        """Number of priority updates that were ignored because their step was no longer stored."""
-        return int(self._stale_updates[0])
-
-    @property
     def max_priority(self) -> float:
         """The priority of steps that are added without one: the largest that any step has had.
 
         It is 1.0 until a priority has been set, and this 1.0 counts if steps have been added with it. All
         priorities of an index that is repeated in one update count.
         """
-        return self._prioritization.max_priority
+        return self._ring.rules.max_priority
 
     def next_index_of(self, environment: int = 0, /) -> int:
         """Return the index of the next step of an environment.

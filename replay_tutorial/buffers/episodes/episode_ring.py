@@ -26,6 +26,16 @@ import numpy.typing as npt
 
 from replay_tutorial.buffers.fields import Fields, Rows, as_bytes, as_records
 from replay_tutorial.buffers.n_step.returns import Spans
+from replay_tutorial.buffers.priorities import (
+    BAD_PRIORITY,
+    DONE,
+    UNKNOWN_INDEX,
+    Formula,
+    Prioritization,
+    Weights,
+    masses_of,
+    write_weights,
+)
 from replay_tutorial.buffers.rows import bytes_differ, check_memory, copy_row
 from replay_tutorial.buffers.runtime.jit import (
     Bytes,
@@ -38,7 +48,7 @@ from replay_tutorial.buffers.runtime.jit import (
     kernel,
     types,
 )
-from replay_tutorial.buffers.sum_tree import SumTree, first_leaf, recompute_above
+from replay_tutorial.buffers.sum_tree import ROOT, SumTree, find_stratified, first_leaf, recompute_above
 
 # What a slot holds: nothing or a final observation, a step, or a step where a window starts.
 NO_STEP, STEP, START = 0, 1, 2
@@ -351,6 +361,67 @@ def locate(arrays_tuple: ArraysTuple, slots: Integers) -> tuple[Integers, Intege
     return positions, starts, ends
 
 
+@kernel
+def update_masses(
+    arrays_tuple: ArraysTuple,
+    indexes: Integers,
+    priorities: Floats,
+    formula: Formula,
+    largest_priority: Floats,
+    stale_updates: Integers,
+) -> int:
+    """Set the masses of steps, update the largest priority, and count updates of steps no longer stored.
+
+    Return DONE, UNKNOWN_INDEX or BAD_PRIORITY; if it is not DONE, nothing has changed.
+    """
+    arrays, (alpha, eps, priority_limit) = EpisodeArrays(*arrays_tuple), formula
+    slots, count, new_largest = np.empty_like(indexes), 0, largest_priority[0]
+    find_steps(arrays_tuple, indexes, slots)
+    for i in range(indexes.shape[0]):
+        if slots[i] in (UNKNOWN, FINAL):
+            return UNKNOWN_INDEX
+        if not 0.0 <= priorities[i] <= priority_limit:  # this form also rejects NaN
+            return BAD_PRIORITY
+    masses, first_node = masses_of(priorities, alpha, eps), int64(first_leaf(arrays.sums))
+    for i in range(indexes.shape[0]):
+        if slots[i] != GONE and arrays.kinds[slots[i]] == START:
+            arrays.sums[first_node + slots[i]] = masses[i]  # the last priority of a repeated index counts
+            new_largest = max(new_largest, priorities[i])
+            slots[count] = slots[i]
+            count += 1
+    recompute_above(arrays.sums, arrays.minima, slots[:count])
+    largest_priority[0] = new_largest
+    stale_updates[0] += indexes.shape[0] - count
+    return DONE
+
+
+@kernel
+def draw_steps(
+    arrays_tuple: ArraysTuple,
+    uniforms: Floats,
+    beta: float,
+    by_buffer: bool,
+    slots: Integers,
+    indexes: Integers,
+    weights: Weights,
+) -> None:
+    """Draw a step for each uniform random number; write the slots, indexes and weights of the steps."""
+    arrays = EpisodeArrays(*arrays_tuple)
+    environments = arrays.rings.shape[0]
+    room = arrays.kinds.shape[0] // environments
+    found, masses = find_stratified(arrays.sums, uniforms)
+    write_weights(masses, beta, arrays.minima[ROOT], by_buffer, weights)
+    end, head_index, head_slot = -1, 0, 0
+    for i in range(found.shape[0]):
+        if found[i] >= end:  # of the ring, once per environment, because the slots are in ascending order
+            environment = found[i] // room
+            end, head = (environment + 1) * room, arrays.rings[environment].head
+            head_index = head * environments + environment
+            head_slot = end - room + head % room
+        lap = room if found[i] > head_slot else 0  # slots after the head hold rows of the previous lap
+        slots[i], indexes[i] = found[i], head_index + (found[i] - head_slot - lap) * environments
+
+
 class Episodes(NamedTuple):
     """The entries of episodes in the table."""
 
@@ -366,6 +437,7 @@ class EpisodeRing:
     """The memory of the episodes: the rings, a table of episodes, and the sum tree.
 
     Attributes:
+        rules: Conversion of priorities to masses, and the largest priority so far.
         room: Number of slots of each environment.
         environments: Number of environments.
         fields: The stored fields, without next observations.
@@ -374,9 +446,9 @@ class EpisodeRing:
         arrays_tuple: The same as a plain tuple, which is passed to the kernels.
     """
 
-    def __init__(self, room: int, environments: int, fields: Fields) -> None:
+    def __init__(self, rules: Prioritization, room: int, environments: int, fields: Fields) -> None:
         """Reserve memory; pages are allocated when they are first written."""
-        self.room, self.environments, self.fields = room, environments, fields
+        self.rules, self.room, self.environments, self.fields = rules, room, environments, fields
         slots, entries = environments * room, environments * (room // 2 + 2)  # 2 slots per episode
         check_memory((slots + 1) * fields.dtype.itemsize)
         self.tree = SumTree(slots)
@@ -405,7 +477,7 @@ class EpisodeRing:
         ring, rings, tree = copy.copy(self), self.arrays.rings.copy(), SumTree(self.capacity)
         rings["floor"], rings["running"] = rings["head"], False
         rings["stored"] = rings["windows"] = 0
-        ring.tree, kinds = tree, np.zeros_like(self.arrays.kinds)
+        ring.rules, ring.tree, kinds = self.rules.with_max(), tree, np.zeros_like(self.arrays.kinds)
         ring._set_arrays(self.arrays._replace(kinds=kinds, rings=rings, sums=tree.sums, minima=tree.minima))
         return ring
 
@@ -457,6 +529,23 @@ class EpisodeRing:
         in_table: Flags = table["number"][entries] == numbers
         stored = in_table & (firsts < ends) & ~table["evicted"][entries]
         return Episodes(entries, environments, firsts, ends, running, stored)
+
+    def draw(self, uniforms: Floats, beta: float, by_buffer: bool) -> tuple[Integers, Integers, Weights]:
+        """Draw a step by its mass for each number in [0, 1); return the slots, indexes and weights."""
+        slots, indexes = np.empty((2, len(uniforms)), np.int64)
+        weights = np.empty(len(uniforms), np.float32)
+        draw_steps(self.arrays_tuple, uniforms, beta, by_buffer, slots, indexes, weights)
+        return slots, indexes, weights
+
+    def update(self, indexes: Any, priorities: Any) -> None:
+        """Set the priorities of steps; see `update_priorities`."""
+        rules, (checked, floats) = self.rules, self.rules.as_update(indexes, priorities)
+        arguments = rules.formula, rules.largest_priority, rules.stale_updates
+        status = update_masses(self.arrays_tuple, checked, floats, *arguments)
+        if status == UNKNOWN_INDEX:
+            self.find(checked)  # raises the error
+        if status == BAD_PRIORITY:
+            raise rules.priority_error(floats)
 
     def find(self, indexes: Integers) -> Integers:
         """Return the slot of each step, or GONE if it is no longer stored.

@@ -387,8 +387,7 @@ class SequenceReplayBuffer(EpisodeReplayBuffer):
         beta = check_weight_options(beta, normalize)
         if by not in ("window", "episode"):
             raise ValueError(f'by must be "window" or "episode", not {by!r}.')
-        if by == "episode" and self._prioritization.alpha != 0.0:
-            alpha = self._prioritization.alpha
+        if by == "episode" and (alpha := self._ring.rules.alpha) != 0.0:
             raise ValueError(f'by="episode" requires alpha=0, not {alpha}: it ignores priorities.')
         if by == "episode" and self._window_rule[2] == CROSS:
             raise ValueError('by="episode" requires windows of one episode, not boundary="cross".')

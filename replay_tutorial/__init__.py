@@ -9,11 +9,29 @@
     batch = buffer.sample(64, beta=0.4).to_torch()  # batch.obs, …, batch.discount, batch.weights
     buffer.update_priorities(batch.indexes, td_error.abs())
 
-`help(PrioritizedReplayBuffer.for_env)` shows how steps are added; `help(PrioritizedReplayBuffer)` describes
-the arguments. `ReplayBuffer` samples uniformly. `MPReplayBuffer` and `MPPrioritizedReplayBuffer` are shared
-by the processes of one machine; actors use them with `NStepWindow`, `Mailbox` (parameters) and
-`SamplesPerInsert` (a limiter). `EpisodeReplayBuffer`, `SequenceReplayBuffer` and `HindsightReplayBuffer`
-store episodes.
+Begin with `help(PrioritizedReplayBuffer.for_env)`. These are all public names:
+
+Rows of one process
+    PrioritizedReplayBuffer     samples rows by priority
+    ReplayBuffer                samples rows uniformly
+    EpisodeReplayBuffer         stores whole episodes, each observation once
+    SequenceReplayBuffer        samples windows of steps for recurrent networks
+    sequence_priorities         computes the priorities of windows from those of their steps, as in R2D2
+    HindsightReplayBuffer       replaces goals with achieved ones (HER)
+    Mixture                     takes a fixed share of each batch from each of several buffers
+    laber                       draws a batch from a larger one by the current network's priorities
+What they take and return
+    Batch                       the result of `sample`: a dict with attributes, and `to_torch`
+    NStep                       n-step returns if the reward has another name; otherwise pass a number
+    fields_from_spaces          declares fields from gymnasium's spaces, as `for_env` does
+    with_final_obs              returns the true next observations in the autoreset mode "same_step"
+    Checkpoints                 writes a buffer, networks and counters as one atomic checkpoint
+Processes of one machine
+    MPPrioritizedReplayBuffer   samples shared rows by priority
+    MPReplayBuffer              samples shared rows uniformly
+    NStepWindow                 builds n-step rows in an actor
+    Mailbox                     passes parameters to the actors
+    SamplesPerInsert            limits the number of samples per added row
 
 In the source code, the chapters build two folders, which you should read first:
     buffers/          uniform and prioritized replay in one process; its folders contain options
@@ -103,5 +121,5 @@ def __getattr__(name: str) -> "Any":
 
 
 def __dir__() -> list[str]:
-    """Return all public names, including those not imported yet."""
-    return sorted({*globals(), *__all__})
+    """Return the public names, including those not imported yet, and no others."""
+    return [*__all__, "__all__", "__doc__", "__version__"]

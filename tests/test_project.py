@@ -78,7 +78,9 @@ def test_the_public_names_are_these() -> None:
     import replay_tutorial
 
     assert sorted(replay_tutorial.__all__) == PUBLIC_NAMES
-    assert set(PUBLIC_NAMES) <= set(dir(replay_tutorial))
+    assert [name for name in dir(replay_tutorial) if not name.startswith("__")] == sorted(PUBLIC_NAMES)
+    listed = re.findall(r"(?m)^    (\w+)  +\w", replay_tutorial.__doc__ or "")
+    assert sorted(listed) == PUBLIC_NAMES, "the first screen of help()"
     assert all(getattr(replay_tutorial, name).__name__ == name for name in PUBLIC_NAMES)
     with pytest.raises(AttributeError, match="no attribute 'ReplyBuffer'"):
         _ = replay_tutorial.ReplyBuffer  # pyright: ignore

@@ -33,7 +33,7 @@ class CaseSet:
     slot_seconds: float = SLOT_SECONDS
 
 
-FLOATS = f"{' + '.join(map(str, FIELDS.values()))} float32 ({'/'.join(FIELDS)})"
+FLOATS = f"{' + '.join(map(str, FIELDS.values()))} float32 (obs/action/next_obs/reward/done)"
 ROWS = (
     f"Rows of {FLOATS}. The ceiling is the simplest NumPy call that moves the same bytes, without random "
     "numbers, a tree or checks. Our `sample` returns the fields as views of one array of records; cpprb "
@@ -46,20 +46,20 @@ INPUTS = (
 )
 PICTURES = (
     "Uniform buffers of transitions with two stacks of 4 × 84 × 84 uint8. The ceiling copies the same number "
-    "of bytes with NumPy into reused memory; its `add` also copies whole stacks with `stack_compress`, "
+    "of bytes with NumPy into reused memory; its `add` also copies whole stacks with `dedupe_frames`, "
     "because NumPy takes longer to copy one image of each. Stable-Baselines3, tianshou and TorchRL store "
     "stacks channel-first."
 )
 KERNELS = f"Rows of {FLOATS}. The ceiling is the kernels after the slash, called with prepared arguments."
 SEQUENCES = (
-    "Steps of 30 + 3 + 1 + 1 float32 (obs/act/rew/done), in episodes of 200 steps. Our windows contain one "
-    "more observation, the one after the last step. The ceiling is one `take` of the records of as many "
+    "Steps of 30 + 3 + 1 + 1 float32 (obs/action/reward/done), in episodes of 200 steps. Our windows contain "
+    "one more observation, the one after the last step. The ceiling is one `take` of the records of as many "
     "windows."
 )
 HINDSIGHT = (
-    "Rows of 2 × (15 + 3 + 3) + 3 + 1 + 1 float32 (obs and next_obs, each with two goals/act/rew/done), in "
-    "episodes of 200 steps; 80% of the sampled rows are relabelled. cpprb stores the goals when an episode "
-    "ends, so a fifth of its rows are original ones, and its `sample` only copies. The ceiling is one `take` "
+    "Rows of 2 × (15 + 3 + 3) + 3 + 1 + 1 float32 (obs and next_obs, each with two goals/action/reward/"
+    "done), in episodes of 200 steps; 80% of the sampled rows are relabelled. cpprb stores the goals when an "
+    "episode ends, so a fifth of its rows are original ones, and its `sample` only copies. The ceiling is one `take` "
     "of random rows."
 )
 SCHEMES = f"Rows of {FLOATS}. The ceiling is one `take` of random rows."

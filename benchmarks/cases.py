@@ -253,8 +253,8 @@ def pictures(capacity: int) -> Cases:
     for size in (32, 512):
         cases[f"plain, sample {size}"] = sampling_pictures(plain, first, size)
     for name, shape, once in (
-        ("channel-first, next_of", first, ("next_of",)),
-        ("channel-last, next_of + stack_compress", CHANNEL_LAST, ("next_of", "stack_compress")),
+        ("channel-first, dedupe_next", first, ("dedupe_next",)),
+        ("channel-last, dedupe_next + dedupe_frames", CHANNEL_LAST, ("dedupe_next", "dedupe_frames")),
     ):
         kind = replace(plain, once=once)
         sample_32 = sampling_pictures(kind, shape, 32)

@@ -65,21 +65,21 @@ class Layout:
         return buffer
 
 
-NEXT_OF, STACKS, BOTH = ("next_of",), ("stack_compress",), ("next_of", "stack_compress")
+NEXT, FRAMES, BOTH = ("dedupe_next",), ("dedupe_frames",), ("dedupe_next", "dedupe_frames")
 LAYOUTS = (
     Layout(OURS, "plain"),
-    Layout(OURS, "next_of", NEXT_OF),
-    Layout(OURS, "stack_compress", STACKS),
-    Layout(OURS, "next_of and stack_compress", BOTH),
+    Layout(OURS, "dedupe_next", NEXT),
+    Layout(OURS, "dedupe_frames", FRAMES),
+    Layout(OURS, "dedupe_next and dedupe_frames", BOTH),
     Layout(OURS, "prioritized, both", BOTH, prioritized=True),
     Layout(OURS, "many processes, both", BOTH, shared=True),
     Layout(OURS, "many processes, plain", shared=True),
     Layout("cpprb", "plain"),
-    Layout("cpprb", "next_of", NEXT_OF),
-    Layout("cpprb", "stack_compress", STACKS),
-    Layout("cpprb", "next_of and stack_compress", BOTH),
+    Layout("cpprb", "dedupe_next", NEXT),
+    Layout("cpprb", "dedupe_frames", FRAMES),
+    Layout("cpprb", "dedupe_next and dedupe_frames", BOTH),
     Layout("Stable-Baselines3", "plain"),
-    Layout("Stable-Baselines3", "optimize_memory_usage", NEXT_OF),
+    Layout("Stable-Baselines3", "optimize_memory_usage", NEXT),
     Layout("TorchRL", "LazyTensorStorage"),
     Layout("deque", "of tuples"),
     Layout("tianshou", "plain"),

@@ -31,7 +31,7 @@ SHORT_ROWS = (
     "sample 512 + update 512, prioritized",
     "add 1, prioritized",
     "add 8, float64, rewards (8,)",
-    "channel-last, next_of + stack_compress, sample 32",
+    "channel-last, dedupe_next + dedupe_frames, sample 32",
 )
 TIMEOUT = 6 * 3600.0  # seconds for one benchmark
 # marker of a table, whose record is <mark>.json → arguments of `bench`

@@ -23,6 +23,7 @@ Float32Array = npt.NDArray[np.float32]
 Values = Mapping[str, Any]  # field → array, list, number, or a dict of them
 
 # field → shape; float32, 140 bytes per row
+CPPRB_NAMES = {"dedupe_next": "next_of", "dedupe_frames": "stack_compress"}
 FIELDS = {"obs": 15, "act": 3, "next_obs": 15, "rew": 1, "done": 1}
 ALPHA, BETA = 0.6, 0.4
 OURS, CEILING = "ours", "ceiling"
@@ -48,7 +49,7 @@ class Kind:
     prioritized: bool = False
     alpha: float = ALPHA
     environments: int = 1  # number of environments stepped together
-    once: Collection[str] = ()  # deduplication: "next_of", "stack_compress"
+    once: Collection[str] = ()  # deduplication: "dedupe_next", "dedupe_frames"
     shared: bool = False  # between processes
     variant: str = ""  # another way to sample, see `episodes`
 
@@ -138,12 +139,13 @@ class CpprbLike(Buffer):
         fields = {
             name: {"shape": column.shape or 1, "dtype": column.dtype}
             for name, column in columns.items()
-            if name != "next_obs" or "next_of" not in kind.once
+            if name != "next_obs" or "dedupe_next" not in kind.once
         }
         name = "MP" * kind.shared + "Prioritized" * kind.prioritized + "ReplayBuffer"
-        once = dict.fromkeys(kind.once, "obs" if "next_of" in kind.once else ("obs", "next_obs"))
-        native = {"next_of": "dedupe_next", "stack_compress": "dedupe_frames"}
-        options: dict[str, Any] = once if self.flatten else {native[name]: once[name] for name in once}
+        once = dict.fromkeys(kind.once, "obs" if "dedupe_next" in kind.once else ("obs", "next_obs"))
+        if self.flatten:
+            once = {CPPRB_NAMES[name]: once[name] for name in once}
+        options: dict[str, Any] = dict(once)
         options |= {"alpha": kind.alpha} if kind.prioritized else {}
         make = getattr(importlib.import_module(package), class_name or name)
         self.buffer = make(kind.capacity, fields, **options, **more)
@@ -193,7 +195,7 @@ class Ceiling(Buffer):
         self.buffer: npt.NDArray[np.void] = np.zeros(kind.capacity, row_type)
         self.kind, self.filled = kind, 0
         self.starts: dict[int, Iterator[int]] = {}  # rows of a call → slots
-        self.written = [name for name in columns if name != "next_obs" or "next_of" not in kind.once]
+        self.written = [name for name in columns if name != "next_obs" or "dedupe_next" not in kind.once]
 
     def starts_of(self, count: int) -> Iterator[int]:
         """Return the slots of all calls with `count` rows; a slot written repeatedly would stay cached."""

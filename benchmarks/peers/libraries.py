@@ -87,8 +87,8 @@ class Tianshou(Buffer):
         """Create the buffer; new rows get the maximum priority."""
         self.data: Any = importlib.import_module("tianshou.data")
         self.kind = kind
-        options: dict[str, Any] = {"ignore_obs_next": True} if "next_of" in kind.once else {}
-        if "stack_compress" in kind.once:
+        options: dict[str, Any] = {"ignore_obs_next": True} if "dedupe_next" in kind.once else {}
+        if "dedupe_frames" in kind.once:
             options |= {"save_only_last_obs": True, "stack_num": len(example["obs"])}
         if kind.prioritized:
             options |= {"alpha": kind.alpha, "beta": BETA}

@@ -29,7 +29,7 @@ from benchmarks.peers.helper import HelperLost
 from replay_course.number_tables import three_digits
 from replay_course.timing import FloatArray, Spread, Workload, measure
 
-FRAMES = ("next_of", "stack_compress")
+FRAMES = ("dedupe_next", "dedupe_frames")
 SLOT_SECONDS = 0.005
 
 
@@ -77,7 +77,7 @@ PEERS: dict[str, Entry] = {
         libraries.StableBaselines3,
         ("stable-baselines3", "torch"),
         (False,),
-        once=("next_of",),
+        once=("dedupe_next",),
         variants={GOALS: episodes.StableBaselines3Goals},
     ),
     "tianshou": Entry(libraries.Tianshou, ("tianshou",), once=FRAMES),

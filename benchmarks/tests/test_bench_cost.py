@@ -32,7 +32,7 @@ def test_memory_finds_the_bytes_of_a_transition(tmp_path, monkeypatch):
     monkeypatch.setattr(memory, "LAYOUTS", memory.LAYOUTS[:4])
     status, whole, _ = run("memory", tmp_path, "--rows", "1000")
     assert status == 0
-    least = {"plain": 8, "next_of and stack_compress": 1}  # pictures
+    least = {"plain": 8, "dedupe_next and dedupe_frames": 1}  # pictures
     taken = {each["layout"]: each for each in whole["taken"]}
     for layout, count in least.items():
         pictures = taken[layout]["bytes_per_row"] / memory.PICTURE

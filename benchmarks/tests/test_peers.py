@@ -120,7 +120,7 @@ def test_what_programs_have_is_stored_in_float32(name, given):
     assert all(np.isclose(stored(name, buffer, "rew"), reward).any() for reward in np.ravel(rows["rew"]))
 
 
-@pytest.mark.parametrize("once", [(), ("next_of",), ("next_of", "stack_compress")])
+@pytest.mark.parametrize("once", [(), ("dedupe_next",), ("dedupe_next", "dedupe_frames")])
 @pytest.mark.parametrize("name", LIKE_OURS)
 def test_pictures_stored_once_come_back_as_they_went_in(name, once):
     peer, kind = peer_of(name), Kind(24, once=once)

@@ -59,8 +59,8 @@ SEQUENCES = (
 HINDSIGHT = (
     "Rows of 2 × (15 + 3 + 3) + 3 + 1 + 1 float32 (obs and next_obs, each with two goals/action/reward/"
     "done), in episodes of 200 steps; 80% of the sampled rows are relabelled. cpprb stores the goals when an "
-    "episode ends, so a fifth of its rows are original ones, and its `sample` only copies. The ceiling is one `take` "
-    "of random rows."
+    "episode ends, so a fifth of its rows are original ones, and its `sample` only copies. The ceiling is "
+    "one `take` of random rows."
 )
 SCHEMES = f"Rows of {FLOATS}. The ceiling is one `take` of random rows."
 SETS = {

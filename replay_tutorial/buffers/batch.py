@@ -13,6 +13,8 @@ import numpy as np
 
 KNOWN_TO_JAX: list[bool] = []  # not empty once JAX treats a batch as a pytree
 
+empty: Any = dict.__new__  # creates a batch without calling `Batch.__new__`, at the cost of five views
+
 
 class Batch(dict[str, Any]):
     """Sampled transitions: maps each field to an array of shape (n, *shape).
@@ -119,15 +121,16 @@ class Batch(dict[str, Any]):
         Raises:
             TypeError: If PyTorch has no dtype for a field, as for `np.longdouble`.
         """
-        torch, tensors = pytorch(), Batch()
+        convert = pytorch().from_numpy
+        tensors = Batch() if "jax" in sys.modules and not KNOWN_TO_JAX else empty(Batch)
         try:
             for name, value in self.items():
-                tensors[name] = torch.from_numpy(value)
+                tensors[name] = convert(value)
         except TypeError:  # a NumPy scalar, a tensor, or a dtype that PyTorch lacks
             from replay_tutorial.buffers.frameworks import as_tensor
 
             for name, value in self.items():
-                tensors[name] = as_tensor(torch, name, value)
+                tensors[name] = as_tensor(pytorch(), name, value)
         if device is not None:
             tensors.update({name: tensor.to(device) for name, tensor in tensors.items()})
         return tensors

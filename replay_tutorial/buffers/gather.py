@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from replay_tutorial.buffers.batch import KNOWN_TO_JAX, Batch
+from replay_tutorial.buffers.batch import KNOWN_TO_JAX, Batch, empty
 from replay_tutorial.buffers.fields import LARGE, Fields, Rows, as_bytes
 from replay_tutorial.buffers.rows import take_parts, take_rows, take_runs
 from replay_tutorial.buffers.runtime.jit import Bytes, Integers
@@ -27,8 +27,6 @@ DRAW_SPECS: dict[str, ArraySpec] = {
 }
 
 LINE = 64  # bytes of a cache line
-
-empty: Any = dict.__new__  # creates a batch without calling `Batch.__new__`
 
 
 class Gather:
@@ -82,7 +80,7 @@ class Gather:
         """Convert copied rows to a batch; small fields remain views of `records`."""
         if self._large:
             return self.take(as_bytes(records), np.arange(len(records)))
-        # `Batch()` takes as long as five views; once JAX has been imported, it registers the class
+        # once JAX has been imported, `Batch()` registers the class
         batch = Batch() if "jax" in sys.modules and not KNOWN_TO_JAX else empty(Batch)
         for name in self._names:
             batch[name] = records[name]

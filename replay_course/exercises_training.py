@@ -24,6 +24,7 @@ WALKS = {
     "right": (1,) * 5,
     "left and right": (0, 1, 0, 0, 1, 1, 1, 1, 1, 1, 1),
     "left": (0,) * 60 + (1,) * 10,
+    "left for a long time": (0,) * 240,
 }
 
 
@@ -54,6 +55,8 @@ def check_corridor(kind: Callable[[], Any]) -> None:
                 raise NotYet(f"{where}: terminated should be {positions[-1] == 5}, not {terminated}")
             if truncated:
                 raise NotYet(f"{where}: truncated should be False: the registration sets the time limit")
+            if getattr(obs, "dtype", None) != np.float32:
+                raise NotYet(f"{where}: the observation should be an array of float32, not {obs!r:.60}")
             found = float(array_of(obs, (1,), where)[0])
             if not abs(found - positions[-1] / 5) <= 1e-6:
                 raise NotYet(f"{where}: the observation should be {positions[-1] / 5:g}, not {found:g}")
@@ -112,6 +115,7 @@ def check_updates(updates: Callable[..., Any]) -> None:
         (5_000, 32, 0.5, 100),
         (1_000, 64, 4.0, 1_000),
         (1_040, 64, 1.0, 1_000),
+        (9_000, 64, 3.0, 1_000),
     ):
         [given], wanted = (
             numbers([updates(*case)], 1, "my_updates must return a number"),

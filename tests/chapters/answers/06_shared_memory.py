@@ -21,6 +21,8 @@ WRONG = {
         ("takes a single number", "rows[slot].copy()", "rows.take(slot)"),
         ("is torn", READ + "stamp = stamps.item(slot)\n    if stamp and stamp % 2 == 0:\n        return [rows[slot, column] for column in range(rows.shape[1])]"),
         ("the slot is 2, not slice", "stamp = stamps[slot]", "stamp = stamps[:][slot]"),
+        ("the row, the stamp 24, the row; [1.0, 6.0, 6.0] was returned", READ + "row = rows[slot].copy()\n    stamp = stamps[slot]\n    return row if stamp and stamp % 2 == 0 and (rows[slot] == row).all() else None"),
+        ("copy only one slot of the rows", "rows[slot].copy()", "rows.copy()[slot]"),
         ("don't wait", READ + "while True:\n        stamp = stamps[slot]\n        if stamp and stamp % 2 == 0:\n            row = rows[slot].copy()\n            if stamps[slot] == stamp:\n                return row"),
         ("the zeros of a slot that was never written", "row if stamps", "0 * row if stamps"),
         ("None was returned", "return row if stamps[slot] == stamp else None", "stamps[slot]"),
@@ -52,7 +54,6 @@ WRONG = {
         ("which is no process", "is_alive(owner_of(stamp))", "is_alive(stamp)"),
         ("another slot", "swap(stamps, slot, stamp,", "swap(stamps, slot - 1, stamps[slot - 1],"),
         ("the result should be", "return True", "return float('nan')"),
-        ("a living writer got the slot; the result should be False", "return swap(stamps, slot, stamp, abandoned(stamp))", "swap(stamps, slot, stamp, abandoned(stamp))\n    return True"),
         ("the result should be", RELEASE + "return stamps[slot] % 2 == 0"),
         ("the result should be False, not True", RELEASE + "return True"),
         ("it should be", "    if is_alive(owner_of(stamp)):\n        return False\n    return swap(stamps, slot, stamp, abandoned(stamp))", "    free = not is_alive(owner_of(stamp))\n    swap(stamps, slot, stamps[slot], abandoned(stamps[slot]))\n    return free"),
@@ -118,6 +119,14 @@ RIGHT = {
     ],
     "my_rows": ["my_rows = (4, 1, None, None)", "my_rows = [s // 2 - 1 if s and s % 2 == 0 else None for s in exercises.STAMPS]"],
     "my_release": [
+        RELEASE  # as the package, whose caller then tries to claim the slot
+        + """stamp = stamps[slot]
+    if stamp % 2 == 0 or owner_of(stamp) == 0:
+        return True
+    if is_alive(owner_of(stamp)):
+        return False
+    swap(stamps, slot, stamp, abandoned(stamp))
+    return True""",
         RELEASE
         + """old = stamps[slot]
     owner = owner_of(old)

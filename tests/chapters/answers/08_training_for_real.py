@@ -5,6 +5,12 @@ STATE = 'return {"numbers": replay.numbers.copy(), "added": replay.added, "rng":
 WRONG = {
     "MyCorridor": [
         ("the observation should be", "[self.position / 5]", "[self.position]"),
+        ("an array of float32", "return self.observe(), -1.0", "return np.array([self.position / 5]), -1.0"),
+        (
+            "truncated should be False",
+            "        return self.observe(), -1.0, self.position == 5, False, {}",
+            "        self.steps = getattr(self, 'steps', 0) + 1\n        return self.observe(), -1.0, self.position == 5, self.steps > 200, {}",
+        ),
         ("terminated should be", "self.position == 5", "self.position > 5"),
         ("terminated should be", "self.position == 5, False", "abs(self.position) == 5, False"),
         ("the observation should be", "max(-5, self.position", "(self.position"),
@@ -35,6 +41,7 @@ WRONG = {
         ("run A: choose one of", "my_faults = dict.fromkeys('ABCD', None)"),
     ],
     "my_updates": [
+        ("9,000 steps", "return max(0, int((steps - replay_start) * samples_per_insert) // batch_size)", "return max(0, (steps - replay_start) // int(batch_size / samples_per_insert))"),
         ("How many samples", "int((steps - replay_start) * samples_per_insert) // batch_size", "(steps - replay_start) * samples_per_insert / batch_size"),
         ("How many samples", "(steps - replay_start)", "steps"),
         ("900 steps", "max(0, int((steps - replay_start) * samples_per_insert) // batch_size)", "int((steps - replay_start) * samples_per_insert) // batch_size"),

@@ -69,9 +69,9 @@ class Sampled:
         With `prefetch`, each batch is drawn that many batches in advance, so it doesn't reflect the rows and
         priorities of the meantime, and another thread copies its rows to new arrays and to the device, while
         you use the batches before it. It pays off for a GPU or for large rows. A seed determines the batches
-        in any case. `save` stores those that have been drawn (not those of a mixture), and after `load`, the
-        next iterator returns them first, so that a loop resumes exactly. After `clear` or `reseed`, new
-        batches are drawn. PyTorch's `DataLoader(buffer.batches(256), batch_size=None)` yields these batches.
+        in any case. `save` stores those that have been drawn, and after `load`, the next iterator returns
+        them first, so that a loop resumes exactly. After `clear` or `reseed`, new batches are drawn.
+        PyTorch's `DataLoader(buffer.batches(256), batch_size=None)` yields these batches.
 
         Args:
             batch_size: Number of rows.

@@ -175,6 +175,80 @@ def test_batches_of_a_mixture_are_those_that_its_sample_returns_and_stay_whole(p
         assert set(batch.row[batch.source == 1].tolist()) <= {*range(300, 340)}
 
 
+@pytest.mark.parametrize("prefetch", [0, 1, 3])
+def test_a_resumed_mixture_yields_the_batches_of_an_uninterrupted_one(prefetch, tmp_path):
+    def new(prefix: str | None = None) -> tuple[Mixture, list[Any], Any]:
+        buffers = [filled(PrioritizedReplayBuffer), filled(EpisodeReplayBuffer)]
+        mixed = Mixture({"a": (buffers[0], 0.3), "b": (buffers[1], 0.7)}, seed=4)
+        if prefix is not None:
+            for number, buffer in enumerate(buffers):
+                buffer.load(tmp_path / f"{prefix}{number}")
+            mixed.load(tmp_path / f"{prefix}mixture")
+        return mixed, buffers, mixed.batches(8, prefetch=prefetch, beta=0.5)
+
+    def save(loop: Any, prefix: str) -> None:
+        for number, buffer in enumerate(loop[1]):
+            buffer.save(tmp_path / f"{prefix}{number}")
+        loop[0].save(tmp_path / f"{prefix}mixture")
+
+    whole, interrupted = new(), new()
+    for number in range(5):
+        for mixed, buffers, batches in (whole, interrupted):
+            batch = next(batches)
+            mixed.update_priorities(batch, batch.row % 5 + number)
+            buffers[0].add(**rows(32 + 5 * number, 5))
+    save(interrupted, "first")
+    save(new("first"), "again")
+    resumed = new("again")
+    for number in range(5, 10):
+        drawn = [next(batches) for *_, batches in (whole, interrupted, resumed)]
+        assert as_lists(drawn[0]) == as_lists(drawn[1]) == as_lists(drawn[2])
+        for (mixed, buffers, _), batch in zip((whole, interrupted, resumed), drawn, strict=True):
+            mixed.update_priorities(batch, batch.row % 5 + number)
+            buffers[0].add(**rows(32 + 5 * number, 5))
+    mixed, buffers, batches = new("again")
+    buffers[0].clear()
+    buffers[0].add(**rows(500, 5))
+    batch = next(batches)
+    assert (batch.row[batch.source == 0] >= 500).all(), "no batch was drawn before `clear`"
+
+
+def test_a_mixture_refuses_files_and_generators_that_it_can_not_resume_from(tmp_path):
+    def new(share: float = 0.5, seed: Any = 0) -> Mixture:
+        return Mixture(
+            {"a": (filled(ReplayBuffer), share), "b": (filled(ReplayBuffer), 1 - share)}, seed=seed
+        )
+
+    mixed = new()
+    mixed.save(tmp_path / "file")
+    before = mixed._rng.state
+    with pytest.raises(ValueError, match="different layout: shares"):
+        new(0.25).load(tmp_path / "file")
+    filled(ReplayBuffer).save(tmp_path / "buffer")
+    with pytest.raises(ValueError, match="different layout"):
+        mixed.load(tmp_path / "buffer")
+    (tmp_path / "damaged").write_bytes((tmp_path / "file").read_bytes()[:-100])
+    with pytest.raises(ValueError, match="damaged"):
+        mixed.load(tmp_path / "damaged")
+    assert mixed._rng.state == before
+    with pytest.raises(TypeError, match="Philox can't be saved"):
+        new(seed=np.random.Generator(np.random.Philox(0))).save(tmp_path / "other")
+
+
+def test_a_mixture_sent_to_another_process_draws_batches_of_its_own(tmp_path):
+    mixed = Mixture({"a": (filled(ReplayBuffer), 1.0)}, seed=0)
+    batches = mixed.batches(8, prefetch=2)
+    next(batches)
+    mixed._buffers()[0].save(tmp_path / "buffer")
+    mixed.save(tmp_path / "mixture")
+    loaded = Mixture({"a": (filled(ReplayBuffer), 1.0)})
+    loaded._buffers()[0].load(tmp_path / "buffer")
+    loaded.load(tmp_path / "mixture")
+    sent, copied = pickle.loads(ForkingPickler.dumps(loaded)), pickle.loads(pickle.dumps(loaded))
+    drawn = [next(each.batches(8)).row.tolist() for each in (loaded, sent, copied)]
+    assert drawn[0] != drawn[1] and drawn[0] == drawn[2]
+
+
 @pytest.mark.parametrize("kind", PRIVATE)
 def test_options_of_sample_are_passed_on(kind):
     options = {"scheme": Geometric(0.2)}

@@ -426,3 +426,21 @@ def test_a_sample_that_one_buffer_refuses_leaves_all_random_states_as_they_were(
         mixture.sample(8)
     for made, twin in zip((plain, massless, mixture), twins, strict=True):
         assert made._rng.bit_generator.state == twin._rng.bit_generator.state
+
+
+@pytest.mark.parametrize("kind", [ReplayBuffer, PrioritizedReplayBuffer, EpisodeReplayBuffer])
+def test_a_buffer_whose_sample_lacks_an_argument_is_refused_at_once(kind):
+    class Narrow(kind):
+        def sample(self, batch_size: int) -> Any:
+            return super().sample(batch_size)
+
+    class Wide(kind):
+        def sample(self, batch_size: int, **options: Any) -> Any:
+            return super().sample(batch_size, **options)
+
+    fields: Any = {"obs": {}, "next_obs": {}, "reward": {}, "terminated": {"dtype": bool}}
+    with pytest.raises(TypeError, match=r"passes \w+= .*'narrow' is Narrow.sample\(batch_size"):
+        Mixture({"narrow": (Narrow(8, fields), 1.0)})
+    buffer = Wide(8, fields)
+    buffer.add(obs=0, next_obs=1, reward=2, terminated=True)
+    assert Mixture({"wide": (buffer, 1.0)}).sample(4).reward.tolist() == [2.0] * 4

@@ -144,3 +144,18 @@ def test_readers_get_whole_vectors_in_order_and_the_last_one(start_method):
         told = [answer(answers, readers) for _ in readers]
     assert [faults for _, faults in told] == [[], []]
     assert all(1 <= seen <= 300 for seen, _ in told)
+
+
+def test_what_has_no_parameters_is_refused():
+    torch = pytest.importorskip("torch")
+    mailbox, linear = Mailbox(4), torch.nn.Linear(3, 1)
+    mailbox.publish(linear)
+    calls = Mailbox.for_module, mailbox.publish, lambda module: mailbox.load_into(module, 0)
+    for call in calls:
+        with pytest.raises(ValueError, match="Flatten has no parameters"):
+            call(torch.nn.Flatten())
+    for wrong in (linear.state_dict(), list(linear.parameters()), 3, None):
+        for call in (calls[0], calls[2]):
+            with pytest.raises(TypeError, match=r"module must be a torch.nn.Module, not a "):
+                call(wrong)
+    assert mailbox.version == 1

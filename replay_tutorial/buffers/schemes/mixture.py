@@ -9,7 +9,9 @@ also a mixture.
 Source: Ball et al. 2023, "Efficient Online Reinforcement Learning with Offline Data" (RLPD), section 4.1.
 """
 
-from collections.abc import Callable, Mapping
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -44,12 +46,16 @@ class Component(NamedTuple):
         """Number of rows or windows that can be drawn."""
         return self.buffer.num_windows if self.scheme is None else len(self.buffer)
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """The arguments of the buffer's `sample`, other than batch_size."""
+        return {"beta": 0.0} if self.scheme is None else {"scheme": self.scheme}
+
     def draw(self, count: int) -> tuple[Callable[[], Batch], Integers, Floats]:
         """Draw rows; return a function that copies them, their indexes and their P in this buffer."""
+        copy, drawn = self.buffer._draw_batch(count, self.options)
         if self.scheme is not None:
-            copy, drawn = self.buffer._draw_batch(count, {"scheme": self.scheme})
             return copy, drawn["indexes"], drawn["probabilities"]
-        copy, drawn = self.buffer._draw_batch(count, {"beta": 0.0})
         return copy, drawn["indexes"], self.buffer.probabilities(drawn["indexes"])
 
 
@@ -129,6 +135,12 @@ class Mixture(Sampled):
             raise ValueError(f"The field names {sorted(taken)} are reserved in a mixture; rename the fields.")
         self._types = {name: value_type(*spec) for name, spec in self._specs.items()}
         self._rng = Stream(seed)
+        self._loaded: tuple[Any, Sequence[list[Batch]]] = (), ()  # the source, and batches drawn ahead of it
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if self._rng.sender is not None:  # another process draws batches of its own
+            self._loaded = (), ()
 
     @property
     def names(self) -> list[str]:
@@ -230,6 +242,70 @@ class Mixture(Sampled):
     def _source(self) -> tuple[Any, ...]:
         return (*(component.buffer._source() for component in self._components), self._rng)
 
+    @property
+    def _iterators(self) -> Any:
+        """The iterators that may have drawn rows ahead, of this mixture and of its first buffer."""
+        return self._components[0].buffer._iterators
+
+    @property
+    def _loaded_ahead(self) -> Sequence[list[Batch]]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The batches of the loaded file, unless a buffer has been cleared, loaded or reseeded since."""
+        source, batches = self._loaded
+        return batches if source == self._source() else ()
+
+    @_loaded_ahead.setter
+    def _loaded_ahead(self, batches: Sequence[list[Batch]]) -> None:
+        self._loaded = self._source(), batches
+
+    @property
+    def _layout(self) -> dict[str, Any]:
+        """What must be equal in a loaded file, as JSON."""
+        fields = {name: [dtype.str, list(shape)] for name, (dtype, shape) in self._specs.items()}
+        shares = dict(zip(self.names, self._shares.tolist(), strict=True))
+        return {"kind": type(self).__name__, "shares": shares, "fields": fields}
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Save the random state, and the batches that `batches` has drawn in advance, but not the buffers.
+
+        To resume exactly, save the buffers, too, for example in a folder of `Checkpoints`.
+
+        Args:
+            path: Path of the file; no suffix is added. An existing file is replaced atomically.
+
+        Raises:
+            OSError: If the file can't be written. An existing file is then unchanged.
+            TypeError: If `seed` was a generator of another kind than `numpy.random.default_rng` returns.
+        """
+        from replay_tutorial.buffers import archive
+        from replay_tutorial.buffers.tensors.batches import state_ahead
+
+        if type(generator := self._rng.bit_generator) is not np.random.PCG64:
+            raise TypeError(
+                f"The state of {type(generator).__name__} can't be saved; pass an integer as the seed of the "
+                "mixture."
+            )
+        ahead, arrays = state_ahead(self)
+        archive.save(path, self._layout, {"random_state": self._rng.state, "ahead": ahead}, arrays)
+
+    def load(self, path: str | PathLike[str]) -> None:
+        """Restore the state that `save` wrote. First load the buffers.
+
+        Args:
+            path: A file saved by a mixture that was constructed with the same names, shares and fields.
+
+        Raises:
+            OSError: If the file can't be read.
+            ValueError: If the file is damaged, or its layout or version differs. The mixture is then
+                unchanged.
+        """
+        from replay_tutorial.buffers import archive
+        from replay_tutorial.buffers.tensors.batches import read_ahead
+
+        with archive.open_archive(path, self._layout) as (counters, reader):
+            rng, batches = archive.checked_generator(counters), read_ahead(self, counters["ahead"], reader)
+        source = *self._source()[:-1], rng
+        self.__dict__.update(_rng=rng, _loaded=(source, batches))
+
     def update_priorities(self, batch: Mapping[str, npt.NDArray[Any]], priorities: npt.ArrayLike) -> None:
         """Set the priorities of the rows of a sample, in the buffers from which they were drawn.
 
@@ -313,7 +389,7 @@ def checked_component(name: str, parts: Any) -> Component:
             raise TypeError(f"The component {name!r} is a buffer of episodes, which has no schemes; omit it.")
         if getattr(buffer, "_online", False):
             raise ValueError(f"The component {name!r} can't be online=True: P of its new windows is unknown.")
-        return Component(name, buffer, share, None)
+        return with_sample(Component(name, buffer, share, None))
     if scheme is None:
         scheme = Proportional() if has_priorities(buffer) else Uniform()
     if not isinstance(scheme, Distribution):
@@ -321,7 +397,21 @@ def checked_component(name: str, parts: Any) -> Component:
             f"The scheme of {name!r} must draw every row with a fixed probability, such as Uniform() or "
             f"Geometric(...), not {scheme!r:.60}."
         )
-    return Component(name, buffer, share, scheme)
+    return with_sample(Component(name, buffer, share, scheme))
+
+
+def with_sample(component: Component) -> Component:
+    """Return the component; raise TypeError if its class overrides `sample` without an argument it needs."""
+    signature = inspect.signature(component.buffer.sample)
+    try:
+        signature.bind(1, **component.options)
+    except TypeError as error:
+        raise TypeError(
+            f"A mixture passes {', '.join(component.options)}= to `sample` of its buffers, but that of the "
+            f"component {component.name!r} is {type(component.buffer).__name__}.sample{signature}. "
+            "Accept the argument there, and pass it on."
+        ) from error
+    return component
 
 
 def has_priorities(buffer: Any) -> bool:

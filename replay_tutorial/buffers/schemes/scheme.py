@@ -101,7 +101,8 @@ class Scheme(ABC):
             The indexes of `batch_size` stored rows, and their probabilities.
 
         Raises:
-            ValueError: If the scheme can't draw from this buffer.
+            ValueError: If the scheme can't draw from this buffer. Raise it before using `rng`: a buffer
+                without priorities doesn't restore its state, which would take a quarter of a sample's time.
         """
 
     def replace(

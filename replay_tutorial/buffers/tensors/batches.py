@@ -111,7 +111,7 @@ class Batches(Iterator[Batch]):
     def drawn_ahead(self, buffer: Any) -> list[Batch]:
         """Return the batches of this buffer, as arrays, that have been drawn and will be returned."""
         if self._buffer is not buffer:
-            return []  # those of a mixture, which isn't saved with its buffers
+            return []  # of a mixture of this buffer and others
         if self._source != buffer._source():
             return []  # `next` will discard them
         return [

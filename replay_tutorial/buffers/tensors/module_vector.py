@@ -13,8 +13,15 @@ from replay_tutorial.buffers.batch import pytorch
 
 
 def tensors_of(module: Any) -> list[Any]:
-    """Return the parameters and the floating-point buffers of a module."""
-    return [*module.parameters(), *(each for each in module.buffers() if each.is_floating_point())]
+    """Return the parameters and the floating-point buffers of a module; raise an error if there are none."""
+    if not isinstance(module, pytorch().nn.Module):
+        raise TypeError(f"module must be a torch.nn.Module, not a {type(module).__name__}.")
+    tensors = [*module.parameters(), *(each for each in module.buffers() if each.is_floating_point())]
+    if not tensors:
+        raise ValueError(
+            f"The {type(module).__name__} has no parameters to publish; pass the module that contains them."
+        )
+    return tensors
 
 
 def vector_of(module: Any) -> npt.NDArray[Any]:

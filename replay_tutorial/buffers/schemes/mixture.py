@@ -254,7 +254,7 @@ class Mixture(Sampled):
         return batches if source == self._source() else ()
 
     @_loaded_ahead.setter
-    def _loaded_ahead(self, batches: Sequence[list[Batch]]) -> None:
+    def _loaded_ahead(self, batches: Any) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
         self._loaded = self._source(), batches
 
     @property

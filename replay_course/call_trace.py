@@ -3,8 +3,8 @@
     calls(lambda: buffer.add(obs=1.0))
 
 lists the functions. `interrupt_everywhere` raises KeyboardInterrupt, as Ctrl-C does, before each instruction
-of the package in turn, and compares what it finds afterwards. A kernel is a single step for Python, so it is
-never interrupted.
+of the package, or of the versions in `steps`, in turn, and compares what it finds afterwards. A kernel is a
+single step for Python, so it is never interrupted.
 """
 
 import sys
@@ -17,6 +17,7 @@ from typing import Any
 import replay_tutorial
 
 PACKAGE = Path(replay_tutorial.__file__).parent
+STEPS = Path(__file__).parent / "steps"
 
 
 def file_of(frame: FrameType) -> str:
@@ -67,6 +68,11 @@ def calls(call: Callable[[], object]) -> Calls:
     return Calls((depth - outermost, file, name) for depth, file, name in found)
 
 
+def is_ours(frame: FrameType) -> bool:
+    """Return whether a frame is one of the package, or of a version that precedes it."""
+    return bool(file_of(frame)) or Path(frame.f_code.co_filename).is_relative_to(STEPS)
+
+
 def interrupt(call: Callable[[], object], number: int) -> bool:
     """Make a call, and interrupt it before its instruction `number`; return whether it has so many."""
     left = [number]
@@ -80,7 +86,7 @@ def interrupt(call: Callable[[], object], number: int) -> bool:
         return on_instruction
 
     previous = sys.gettrace()
-    sys.settrace(lambda frame, event, _: on_instruction(frame, event, _) if file_of(frame) else None)
+    sys.settrace(lambda frame, event, _: on_instruction(frame, event, _) if is_ours(frame) else None)
     try:
         call()
     except KeyboardInterrupt:

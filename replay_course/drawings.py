@@ -4,6 +4,7 @@ Lines and text are `currentColor`, so a drawing is readable on light and dark pa
 accent colour.
 """
 
+import math
 from collections.abc import Collection, Iterator, Sequence
 from html import escape
 
@@ -38,6 +39,7 @@ class Drawing:
         text: object = "",
         lit: bool = False,
         size: float = 13,
+        dashed: bool = False,
     ) -> None:
         """Draw a rectangle with a centred text; x and y are its upper left corner. `lit` fills it."""
         look = (
@@ -45,6 +47,7 @@ class Drawing:
             if lit
             else 'fill="none" stroke="currentColor"'
         )
+        look += ' stroke-dasharray="3 3"' * dashed
         self.shapes.append(f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="3" {look}/>')
         if text != "":
             self.text(x + width / 2, y + height / 2 + round(0.38 * size), text, size, lit)
@@ -55,12 +58,12 @@ class Drawing:
         self.shapes.append(f'<line x1="{x:g}" y1="{y:g}" x2="{to_x:g}" y2="{to_y:g}" {look}/>')
 
     def arrow(self, x: float, y: float, to_x: float, to_y: float) -> None:
-        """Draw a highlighted horizontal or vertical line with an arrowhead at its end."""
+        """Draw a highlighted line with an arrowhead at its end."""
         self.line(x, y, to_x, to_y, lit=True)
-        length = max(abs(to_x - x), abs(to_y - y), 1e-9)
+        length = max(math.hypot(to_x - x, to_y - y), 1e-9)
         ahead_x, ahead_y = 6 * (to_x - x) / length, 6 * (to_y - y) / length
         wings = " ".join(
-            f"{to_x - ahead_x + side * ahead_y / 1.5:g},{to_y - ahead_y + side * ahead_x / 1.5:g}"
+            f"{to_x - ahead_x + side * ahead_y / 1.5:g},{to_y - ahead_y - side * ahead_x / 1.5:g}"
             for side in (1, -1)
         )
         self.shapes.append(f'<polygon points="{to_x:g},{to_y:g} {wings}" fill="{ACCENT}"/>')

@@ -12,6 +12,7 @@ import random
 import re
 import textwrap
 from collections.abc import Iterable
+from html import escape
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -24,7 +25,9 @@ FOLDER = Path(replay_tutorial.__file__).parents[1]
 class Source:
     """The source code of an object, which a notebook displays with syntax highlighting."""
 
-    def __init__(self, thing: Any, first: str = "", last: str = "", docstrings: bool = True) -> None:
+    def __init__(
+        self, thing: Any, first: str = "", last: str = "", docstrings: bool = True, fold: str = ""
+    ) -> None:
         """Find the source of a module, class, function, method or kernel; see `show`."""
         thing = getattr(thing, "py_func", thing)  # the Python function of a compiled kernel
         if isinstance(thing, property):
@@ -40,6 +43,7 @@ class Source:
         if first or last:
             start = place_of(first, numbered, 0)
             numbered = numbered[start : place_of(last, numbered, start) + 1]
+        self.fold = fold
         self.place = f"{place.as_posix()}:{numbered[0][0]}"
         self.text = textwrap.dedent("\n".join(line for _, line in numbered)).strip()
 
@@ -47,7 +51,10 @@ class Source:
         return f"{self.place}\n\n{self.text}"
 
     def _repr_markdown_(self) -> str:
-        return f"`{self.place}`\n\n```python\n{self.text}\n```"
+        code = f"`{self.place}`\n\n```python\n{self.text}\n```"
+        if not self.fold:
+            return code
+        return f'<details markdown="1"><summary>{escape(self.fold)}</summary>\n\n{code}\n\n</details>'
 
 
 def lines_of_docstrings(source: str, first_number: int) -> set[int]:
@@ -83,7 +90,7 @@ def random_lines(modules: Iterable[ModuleType], count: int = 10) -> None:
     print(*random.sample(lines, count), sep="\n")
 
 
-def show(thing: Any, *, first: str = "", last: str = "", docstrings: bool = True) -> Source:
+def show(thing: Any, *, first: str = "", last: str = "", docstrings: bool = True, fold: str = "") -> Source:
     """Return the source of a module, class, function, method or kernel, for display in a notebook.
 
     Args:
@@ -92,6 +99,7 @@ def show(thing: Any, *, first: str = "", last: str = "", docstrings: bool = True
         last: Part of the last line to show, the next one that contains it; by default, `first` shows one
             line, and everything is shown without both.
         docstrings: Whether docstrings are shown.
+        fold: What the code does, if it can be skipped: a notebook shows this line, and the code on a click.
 
     Raises:
         TypeError: If the object has no source, such as a number.
@@ -102,4 +110,4 @@ def show(thing: Any, *, first: str = "", last: str = "", docstrings: bool = True
         >>> show(NotYet).text.splitlines()[0]
         'class NotYet(CheckFailed):'
     """
-    return Source(thing, first, last, docstrings)
+    return Source(thing, first, last, docstrings, fold)

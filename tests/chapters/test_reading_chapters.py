@@ -43,6 +43,12 @@ def test_a_source_is_shown_without_its_docstrings() -> None:
     )
 
 
+def test_a_folded_source_shows_what_it_does_and_its_code_on_a_click() -> None:
+    folded = show(ring.Ring.append, fold="Rows > 1")._repr_markdown_()  # pyright: ignore[reportPrivateUsage]
+    plain = show(ring.Ring.append)._repr_markdown_()  # pyright: ignore[reportPrivateUsage]
+    assert folded == f'<details markdown="1"><summary>Rows &gt; 1</summary>\n\n{plain}\n\n</details>'
+
+
 def test_calls_lists_the_functions_and_kernels_of_the_package_in_their_order() -> None:
     buffer = PrioritizedReplayBuffer(10, FIELD)
     found = calls(lambda: buffer.add(reward=1.0))

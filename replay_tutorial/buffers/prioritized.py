@@ -151,10 +151,7 @@ class PrioritizedReplayBuffer(Prioritized, ReplayBuffer):
         masses, max_priority = self._ring.rules.initial_masses(priorities, count)
         if self._stages is None:
             return self._ring.append(count, columns, masses, max_priority)
-        if self._is_by_step:
-            given = None if priorities is None else self._ring.rules.as_floats(priorities, count)
-            return self._stages.append_step(self._ring, count, columns, masses, max_priority, given)
-        return self._stages.append(self._ring, count, columns, masses, max_priority)
+        return self._stages.append(self._ring, count, columns, masses, max_priority, priorities)
 
     def sample(
         self,

@@ -30,7 +30,7 @@ from replay_tutorial.buffers.ring import (
     append_and_change,
     append_rows,
 )
-from replay_tutorial.buffers.runtime.jit import Bytes, Floats, Integers, int64, kernel
+from replay_tutorial.buffers.runtime.jit import Bytes, Floats, IntegerRows, Integers, int64, kernel
 from replay_tutorial.buffers.sum_tree import ROOT, SumTree, find_stratified, first_leaf, recompute_above
 
 
@@ -78,8 +78,8 @@ def append_with_masses_and_change(
     new_masses: Floats,
     max_priority: float,
     ends_episode: bool,
-    state: Integers,
-    new_state: Integers,
+    state: IntegerRows,
+    new_state: IntegerRows,
 ) -> int:
     """Append rows and their masses, and make the change of `append_and_change`."""
     first_index = append_and_change(rows, counters, new_rows, ends_episode, state, new_state)

@@ -27,12 +27,12 @@ from replay_tutorial.buffers.fields import (
 )
 from replay_tutorial.buffers.images.frame_layout import CHECKED_AT, DedupeFrames, with_next
 from replay_tutorial.buffers.images.frames import FrameStore
-from replay_tutorial.buffers.n_step.autoreset import EITHER, TRANSITION, ResetWatch, resets_at_next_step
+from replay_tutorial.buffers.n_step.autoreset import EITHER, TRANSITION, resets_at_next_step
 from replay_tutorial.buffers.n_step.settings import NStep, optional_settings
 from replay_tutorial.buffers.n_step.windows import Restore, Windows, joined
-from replay_tutorial.buffers.ring import BYTES_AT_ONCE, Change, Ring, parts_of
+from replay_tutorial.buffers.ring import BYTES_AT_ONCE, Ring, parts_of
 from replay_tutorial.buffers.rows import MAX_COUNT, check_memory
-from replay_tutorial.buffers.runtime.jit import Bytes, Floats, Integers
+from replay_tutorial.buffers.runtime.jit import Bytes, Floats, IntegerRows
 
 # The mass of a pending step. In a prioritized buffer, users can't declare a field of this name.
 MASS: FieldSpecs = {"priorities": {"dtype": np.float64}}
@@ -46,7 +46,6 @@ class Stages:
         stored: The fields of the rows in the ring.
         frames: The store of frames; None if observations are stored as they are.
         window: The n-step windows of the environments; None if each step is a row.
-        is_by_step: Whether each `add` has one step of every environment, some of which may only reset one.
     """
 
     def __init__(
@@ -70,7 +69,7 @@ class Stages:
         self.frames: FrameStore | None = None
         self.window: Windows | None = None
         self._rows_at_once = MAX_COUNT
-        self._has_priorities = has_priorities
+        self._has_priorities, self._num_envs = has_priorities, num_envs
         self._restore: Restore | None = None
         if observations or dedupe_frames:
             self.frames = FrameStore(self.fields, observations, dedupe_frames, capacity)
@@ -80,20 +79,20 @@ class Stages:
             check_memory(capacity * self.stored.dtype.itemsize)
         settings = optional_settings(n_step, gamma)
         self._n_step = settings is not None
-        next_step = resets_at_next_step(autoreset)
-        self.is_by_step = num_envs > 1 or next_step
-        self._watch: ResetWatch | None = None
-        if settings is not None or self.is_by_step:
+        self._is_by_step = num_envs > 1 or resets_at_next_step(autoreset)
+        if settings is not None or self._is_by_step:
             masses: FieldSpecs = MASS if has_priorities else {}
-            self.window = Windows(self.stored, settings, num_envs, self.fields, masses, next_step)
+            self.window = Windows(self.stored, settings, num_envs, autoreset, self.fields, masses)
             if self.frames is not None and num_envs > 1:
                 self.frames.expect_late_rows(self.window.settings.n * num_envs)
-            if self.is_by_step and self.window.shows_resets:
-                self._watch = ResetWatch.for_mode(autoreset, num_envs)
             rows = self.window.row_specs
             self.stored = Fields({name: rows[name] for name in rows if name not in masses})
             # the window and the ring move on together, so no part may be larger than what the ring appends
             self._rows_at_once = min(self._rows_at_once, max(1, BYTES_AT_ONCE // self.stored.dtype.itemsize))
+            if self._is_by_step:
+                self._rows_at_once = MAX_COUNT
+            else:
+                self.window.watch = None
 
     @property
     def layout(self) -> dict[str, Any]:
@@ -102,8 +101,8 @@ class Stages:
         if self.window is not None:
             if self._n_step:
                 layout["n_step"] = list(self.window.settings)
-            if self.is_by_step:
-                layout |= {"num_envs": self.window.environments, "next_step": self.window.next_step}
+            if self._is_by_step:
+                layout |= {"num_envs": self._num_envs, "next_step": self.window.next_step}
         return layout
 
     @property
@@ -114,13 +113,13 @@ class Stages:
         """
         if self.window is None:
             return np.zeros(0, self.stored.dtype)
-        steps = [as_bytes(self.window.saved(environment)) for environment in range(self.window.environments)]
+        steps = [as_bytes(self.window.saved(environment)) for environment in range(self._num_envs)]
         return as_records(np.concatenate(steps), self.window.steps.dtype)
 
     @property
     def pending_count(self) -> int:
         """The number of steps that are not in a complete row yet."""
-        return int(self.window.counts.sum()) if self.window else 0
+        return int(self.window.state[1].sum()) if self.window else 0
 
     @property
     def memory(self) -> list[Bytes]:
@@ -134,72 +133,37 @@ class Stages:
 
     def append(
         self,
-        ring: Ring,
+        ring: Any,
         count: int,
         columns: Sequence[Any],
         masses: Floats | float | None = None,
         max_priority: float | None = None,
+        priorities: Any = None,
     ) -> int | None:
         """Pass checked steps through the stages to the ring; see `Ring.append`.
 
-        Return the index of the first row, or None if no row has been completed.
+        Their environments are those of `num_envs`, or the only one. `priorities` are those that were passed
+        for them. Return the index of the first row, or None if no row has been completed.
 
         Raises:
             ValueError: If steps aren't consecutive, or a return is too large; nothing is changed.
         """
-        if self.window is not None:
-            self.window.check_consecutive(count, columns, restore=self._restore)
-            if count > self._rows_at_once:  # otherwise, a later part could be refused after the first ones
-                self.window.check_returns(count, columns)
-        first_index = ring.next_index
-        if count <= self._rows_at_once:
-            self._append_part(ring, count, columns, masses, max_priority)
+        if self._is_by_step and count != self._num_envs:
+            raise ValueError(
+                f"With num_envs={self._num_envs}, add expects one step of every environment: arrays of "
+                f"length {self._num_envs}, not {count}."
+            )
+        first_index, is_large = ring.next_index, count > self._rows_at_once
+        # before a frame is stored, and the first part of a large batch
+        if self.window is not None and (is_large or (self.frames is not None and not self._is_by_step)):
+            self.window.check_columns(count, columns, self._restore)
+        if not is_large:
+            self._append_part(ring, count, columns, masses, max_priority, priorities)
         else:
+            if self.window is not None:
+                self.window.check_returns(count, columns)
             for part in parts_of(count, columns, masses, self._rows_at_once):
                 self._append_part(ring, *part, max_priority)
-        return self._first_appended(ring, first_index)
-
-    def append_step(
-        self,
-        ring: Ring,
-        count: int,
-        columns: Sequence[Any],
-        masses: Floats | float | None = None,
-        max_priority: float | None = None,
-        priorities: Floats | None = None,
-    ) -> int | None:
-        """Pass a checked step of every environment through the stages to the ring; see `append`.
-
-        `priorities` are those of the steps; None if they have none.
-        """
-        window: Any = self.window
-        if count != window.environments:
-            raise ValueError(
-                f"With num_envs={window.environments}, add expects one step of every environment: arrays of "
-                f"length {window.environments}, not {count}."
-            )
-        first_index = ring.next_index
-        if self.frames is not None:
-            columns = self.frames.number(count, columns, lambda: self.rows_kept(ring))
-        rows = window.steps.to_rows(count, columns if masses is None else [*columns, masses])
-        environments: Integers = np.arange(count)
-        resets = None
-        if window.next_step:
-            rows, environments, resets = window.without_resets(rows, environments, self._restore)
-            if len(rows) < count:  # the priorities of the others don't count
-                if not len(rows):
-                    max_priority = None
-                elif priorities is not None:
-                    max_priority = float(priorities[environments].max())
-        window.check_consecutive_step(rows, environments, self._restore)
-        batch, state = window.push(rows, environments, resets)
-        watch = window.watch_resets(self._watch, rows, environments, self._restore)
-        self._append_completed(ring, batch, max_priority, (False, window.state, state))
-        self._watch = watch
-        return self._first_appended(ring, first_index)
-
-    def _first_appended(self, ring: Ring, first_index: int) -> int | None:
-        """Return `first_index` if rows have been appended since it was the next one, otherwise None."""
         next_index = ring.next_index
         if self.frames is not None and first_index < CHECKED_AT <= next_index:
             self.frames.check_sharing(next_index)
@@ -207,23 +171,29 @@ class Stages:
 
     def _append_part(
         self,
-        ring: Ring,
+        ring: Any,
         count: int,
         columns: Sequence[Any],
         masses: Floats | float | None,
         max_priority: float | None,
+        priorities: Any = None,
     ) -> None:
         """Append at most as many rows as may be added before the frames of replaced rows are released."""
         if self.frames is not None:
             columns = self.frames.number(count, columns, lambda: self.rows_kept(ring))
         if self.window is None:
             ring.append(count, columns, masses, max_priority)
-        else:
-            # the mass is the last field of a pending step
-            steps = self.window.steps.to_rows(count, columns if masses is None else [*columns, masses])
-            environment = np.zeros(count, np.int64)  # all steps are of environment 0
-            batch, state = self.window.push(steps, environment)
-            self._append_completed(ring, batch, max_priority, (False, self.window.state, state))
+            return
+        # the mass is the last field of a pending step
+        steps = self.window.steps.to_rows(count, columns if masses is None else [*columns, masses])
+        environments = np.arange(count) if self._is_by_step else np.zeros(count, np.int64)
+        is_checked = self.frames is not None and not self._is_by_step
+        completed, state, watch, kept = self.window.step(steps, environments, self._restore, is_checked)
+        if len(kept) < count and max_priority is not None:  # the priorities of the others don't count
+            used = None if priorities is None else ring.rules.as_floats(priorities, count)[kept]
+            max_priority = None if not len(kept) else max_priority if used is None else float(used.max())
+        self._append_completed(ring, completed, max_priority, state)
+        self.window.watch = watch
 
     def end_episode(self, ring: Ring, environment: int | None = None) -> None:
         """Append the pending steps, as rows of fewer than n rewards, and end the episode.
@@ -233,22 +203,28 @@ class Stages:
         if self.window is None:
             ring.end_episode()
             return
-        before = state = self.window.state
-        batches, errors = list[Batch | None](), list[ValueError]()
-        for each in range(self.window.environments) if environment is None else (environment,):
-            if self._watch is not None:
-                self._watch.episode_ended(each)
+        state, batches, errors = self.window.state, list[Batch | None](), list[ValueError]()
+        for each in range(self._num_envs) if environment is None else (environment,):
+            if self.window.watch is not None:
+                self.window.watch.episode_ended(each)
             batch, state, error = self.window.flush(each, state)
             batches.append(batch)
             errors += [error] if error is not None else []
-        self._append_completed(ring, joined(batches), None, (environment is None, before, state))
+        self._append_completed(ring, joined(batches), None, state, ends_episode=environment is None)
         if errors:
             raise errors[0]
 
     def _append_completed(
-        self, ring: Ring, batch: Batch | None, max_priority: float | None, change: Change
+        self,
+        ring: Ring,
+        batch: Batch | None,
+        max_priority: float | None,
+        state: IntegerRows,
+        ends_episode: bool = False,
     ) -> None:
         """Append rows that the window has completed; it moves on together with the ring."""
+        window: Any = self.window
+        change = ends_episode, window.state, state
         if batch is None:
             ring.append(0, [0] * len(self.stored.fields), 0.0, max_priority, change)
             return
@@ -283,8 +259,8 @@ class Stages:
         """Return counters, as JSON, and arrays to be saved."""
         counters: dict[str, Any] = {"waiting": len(self.pending), "frames": []}
         arrays: archive.Arrays = {"waiting": [as_bytes(self.pending)]} if self.window else {}
-        if self.window and self.is_by_step:
-            arrays["windows"] = [np.stack([self.window.counts, self.window.resets])]
+        if self.window and self._is_by_step:
+            arrays["windows"] = [self.window.state[1:]]
         if self.frames is not None:
             counters["frames"], frames = self.frames.state(lambda: self.rows_kept(ring))
             arrays |= frames
@@ -295,24 +271,22 @@ class Stages:
         stages = copy.copy(self)
         if self.window is not None:
             stages.window = self.window.new()
-            environments, most = self.window.environments, self.window.settings.n - 1
-            if self.is_by_step:
-                saved = np.zeros((2, environments), np.int64)
-                reader.read_into("windows", [saved])
-                steps, resets = np.where(saved[1] == TRANSITION, saved[0], 1), saved[1]
+            counts, resets = np.zeros((2, self._num_envs), np.int64)
+            most = self.window.settings.n - 1
+            if self._is_by_step:
+                reader.read_into("windows", [saved := np.zeros((2, self._num_envs), np.int64)])
+                counts, resets = saved
                 last = EITHER if self.window.next_step else TRANSITION
-                wrong = (resets < TRANSITION) | (resets > last) | (saved[0] < 0) | (saved[0] > most)
-                if (wrong | ((resets != TRANSITION) & (saved[0] != 0))).any():
+                wrong = (resets < TRANSITION) | (resets > last) | (counts < 0) | (counts > most)
+                if (wrong | ((resets != TRANSITION) & (counts != 0))).any():
                     raise archive.Damaged("the numbers of pending steps are impossible")
-                counts = steps.tolist()
             else:
-                counts, resets = [archive.checked_count(counters, "waiting", most=most)], [TRANSITION]
-            pending = np.zeros(sum(counts), self.window.steps.dtype)
+                counts[0] = archive.checked_count(counters, "waiting", most=most)
+            ends = np.cumsum(np.where(resets == TRANSITION, counts, 1))
+            pending = np.zeros(ends[-1], self.window.steps.dtype)
             reader.read_into("waiting", [as_bytes(pending)])
-            first = 0
-            for environment, (count, reset) in enumerate(zip(counts, resets, strict=True)):
-                stages.window.restore(pending[first : first + count], environment, int(reset))
-                first += count
+            for environment, steps in enumerate(np.split(pending, ends[:-1])):
+                stages.window.restore(steps, environment, int(resets[environment]))
         if self.frames is not None:
             rows = [as_records(part, ring.dtype) for part in ring.segments()]
             stages.frames = self.frames.from_state(counters, reader, [*rows, stages.pending])

@@ -86,7 +86,6 @@ class ReplayBuffer(PrivateBuffer):
     _counts: "SampleCounts | None" = None
     _has_priorities = False
     _num_envs = 1
-    _is_by_step = False  # whether `add` expects one step of every environment
 
     def __init__(
         self,
@@ -169,7 +168,6 @@ class ReplayBuffer(PrivateBuffer):
 
             options = dedupe_next, dedupe_frames, n_step, gamma, self._num_envs, autoreset
             stages = self._stages = Stages(arguments, capacity, *options, self._has_priorities)
-            self._is_by_step = stages.is_by_step
             arguments, stored, layout = stages.fields, stages.stored, stages.layout
         else:
             check_memory(capacity * stored.dtype.itemsize)
@@ -232,8 +230,6 @@ class ReplayBuffer(PrivateBuffer):
         count, columns = self._fields.to_columns(fields)
         if self._stages is None:
             return self._ring.append(count, columns)
-        if self._is_by_step:
-            return self._stages.append_step(self._ring, count, columns)
         return self._stages.append(self._ring, count, columns)
 
     def end_episode(self, environment: int | None = None, /) -> None:

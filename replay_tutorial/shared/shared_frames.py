@@ -22,15 +22,18 @@ from replay_tutorial.buffers.batch import Batch
 from replay_tutorial.buffers.fields import Fields, Rows
 from replay_tutorial.buffers.gather import Gather, new_arrays, value_type
 from replay_tutorial.buffers.images.frame_layout import CHECKED_AT, FrameLayout, with_numbers
-from replay_tutorial.buffers.images.frame_search import (
-    Hashes,
-    IntegerRows,
-    empty_index,
-    number_frames,
-    same_bytes,
-)
+from replay_tutorial.buffers.images.frame_search import Hashes, empty_index, number_frames, same_bytes
 from replay_tutorial.buffers.priorities import NO_PRIORITY
-from replay_tutorial.buffers.runtime.jit import Flags, Floats, Integers, Words, jitable, kernel, types
+from replay_tutorial.buffers.runtime.jit import (
+    Flags,
+    Floats,
+    IntegerRows,
+    Integers,
+    Words,
+    jitable,
+    kernel,
+    types,
+)
 from replay_tutorial.buffers.runtime.user_warning import warn_user
 from replay_tutorial.shared import snapshot
 from replay_tutorial.shared.atomics import fence_acquire, fetch_add, load_acquire
@@ -256,6 +259,7 @@ class SharedFrames:
         columns: Sequence[Any],
         masses: Floats | float | None = None,
         max_priority: float = NO_PRIORITY,
+        priorities: Any = None,
     ) -> int:
         """Write the frames of rows, then append the rows to the ring; see `SharedRing.append`."""
         index = ring.append(count, self.number(count, columns), masses, max_priority)

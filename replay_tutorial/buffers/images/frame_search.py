@@ -11,7 +11,16 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers.runtime.jit import Bytes, Integers, int64, jitable, kernel, types, uint64
+from replay_tutorial.buffers.runtime.jit import (
+    Bytes,
+    IntegerRows,
+    Integers,
+    int64,
+    jitable,
+    kernel,
+    types,
+    uint64,
+)
 
 # Size of the hash table. Each frame has two possible places; a new frame replaces the older entry.
 TABLE_BITS = 14
@@ -22,7 +31,6 @@ Frame = Annotated[npt.NDArray[np.uint8], types.Array(types.uint8, 1, "C", readon
 # [rows, frames of an observation, bytes]
 Stacks = Annotated[npt.NDArray[np.uint8], types.Array(types.uint8, 3, "C", readonly=True)]
 Hashes = Annotated[npt.NDArray[np.uint64], types.uint64[::1]]
-IntegerRows = Annotated[npt.NDArray[np.int64], types.int64[:, ::1]]
 
 
 class Log(NamedTuple):

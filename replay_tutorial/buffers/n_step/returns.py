@@ -20,18 +20,29 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.rows import bytes_differ, copy_part, copy_row
-from replay_tutorial.buffers.runtime.jit import Bytes, Flags, Floats, Integers, jitable, kernel, types
+from replay_tutorial.buffers.runtime.jit import (
+    Bytes,
+    Flags,
+    Floats,
+    IntegerRows,
+    Integers,
+    jitable,
+    kernel,
+    types,
+)
 
 FloatRows = Annotated[npt.NDArray[np.float64], types.float64[:, ::1]]  # [steps or rows, reward elements]
+StepBytes = Annotated[npt.NDArray[np.uint8], types.uint8[:, :, ::1]]
+StepRewards = Annotated[npt.NDArray[np.float64], types.float64[:, :, ::1]]
 Spans = Annotated[npt.NDArray[np.int64], types.int64[:, ::1]]  # [k, 2], byte offsets in a record: start, stop
 
 
 class PendingSteps(NamedTuple):
     """Steps whose rows are not complete yet; each environment has a ring of `room` slots."""
 
-    steps: Bytes  # [environments * room, bytes]; environment e has the slots from e * room on
-    rewards: FloatRows  # [environments * room, reward elements + 1]; the last column is γ
-    state: Integers  # [3 * environments], position of the oldest step in each ring, number of steps, reset
+    steps: StepBytes  # [environments, room, bytes]
+    rewards: StepRewards  # [environments, room, reward elements + 1]; the last column is γ
+    state: IntegerRows  # [3, environments], position of the oldest step in each ring, number of steps, reset
 
 
 class CompletedRows(NamedTuple):
@@ -61,35 +72,35 @@ def count_completed(counts: Integers, environments: Integers, ends: Flags, n: in
     return completed
 
 
-@jitable
-def parts_of_state(state: Integers) -> tuple[Integers, Integers, Integers]:
-    """Return views of the three parts of `PendingSteps.state`."""
-    environments = len(state) // 3
-    return state[:environments], state[environments : 2 * environments], state[2 * environments :]
-
-
 @kernel
-def find_discontinuity(
-    plain_pending: PlainPending, environments: Integers, steps: Bytes, next_starts: Integers, spans: Spans
-) -> int:
-    """Return the position of the first step whose `obs` is not the previous step's `next_obs`, or -1.
+def is_broken(
+    plain_pending: PlainPending,
+    environments: Integers,
+    steps: Bytes,
+    ends: Flags,
+    next_starts: Integers,
+    spans: Spans,
+) -> bool:
+    """Return whether a step's `obs` is not the `next_obs` of the step before it, in the same episode.
 
-    Each step must belong to a different environment. The bytes `spans[k]` (start, stop) of a new step are
-    compared with those of the newest pending step that begin at `next_starts[k]`.
+    The bytes `spans[k]` (start, stop) of a step are compared with those that begin at `next_starts[k]` in the
+    previous step of `steps`, if it is of the same environment, or else in the newest pending one.
     """
     pending, _, state = plain_pending
-    oldest, counts, _ = parts_of_state(state)
-    room = len(pending) // len(counts)
     for i in range(len(steps)):
         environment = environments[i]
-        if counts[environment] > 0:
-            last = environment * room + (oldest[environment] + counts[environment] - 1) % room
+        if i > 0 and environments[i - 1] == environment:
+            before, follows = steps[i - 1], not ends[i - 1]
+        else:
+            newest = state[0, environment] + state[1, environment] - 1
+            before, follows = pending[environment, newest % pending.shape[1]], state[1, environment] > 0
+        if follows:
             for k in range(len(spans)):
                 start, stop = spans[k]
-                next_obs = pending[last, next_starts[k] : next_starts[k] + stop - start]
+                next_obs = before[next_starts[k] : next_starts[k] + stop - start]
                 if bytes_differ(steps[i, start:stop], next_obs):
-                    return i
-    return -1
+                    return True
+    return False
 
 
 @jitable
@@ -109,20 +120,18 @@ def emit_rows(
     the position of a return that overflows, in `completed.returns` as one sequence.
     """
     overflow, elements = -1, completed.returns.shape[1]
-    steps, rewards, state = pending
-    oldest, counts, _ = parts_of_state(state)
-    room = len(steps) // len(counts)
-    base = environment * room
-    last = base + (oldest[environment] + counts[environment] - 1) % room
+    steps, rewards = pending.steps[environment], pending.rewards[environment]
+    oldest, counts, room = pending.state[0], pending.state[1], len(steps)
+    last = (oldest[environment] + counts[environment] - 1) % room
     for row in range(first_row, first_row + number):
-        first = base + oldest[environment]
+        first = oldest[environment]
         copy_part(completed.rows, row, 0, steps, first, 0, steps.shape[1])
         for k in range(len(at_end)):
             start, stop = at_end[k]
             copy_part(completed.rows, row, start, steps, last, start, stop - start)
         discount = 1.0
         for step in range(counts[environment]):
-            slot = base + (oldest[environment] + step) % room
+            slot = (first + step) % room
             for i in range(elements):
                 completed.returns[row, i] += discount * rewards[slot, i]
             discount *= rewards[slot, elements]  # once per reward, hence γ^k even if k < n
@@ -131,9 +140,9 @@ def emit_rows(
             if not abs(completed.returns[row, i]) < limits[i]:
                 finite = True
                 for step in range(counts[environment]):
-                    finite &= np.isfinite(rewards[base + (oldest[environment] + step) % room, i])
+                    finite &= np.isfinite(rewards[(first + step) % room, i])
                 overflow = row * elements + i if finite else overflow
-        oldest[environment] = (oldest[environment] + 1) % room
+        oldest[environment] = (first + 1) % room
         counts[environment] -= 1
     return overflow
 
@@ -153,15 +162,14 @@ def push_steps(
 ) -> int:
     """Add steps to the pending ones, and write the rows that they complete; return as `emit_rows`."""
     pending, completed = PendingSteps(*plain_pending), CompletedRows(*plain_completed)
-    oldest, counts, _ = parts_of_state(pending.state)
-    room = len(pending.steps) // len(counts)
+    oldest, counts = pending.state[0], pending.state[1]
     row, overflow = 0, -1
     for i in range(len(steps)):
         environment = environments[i]
-        slot = environment * room + (oldest[environment] + counts[environment]) % room
-        copy_row(pending.steps, slot, steps, i)
+        slot = (oldest[environment] + counts[environment]) % pending.steps.shape[1]
+        copy_row(pending.steps[environment], slot, steps, i)
         for k in range(rewards.shape[1]):
-            pending.rewards[slot, k] = rewards[i, k]
+            pending.rewards[environment, slot, k] = rewards[i, k]
         counts[environment] += 1
         out = counts[environment] if ends[i] else counts[environment] // n
         found = emit_rows(pending, completed, row, environment, out, terminates[i], at_end, limits)
@@ -180,6 +188,5 @@ def flush_steps(
 ) -> int:
     """Convert all pending steps of an environment to rows of fewer than n rewards; return as `emit_rows`."""
     pending, completed = PendingSteps(*plain_pending), CompletedRows(*plain_completed)
-    _, counts, _ = parts_of_state(pending.state)
-    count = counts[environment]
+    count = pending.state[1, environment]
     return emit_rows(pending, completed, 0, environment, count, False, at_end, limits)

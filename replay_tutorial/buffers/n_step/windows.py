@@ -10,7 +10,7 @@ Built in chapter 02, *Episodes and n-step returns*.
 import copy
 import functools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from itertools import pairwise
 from types import MappingProxyType
@@ -25,22 +25,20 @@ from replay_tutorial.buffers.n_step.autoreset import (
     EITHER,
     TRANSITION,
     NotConsecutive,
-    Resets,
     ResetWatch,
-    ends_of,
     episode_ended,
     find_resets,
-    nothing_ends,
     resets_at_next_step,
 )
 from replay_tutorial.buffers.n_step.returns import (
     FloatRows,
     PlainCompleted,
-    PlainPending,
     Spans,
+    StepBytes,
+    StepRewards,
     count_completed,
-    find_discontinuity,
     flush_steps,
+    is_broken,
     push_steps,
 )
 from replay_tutorial.buffers.n_step.settings import (
@@ -56,7 +54,7 @@ from replay_tutorial.buffers.rows import (
     checked_flag,
     chosen_environments,
 )
-from replay_tutorial.buffers.runtime.jit import Bytes, Flags, Integers, compile_now
+from replay_tutorial.buffers.runtime.jit import Flags, IntegerRows, Integers, compile_now
 
 # Converts stored values of a field, an array of shape (n, ...), to observations if they are frame numbers.
 Restore = Callable[[str, npt.NDArray[Any]], npt.NDArray[Any]]
@@ -71,10 +69,10 @@ class Windows:
         settings: The settings of the returns.
         steps: The fields of a step.
         environments: Number of environments.
-        state: int64[3 * environments]: the position of each environment's oldest pending step in its ring,
-            then its number of pending steps, then what its next step is (see `autoreset`). `push` and `flush`
-            return the new state, and the caller sets it.
         next_step: Whether the step after the end of an episode only resets its environment.
+        state: int64[3, environments]; the position of each environment's oldest pending step in its ring,
+            its number of pending steps, and what its next step is (see `autoreset`).
+        watch: Looks for environments that don't reset as `autoreset` says; None if there is nothing to see.
 
     If an environment has no pending step, the slot before that of its oldest one still holds its last step.
     """
@@ -84,38 +82,39 @@ class Windows:
         fields: Fields,
         settings: NStep | None,
         environments: int = 1,
+        autoreset: str | Enum | None = None,
         argument_fields: Fields | None = None,
         extra_fields: FieldSpecs = MappingProxyType({}),
-        next_step: bool = False,
     ) -> None:
         """Create an empty window for each environment, for steps with these fields, as stored.
 
         With `settings` of None, each step is a row, unchanged. `argument_fields` are the fields as passed to
         `add`, which differ if observations are stored as frames; `extra_fields` are copied from a step to its
-        row. `next_step` is whether the step after the end of an episode only resets its environment.
+        row.
         """
         self.settings = single_steps(fields) if settings is None else parse_settings(settings, fields)
         self._has_discount = settings is not None
-        self.environments = environments
+        self.environments, self.next_step = environments, resets_at_next_step(autoreset)
         self._ends = [name for name in END_FIELDS if name in fields.fields]
         self._argument_fields = argument_fields or fields
         rewards = [fields.fields[name] for name in self.settings.rewards]
         self._discount = self._discount_dtype(fields)
         self.steps = Fields({**fields.specs, **extra_fields})
         self._at_end = byte_spans(self.steps, dict.fromkeys((*self.settings.nexts, *self._ends)))
-        # Pairs such as `next_obs` and `obs`, with the position of the second field.
-        self._links: list[tuple[str, str, int]] = []
-        known = self._argument_fields.fields
-        for next_name in self.settings.nexts:
-            name = next_name.removeprefix("next_")
-            if name != next_name and name in known and known[name].same_values(known[next_name]):
-                self._links.append((next_name, name, list(known).index(name)))
-        next_spans = byte_spans(self.steps, [next_name for next_name, _, _ in self._links])
-        self._link_starts = next_spans[:, 0].copy()
-        self._link_spans = byte_spans(self.steps, [name for _, name, _ in self._links])
-        stored = self.steps.fields  # of a pair, only one field may be stored as frames
-        self._same_bytes = all(stored[one].same_values(stored[other]) for one, other, _ in self._links)
+        known, stored = self._argument_fields.fields, self.steps.fields
+        pairs = [(name, name.removeprefix("next_")) for name in self.settings.nexts]
+        self._links = [  # `next_obs` and `obs`
+            (next_name, name)
+            for next_name, name in pairs
+            if name != next_name and name in known and known[name].same_values(known[next_name])
+        ]
+        self._link_starts = byte_spans(self.steps, [next_name for next_name, _ in self._links])[:, 0].copy()
+        self._link_spans = byte_spans(self.steps, [name for _, name in self._links])
+        # of a pair, only one field may be stored as frames
+        self._same_bytes = all(stored[one].same_values(stored[other]) for one, other in self._links)
         self._watched = self.settings.rewards or tuple({"reward"} & set(stored))
+        is_visible = self._links and self._watched
+        self.watch = ResetWatch.for_mode(autoreset, environments) if is_visible else None
         ends = np.cumsum([0, *(math.prod(field.shape) for field in rewards)]).tolist()
         self._reward_slices = {  # the columns of `PendingSteps.rewards` for each reward field
             field.name: slice(*span) for field, span in zip(rewards, pairwise(ends), strict=True)
@@ -123,13 +122,12 @@ class Windows:
         # The smallest number that overflows the dtype of each element.
         limits = [np.repeat(overflow_limit(field.dtype), math.prod(field.shape)) for field in rewards]
         self._limits = np.concatenate([np.empty(0), *limits])
-        self.next_step = next_step
-        self._most = self.settings.n + next_step  # slots of a ring: its last step remains
+        self._most = self.settings.n + self.next_step  # slots of a ring: its last step remains
         self._start()
 
     def _start(self) -> None:
         """Begin without pending steps."""
-        self.state: Integers = np.zeros(3 * self.environments, np.int64)
+        self.state: IntegerRows = np.zeros((3, self.environments), np.int64)
         self._steps, self._rewards = self._empty(min(4, self._most))
 
     @property
@@ -156,103 +154,110 @@ class Windows:
 
     def cleared(self) -> "Windows":
         """Return the windows without pending steps. An environment that has yet to be reset still has."""
-        windows = copy.copy(self)
-        oldest, counts, resets = self.state.reshape(3, self.environments)
-        room = len(self._steps) // self.environments
-        windows.state = np.concatenate([(oldest + counts) % room, np.zeros_like(counts), resets])
+        windows, (oldest, counts, resets) = copy.copy(self), self.state
+        windows.state = np.stack([(oldest + counts) % self._steps.shape[1], np.zeros_like(counts), resets])
         return windows
 
-    @property
-    def resets(self) -> Resets:
-        """What the next step of each environment is."""
-        return self.state[2 * self.environments :]
-
-    @property
-    def counts(self) -> Integers:
-        """The number of pending steps of each environment."""
-        return self.state[self.environments : 2 * self.environments]
-
-    def _pending(self, state: Integers) -> PlainPending:
-        """Return `PendingSteps` for the kernels, with the counts in `state`."""
-        return self._steps, self._rewards, state
-
-    def count(self, environment: int = 0) -> int:
-        """Return the number of pending steps of an environment."""
-        return self.state.item(self.environments + environment)
-
-    def pending(self, environment: int = 0) -> Rows:
-        """Return a copy of an environment's pending steps, oldest first: at most n - 1 records."""
-        room, oldest = len(self._steps) // self.environments, self.state.item(environment)
-        slots = environment * room + (oldest + np.arange(self.count(environment))) % room
-        return as_records(self._steps[slots], self.steps.dtype)
-
-    def saved(self, environment: int = 0) -> Rows:
+    def saved(self, environment: int) -> Rows:
         """Return the steps to be passed to `restore`: the pending ones, or the last one before a reset."""
-        if self.resets[environment] != TRANSITION:
-            return self._newest_rows(np.array([environment]))
-        return self.pending(environment)
+        oldest, count, reset = self.state[:, environment].tolist()
+        kept = count if reset == TRANSITION else 1
+        slots = (oldest + count - kept + np.arange(kept)) % self._steps.shape[1]
+        return as_records(self._steps[environment, slots], self.steps.dtype)
 
-    def restore(self, rows: Rows, environment: int = 0, reset: int = TRANSITION) -> None:
-        """Set the pending steps of an environment that has none, or the last step before its reset."""
-        most = 1 if reset != TRANSITION else self.settings.n - 1
-        if len(rows) > most:
-            raise ValueError(f"At most {most} steps can be pending, not {len(rows)}.")
+    def restore(self, rows: Rows, environment: int, reset: int) -> None:
+        """Set the steps that `saved` has returned for an environment, which has none yet."""
         self._reserve(len(rows))
-        first = len(self._steps) // self.environments * environment
         count = len(rows) if reset == TRANSITION else 0
-        self.state.reshape(3, self.environments)[:, environment] = len(rows) - count, count, reset
-        self._steps[first : first + len(rows)] = as_bytes(rows)
-        self._rewards[first : first + len(rows)] = self._rewards_of(rows)
+        self.state[:, environment] = len(rows) - count, count, reset
+        self._steps[environment, : len(rows)] = as_bytes(rows)
+        self._rewards[environment, : len(rows)] = self._rewards_of(rows)
 
-    def check_consecutive(
-        self, count: int, columns: Sequence[Any], environment: int = 0, restore: Restore | None = None
+    def step(
+        self, rows: Rows, environments: Integers, restore: Restore | None = None, is_checked: bool = False
+    ) -> tuple[Batch | None, IntegerRows, ResetWatch | None, Integers]:
+        """Compute what new steps, as stored, change. Steps are written only to free slots.
+
+        Their environments are all the same, so that the steps are consecutive, or all different. `restore`
+        converts stored values to observations; None if they are stored as passed. `is_checked` says that
+        `check_columns` has been called.
+
+        Returns:
+            The rows that the steps complete, or None; `state` and `watch` after them, which the caller sets;
+            and the environments of the steps that don't only reset one.
+
+        Raises:
+            ValueError: If a step doesn't continue its episode, a discount is not in [0, 1], or a return is
+                too large for its dtype.
+        """
+        (terminates, ends), resets, watch = self._flags(rows), None, self.watch
+        if self.next_step and (ends.any() or self.state[2].any()):
+            broken = [differs for _, _, differs in self._differences(rows, environments, restore)]
+            continues = ~np.logical_or.reduce(broken) if broken else np.ones(len(rows), np.bool_)
+            kept, resets = find_resets(self.state[2], environments, ends, continues.item)
+            # as bytes, because NumPy doesn't copy the padding between fields
+            rows, environments = as_records(as_bytes(rows)[kept], rows.dtype), environments[kept]
+            terminates, ends = terminates[kept], ends[kept]
+        if self._links and not is_checked:
+            self._check_consecutive(rows, environments, ends, restore)
+        completed, state = self._push(rows, environments, terminates, ends)
+        if resets is not None:
+            state[2] = resets
+        if watch is not None:
+
+            def observed(i: int) -> tuple[bytes, bytes, bool, bool]:
+                next_obs, obs = (
+                    b"".join(values(restore, name, rows[name][i : i + 1]).tobytes() for name in names)
+                    for names in zip(*self._links, strict=True)
+                )
+                return obs, next_obs, any(np.any(rows[name][i]) for name in self._watched), terminates[i]
+
+            watch = watch.see(environments, ends, observed)
+        return completed, state, watch, environments
+
+    def _flags(self, steps: Any) -> tuple[Flags, Flags]:
+        """Return whether each step terminates, and whether it ends its episode."""
+        terminates, *others = (steps[name].reshape(-1) != 0 for name in self._ends)
+        return terminates, functools.reduce(np.logical_or, others, terminates)
+
+    def _newest(self, environments: Integers) -> Rows:
+        """Return copies of the last steps of environments, even if they are not pending."""
+        slots = (self.state[0] + self.state[1] - 1)[environments] % self._steps.shape[1]
+        return as_records(self._steps[environments, slots], self.steps.dtype)
+
+    def _differences(
+        self, rows: Rows, environments: Integers, restore: Restore | None
+    ) -> Iterator[tuple[str, str, Flags]]:
+        """Yield each link, and in which steps `obs` differs from `next_obs` of the step before."""
+        before = self._newest(environments)
+        if are_consecutive(environments):
+            before[1:] = rows[:-1]
+        for next_name, name in self._links:
+            differs = differ(before[next_name], rows[name]) if self._same_bytes else np.ones(1, np.bool_)
+            if restore is not None and differs.any():  # equal frames may have different numbers
+                differs = differ(restore(next_name, before[next_name]), restore(name, rows[name]))
+            yield next_name, name, differs
+
+    def _check_consecutive(
+        self, rows: Rows, environments: Integers, ends: Flags, restore: Restore | None
     ) -> None:
-        """Raise ValueError if steps do not continue the pending steps of an environment.
+        """Raise NotConsecutive if a step doesn't continue the episode of its environment.
 
         Within an episode, the `obs` of a step must equal the `next_obs` of the step before it. This is
-        checked for every field in "next" whose counterpart without `next_` exists. `restore` converts stored
-        values of the pending steps; None if they are stored as passed.
+        checked for every field in "next" whose counterpart without `next_` exists.
         """
-        for next_name, name, place in self._links:
-            if count > 1:
-                steps = dict(zip(self._argument_fields.fields, columns, strict=True))
-                broken = differ(steps[next_name][:-1], steps[name][1:])
-                for end in self._ends:
-                    broken &= np.ravel(steps[end][:-1]) == 0
-                if broken.any():
-                    step = int(broken.argmax())
-                    raise ValueError(
-                        f"The {next_name!r} of step {step} differs from the {name!r} of step {step + 1}, but "
-                        "no episode ended in between. A batch must hold consecutive steps of one "
-                        "environment; for several environments, use NStepWindow(num_envs=n) and pass one "
-                        "step of each to add_step."
-                    )
-            if self.count(environment):
-                last = self._newest(next_name, environment)
-                next_obs = last if restore is None else restore(next_name, last[np.newaxis])[0]
-                obs = np.asarray(columns[place] if count == 1 else columns[place][0], next_obs.dtype)
-                if differ(next_obs[np.newaxis], obs[np.newaxis])[0]:
-                    raise self._discontinuity_error(next_name, name, environment)
-
-    def check_consecutive_step(
-        self, rows: Rows, environments: Integers, restore: Restore | None = None
-    ) -> None:
-        """Like `check_consecutive`, for one step of each of several environments, as stored."""
-        steps = as_bytes(rows)
-        links = self._link_starts, self._link_spans
-        pending = self._pending(self.state)
-        if not self._links:
+        pending, links = (self._steps, self._rewards, self.state), (self._link_starts, self._link_spans)
+        if self._same_bytes and not is_broken(pending, environments, as_bytes(rows), ends, *links):
             return
-        if self._same_bytes and find_discontinuity(pending, environments, steps, *links) < 0:
-            return
-        has_pending = self.counts[environments] > 0
-        selected = environments[has_pending]
-        # Compare values, because two NaN may differ in their bytes, and equal frames in their numbers.
-        for next_name, name, _ in self._links:
-            last = values(restore, next_name, self._newest(next_name, selected))
-            broken = differ(last, values(restore, name, rows[name][has_pending]))
-            if broken.any():
-                raise self._discontinuity_error(next_name, name, int(selected[broken.argmax()]))
+        # Compare values, because two NaN may differ in their bytes.
+        follows = self.state[1, environments] > 0
+        if are_consecutive(environments):
+            follows[1:] = ~ends[:-1]
+        for next_name, name, differs in self._differences(rows, environments, restore):
+            if (broken := follows & differs).any():
+                if are_consecutive(environments) and broken[1:].any():
+                    raise in_batch_error(next_name, name, int(broken[1:].argmax()))
+                raise self._discontinuity_error(next_name, name, environments.item(broken.argmax()))
 
     def _discontinuity_error(self, next_name: str, name: str, environment: int) -> NotConsecutive:
         where = f" in environment {environment}" * (self.environments > 1)
@@ -264,99 +269,66 @@ class Windows:
             "unnormalized and normalize the sampled batch."
         )
 
-    def without_resets(
-        self, rows: Rows, environments: Integers, restore: Restore | None = None
-    ) -> tuple[Rows, Integers, Resets]:
-        """Remove the steps that only reset an environment; return the other steps, and the new `Resets`."""
-        resets = self.resets
-        if nothing_ends(resets, [rows[name] for name in self._ends]):
-            return rows, environments, resets
+    def check_columns(self, count: int, columns: Sequence[Any], restore: Restore | None) -> None:
+        """Raise NotConsecutive if these arguments of `add` are not consecutive steps of one environment."""
+        given = dict(zip(self._argument_fields.fields, columns, strict=True))
+        last = self._newest(np.zeros(1, np.int64))
+        for next_name, name in self._links:
+            if count > 1:
+                broken = differ(given[next_name][:-1], given[name][1:]) & ~self._flags(given)[1][:-1]
+                if broken.any():
+                    raise in_batch_error(next_name, name, int(broken.argmax()))
+            next_obs = values(restore, next_name, last[next_name])
+            obs = np.asarray(given[name], next_obs.dtype).reshape(count, *next_obs.shape[1:])
+            if self.state.item(1, 0) and differ(next_obs, obs[:1])[0]:
+                raise self._discontinuity_error(next_name, name, 0)
 
-        def continues(i: int) -> bool:
-            follows = i > 0 and environments[i - 1] == environments[i]
-            last = rows[i - 1 : i] if follows else self._newest_rows(environments[i : i + 1])
-            step = rows[i : i + 1]
-            return not any(
-                differ(values(restore, next_name, last[next_name]), values(restore, name, step[name]))[0]
-                for next_name, name, _ in self._links
-            )
+    def check_returns(self, count: int, columns: Sequence[Any]) -> None:
+        """Raise the error that `step` would raise for the rewards in these arguments of `add`."""
+        given = dict(zip(self._argument_fields.fields, columns, strict=True))
+        steps = np.zeros(count, self.steps.dtype)
+        gammas = [self.settings.gamma] if isinstance(self.settings.gamma, str) else []
+        for name in (*self.settings.rewards, *self._ends, *gammas):
+            steps[name] = given[name]
+        trial = copy.copy(self)  # so that these windows don't grow
+        trial._push(steps, np.zeros(count, np.int64), *self._flags(steps))
 
-        kept, resets = find_resets(resets, environments, self.ends_of(rows), continues)
-        if len(kept) == len(rows):
-            return rows, environments, resets
-        # as bytes, because NumPy doesn't copy the padding between fields
-        return as_records(as_bytes(rows)[kept], rows.dtype), environments[kept], resets
-
-    @property
-    def shows_resets(self) -> bool:
-        """Whether a step shows by its observations and reward that it only resets an environment."""
-        return bool(self._links and self._watched)
-
-    def watch_resets(
-        self, watch: ResetWatch | None, rows: Rows, environments: Integers, restore: Restore | None = None
-    ) -> ResetWatch | None:
-        """Return the watch after it has seen new steps; see `ResetWatch.see`."""
-        if watch is None:
-            return None
-
-        def step(i: int) -> tuple[bytes, bytes, bool, bool]:
-            def joined(names: Iterable[str]) -> bytes:
-                return b"".join(values(restore, name, rows[name][i : i + 1]).tobytes() for name in names)
-
-            obs = joined(name for _, name, _ in self._links)
-            next_obs = joined(next_name for next_name, _, _ in self._links)
-            is_rewarded = any(np.any(rows[name][i]) for name in self._watched)
-            return obs, next_obs, is_rewarded, bool(np.any(rows[self._ends[0]][i]))
-
-        return watch.see(environments, self.ends_of(rows), step)
-
-    def ends_of(self, rows: Rows) -> Flags:
-        """Return whether each step ends its episode."""
-        return ends_of([rows[name] for name in self._ends], len(rows))
-
-    def push(
-        self, rows: Rows, environments: Integers, resets: Resets | None = None
-    ) -> tuple[Batch | None, Integers]:
-        """Compute the rows that new steps complete; their environments are all the same, or all different.
-
-        Return the completed rows, or None, and the new `state`. The windows are unchanged until the caller
-        sets it, because the steps are written only to free slots. `resets` are those after the steps.
-        """
-        terminates, *others = (rows[name].reshape(len(rows)).astype(np.bool_) for name in self._ends)
-        ends = functools.reduce(np.logical_or, others, terminates)
-        are_consecutive = len(rows) > 1 and environments[0] == environments[1]
-        if are_consecutive or len(self._steps) < self._most * self.environments:
-            count = len(rows) if are_consecutive else 1
-            self._reserve(int(self.counts.max()) + count + self.next_step)
+    def _push(
+        self, rows: Rows, environments: Integers, terminates: Flags, ends: Flags
+    ) -> tuple[Batch | None, IntegerRows]:
+        """Compute the rows that steps complete; return them, or None, and the new `state`."""
+        consecutive = are_consecutive(environments)
+        if consecutive or self._steps.shape[1] < self._most:
+            self._reserve(int(self.state[1].max()) + (len(rows) if consecutive else 1) + self.next_step)
         state = self.state.copy()
-        if resets is not None:
-            state[2 * self.environments :] = resets
-        completed = self._new_rows(count_completed(self.counts, environments, ends, self.settings.n))
-        steps, rewards = as_bytes(rows), self._rewards_of(rows)
+        completed = self._new_rows(count_completed(state[1], environments, ends, self.settings.n))
+        rewards = self._rewards_of(rows)
         if isinstance(name := self.settings.gamma, str):
             wrong = rewards[~((rewards[:, -1] >= 0) & (rewards[:, -1] <= 1)), -1]
             if len(wrong):
                 raise ValueError(f"{name!r} is the discount of a step; it must be in [0, 1], not {wrong[0]}.")
         overflow = push_steps(
-            *(self._pending(state), completed, environments, steps, rewards, ends, terminates),
-            *(self._at_end, self.settings.n, self._limits),
+            *((self._steps, self._rewards, state), completed, environments, as_bytes(rows), rewards),
+            *(ends, terminates, self._at_end, self.settings.n, self._limits),
         )
         if overflow >= 0:
             raise self._overflow_error(completed, overflow)
         return self._batch(completed), state
 
-    def flush(self, environment: int, state: Integers) -> tuple[Batch | None, Integers, ValueError | None]:
-        """Compute the rows of all pending steps of an environment, at the end of an episode; see `push`.
+    def flush(
+        self, environment: int, state: IntegerRows
+    ) -> tuple[Batch | None, IntegerRows, ValueError | None]:
+        """Compute the rows of all pending steps of an environment, at the end of an episode.
 
         `state` is the present state, or the new one of another environment's flush. If a return overflows,
         the error is returned instead of rows, and the steps are not in the new state, because they could
         never be flushed.
         """
         state = state.copy()
-        resets = state[2 * self.environments :]
-        resets[...] = episode_ended(resets, environment)
-        completed = self._new_rows(self.count(environment))
-        overflow = flush_steps(self._pending(state), completed, environment, self._at_end, self._limits)
+        state[2] = episode_ended(state[2], environment)
+        completed = self._new_rows(self.state.item(1, environment))
+        pending = self._steps, self._rewards, state
+        overflow = flush_steps(pending, completed, environment, self._at_end, self._limits)
         if overflow >= 0:
             error = self._overflow_error(completed, overflow)
             discarded = f"The {len(completed[0])} pending steps of the episode have been discarded."
@@ -367,15 +339,6 @@ class Windows:
         """Allocate `CompletedRows`."""
         rows = np.empty((count, self.steps.dtype.itemsize), np.uint8)
         return rows, np.zeros((count, len(self._limits))), np.empty(count)
-
-    def check_returns(self, count: int, columns: Sequence[Any]) -> None:
-        """Raise the error that `push` would raise for these arguments of `add`."""
-        steps = np.zeros(count, self.steps.dtype)
-        given = dict(zip(self._argument_fields.fields, columns, strict=True))
-        gammas = [self.settings.gamma] if isinstance(self.settings.gamma, str) else []
-        for name in (*self.settings.rewards, *self._ends, *gammas):
-            steps[name] = given[name]
-        copy.copy(self).push(steps, np.zeros(count, np.int64))  # so that these windows don't grow
 
     def _overflow_error(self, completed: PlainCompleted, position: int) -> ValueError:
         _, returns, _ = completed
@@ -406,40 +369,24 @@ class Windows:
             rewards[:, elements] = rows[name].reshape(len(rows), elements.stop - elements.start)
         return rewards
 
-    def _empty(self, room: int) -> tuple[Bytes, FloatRows]:
+    def _empty(self, room: int) -> tuple[StepBytes, StepRewards]:
         """Allocate steps and rewards of `PendingSteps`, in empty rings of `room` slots."""
-        slots = self.environments * room
-        steps = np.zeros((slots, self.steps.dtype.itemsize), np.uint8)
-        return steps, np.zeros((slots, len(self._limits) + 1))
-
-    def _newest(self, name: str, environment: Any) -> Any:
-        """Return a field's value in the newest pending step of one or several environments."""
-        return as_records(self._steps, self.steps.dtype)[name][self._newest_slots(environment)]
-
-    def _newest_rows(self, environments: Integers) -> Rows:
-        """Return copies of the last steps of environments, even if they are not pending."""
-        return as_records(self._steps[self._newest_slots(environments)], self.steps.dtype)
-
-    def _newest_slots(self, environment: Any) -> Any:
-        """Return the slots of the last steps of one or several environments."""
-        room = len(self._steps) // self.environments
-        end = self.state[environment] + self.state[self.environments + environment]
-        return environment * room + (end - 1) % room
+        shape = self.environments, room
+        steps = np.zeros((*shape, self.steps.dtype.itemsize), np.uint8)
+        return steps, np.zeros((*shape, len(self._limits) + 1))
 
     def _reserve(self, room: int) -> None:
         """Make room for at least `room` steps of each environment."""
-        before, environments = len(self._steps) // self.environments, np.arange(self.environments)[:, None]
+        before: int = self._steps.shape[1]
         if room <= before:
             return
-        room = max(room, min(self._most, 2 * before))
-        oldest, counts, resets = self.state.reshape(3, self.environments)
-        places = environments * before + (oldest[:, None] + np.arange(before)) % before
-        steps, rewards = self._empty(room)
+        oldest, counts, resets = self.state
+        environments, slots = np.arange(self.environments)[:, None], oldest[:, None] + np.arange(before)
+        steps, rewards = self._empty(max(room, min(self._most, 2 * before)))
         for array, copies in ((self._steps, steps), (self._rewards, rewards)):
-            rings = copies.reshape(self.environments, room, array.shape[1])
-            rings[:, :before] = array[places]
-            rings[:, -1] = array[places[:, -1]]  # the last step, if none is pending
-        state = np.concatenate([np.zeros_like(oldest), counts, resets])
+            copies[:, :before] = array[environments, slots % before]
+            copies[:, -1] = copies[:, before - 1]  # the last step, if none is pending
+        state = np.stack([np.zeros_like(oldest), counts, resets])
         self._steps, self._rewards, self.state = steps, rewards, state  # Ctrl-C can't come between
 
 
@@ -510,9 +457,7 @@ class NStepWindow:
         num_envs = checked_at_least("num_envs", num_envs, 1)
         compile_now(count_completed, flush_steps, push_steps)
         self._fields = (FiniteFields if checked_flag("check_finite", check_finite) else Fields)(fields)
-        settings, next_step = as_settings(n_step, gamma), resets_at_next_step(autoreset)
-        self._windows = Windows(self._fields, settings, num_envs, next_step=next_step)
-        self._watch = ResetWatch.for_mode(autoreset, num_envs) if self._windows.shows_resets else None
+        self._windows = Windows(self._fields, as_settings(n_step, gamma), num_envs, autoreset)
 
     def __copy__(self) -> NoReturn:
         raise TypeError(
@@ -546,15 +491,7 @@ class NStepWindow:
         """
         environment = checked_environment(environment, self._windows.environments)
         count, columns = self._fields.to_columns(fields)
-        environments, resets = np.full(count, environment, np.int64), None
-        rows = self._fields.to_rows(count, columns)
-        if self._windows.next_step:
-            rows, environments, resets = self._windows.without_resets(rows, environments)
-            count = len(rows)
-            columns = [rows[name] if count > 1 else rows[name][0] for name in self._fields.fields if count]
-        if count:
-            self._windows.check_consecutive(count, columns, environment)
-        return self._push(rows, environments, resets)
+        return self._push(count, columns, np.full(count, environment, np.int64))
 
     def add_step(self, /, **fields: Any) -> Batch | None:
         """Add one step of every environment, as returned by a vector environment.
@@ -573,12 +510,13 @@ class NStepWindow:
         """
         count, columns = self._fields.to_columns(fields)
         check_one_of_each(self._windows.environments, count)
-        rows, environments = self._fields.to_rows(count, columns), np.arange(count)
-        resets = None
-        if self._windows.next_step:
-            rows, environments, resets = self._windows.without_resets(rows, environments)
-        self._windows.check_consecutive_step(rows, environments)
-        return self._push(rows, environments, resets)
+        return self._push(count, columns, np.arange(count))
+
+    def _push(self, count: int, columns: Sequence[Any], environments: Integers) -> Batch | None:
+        windows = self._windows
+        completed, state, watch, _ = windows.step(self._fields.to_rows(count, columns), environments)
+        windows.state, windows.watch = state, watch  # Ctrl-C can't come between
+        return completed
 
     def end_episode(self, environment: int | None = None, /) -> Batch | None:
         """End the episode of an environment.
@@ -609,9 +547,9 @@ class NStepWindow:
                 raise error
             batches.append(rows)
         windows.state = state
-        if self._watch is not None:
+        if windows.watch is not None:
             for each in environments:
-                self._watch.episode_ended(each)
+                windows.watch.episode_ended(each)
         return joined(batches)
 
     def state(self) -> list[Rows]:
@@ -653,7 +591,7 @@ class NStepWindow:
                     f"NStepWindow with the n_step that saved the state, at least {len(pending) + 1}."
                 )
             rows = pending.astype(self._fields.dtype)
-            waits = bool(windows.ends_of(rows).any())
+            waits = any(np.any(rows[name]) for name in END_FIELDS if name in self._fields.fields)
             if waits and not (windows.next_step and len(rows) == 1):
                 raise ValueError(
                     'The state was saved by an NStepWindow with autoreset="next_step"; pass the same.'
@@ -666,13 +604,6 @@ class NStepWindow:
     def _packed(self) -> np.dtype[Any]:
         """The dtype of the records in `state`."""
         return np.dtype([(field.name, field.dtype, field.shape) for field in self._fields.fields.values()])
-
-    def _push(self, rows: Rows, environments: Integers, resets: Resets | None) -> Batch | None:
-        windows = self._windows
-        completed, state = windows.push(rows, environments, resets)
-        watch = windows.watch_resets(self._watch, rows, environments)
-        windows.state, self._watch = state, watch  # Ctrl-C can't come between
-        return completed
 
 
 def joined(batches: Iterable[Batch | None]) -> Batch | None:
@@ -699,6 +630,20 @@ def check_one_of_each(environments: int, count: int) -> None:
             f"add_step expects {environments} steps, one of each environment, not {count}. To add "
             "consecutive steps of one environment, use add(environment, …)."
         )
+
+
+def are_consecutive(environments: Integers) -> bool:
+    """Return whether the steps of these environments are consecutive ones of the same environment."""
+    return len(environments) > 1 and environments[0] == environments[1]
+
+
+def in_batch_error(next_name: str, name: str, step: int) -> NotConsecutive:
+    """Return the error for a step of a batch that the next step doesn't continue."""
+    return NotConsecutive(
+        f"The {next_name!r} of step {step} differs from the {name!r} of step {step + 1}, but no episode "
+        "ended in between. A batch must hold consecutive steps of one environment; for several environments, "
+        "use NStepWindow(num_envs=n) and pass one step of each to add_step."
+    )
 
 
 def values(restore: Restore | None, name: str, stored: npt.NDArray[Any]) -> npt.NDArray[Any]:

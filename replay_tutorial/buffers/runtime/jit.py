@@ -22,8 +22,6 @@ from numba import extending
 from numba.core import cgutils as code_generation
 from numba.core.compiler_lock import global_compiler_lock
 
-from replay_tutorial.buffers.runtime.interrupts import defer_sigint
-
 # In a kernel, these convert a number to the type.
 int64: Any = numba.int64
 uint64: Any = numba.uint64
@@ -44,6 +42,7 @@ cgutils: Any = code_generation
 Integers = Annotated[npt.NDArray[np.int64], numba.int64[::1]]
 Int32s = Annotated[npt.NDArray[np.int32], numba.int32[::1]]  # half the memory
 Int32Matrix = Annotated[npt.NDArray[np.int32], numba.int32[:, ::1]]
+IntegerRows = Annotated[npt.NDArray[np.int64], numba.int64[:, ::1]]
 Floats = Annotated[npt.NDArray[np.float64], numba.float64[::1]]
 Flags = Annotated[npt.NDArray[np.bool_], numba.boolean[::1]]
 Bytes = Annotated[npt.NDArray[np.uint8], numba.uint8[:, ::1]]  # usually [rows, bytes]
@@ -74,7 +73,7 @@ def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     dispatcher: Any = numba.njit(nogil=True, error_model="numpy")(function)
 
     def compile_declared(*_: Any) -> Any:
-        with defer_sigint(), global_compiler_lock:
+        with global_compiler_lock:
             from replay_tutorial.buffers.runtime.numba_internals import compile_once
 
             compile_once(dispatcher)

@@ -374,7 +374,7 @@ class OfVectorBuffer(Subject):
 
     def see(self) -> Any:
         flushed = copy.deepcopy(self.thing)
-        seen = [flushed.next_index, flushed._stages.window.resets.tolist()]
+        seen = [flushed.next_index, flushed._stages.window.state[2].tolist()]
         seen += [flushed._episode_len(), flushed._stages.pending_count]
         seen += [(name, each.tolist()) for name, each in flushed[:].items()]
         flushed.end_episode()

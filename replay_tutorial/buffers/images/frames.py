@@ -219,11 +219,6 @@ class FrameStore:
         """The memory of each log."""
         return [log.memory for log in self.logs]
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes reserved for frames."""
-        return sum(log.memory.nbytes for log in self.logs)
-
     def state(self, kept: RowsKept) -> tuple[list[dict[str, int]], Arrays]:
         """Return the counters of the logs, as JSON, and their frames."""
         states = [log.state(kept()) for log in self.logs]

@@ -17,16 +17,15 @@ Built in chapter 02, *Episodes and n-step returns*.
 import copy
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers.runtime.jit import Flags, Integers, types
+from replay_tutorial.buffers.runtime.jit import Flags, Integers
 from replay_tutorial.buffers.runtime.user_warning import warn_user
 
 Resets = npt.NDArray[np.integer[Any]]  # [environments]
-ResetChange = Annotated[npt.NDArray[np.uint8], types.uint8[:, ::1]]  # [2, environments]: old, new
 
 # What the next step of an environment is: a transition; a reset; or either, because the caller may have reset
 # the environment in the meantime.
@@ -223,11 +222,3 @@ def episode_ended(resets: Resets, environment: int) -> Resets:
     if changed[environment] == RESET:
         changed[environment] = EITHER
     return changed
-
-
-def ends_of(columns: list[Any], count: int) -> Flags:
-    """Return whether each of n steps ends its episode, from the columns of the fields that say so."""
-    ends = np.zeros(count, np.bool_)
-    for column in columns:
-        ends |= np.reshape(column, count) != 0
-    return ends

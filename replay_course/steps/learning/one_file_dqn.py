@@ -110,6 +110,7 @@ def train(
             target.load_state_dict(online.state_dict())
         if step % EVALUATE_EVERY == 0:
             curve.append((step, evaluate(online, 10, seed=1_000 * step)))
+            print(f"{curve[-1][1]:.0f}", end=" ", flush=True)
             # With many evaluations, ten episodes can exceed the goal by chance; 100 new ones decide.
             if curve[-1][1] >= SOLVED_AT and evaluate(online, 100, seed=1_000 * step + 10) >= SOLVED_AT:
                 break
@@ -119,5 +120,5 @@ def train(
 if __name__ == "__main__":
     torch.set_num_threads(1)  # a network this small is slower with more threads
     network, curve = train(seed=int(sys.argv[1]) if len(sys.argv) > 1 else 0)
-    print("steps, mean return of 10 episodes:", *curve, sep="\n")
+    print("\nsteps, mean return of 10 episodes:", *curve, sep="\n")
     print(f"100 new episodes: {evaluate(network, 100, seed=900_000_000):.1f}")

@@ -14,7 +14,17 @@ CAN_UNSHARE = (
 )
 
 
-@pytest.mark.skipif(not CAN_UNSHARE, reason="needs namespaces and iproute2")
+needs_namespaces = pytest.mark.skipif(not CAN_UNSHARE, reason="needs namespaces and iproute2")
+
+
+@needs_namespaces
+def test_tables_of_another_host_do_what_those_of_this_host_do() -> None:
+    script = SCRIPT.with_name("tables_semantics.py")
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    assert not done.returncode, done.stdout
+
+
+@needs_namespaces
 def test_a_cut_cable_and_killed_writers_and_servers_lose_nothing() -> None:
     done = subprocess.run([sys.executable, SCRIPT, "10000", "15"], capture_output=True, text=True, check=True)
     found = json.loads(done.stdout)

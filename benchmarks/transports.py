@@ -24,11 +24,11 @@ from typing import Any
 
 import numpy as np
 import zmq
-from replay_course.teaching.number_tables import spread_text, table
-from replay_course.teaching.timing import Spread
 
 from benchmarks.measuring.output import add_count, add_outputs, new_parser, write_results
 from benchmarks.measuring.provenance import Provenance
+from replay_course.number_tables import spread_text, table
+from replay_course.timing import Spread
 
 REQUEST, ANSWER = bytes(64), bytes(5000)
 CALLS = 200  # in a round

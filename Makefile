@@ -5,7 +5,7 @@
 #   make stress        run the stress tests: random kills and interrupts, random histories, several hosts
 #   make processors    run the tests that train an agent as on six processors; with ARGS=--all, eighteen
 #   make notebooks     open the chapters in JupyterLab
-#   make docs          execute the chapters and build the site into site/
+#   make docs          build the site into site/
 #   make lab           measure, and compare with other libraries: see benchmarks/README.md
 #   make format        fix lint errors, format the code and copy the programs of the recipes into their pages
 #   make clean         remove .venv, caches and all build output
@@ -57,7 +57,6 @@ processors: .venv/test.stamp
 	$(BIN)/python tests/processors.py $(ARGS)
 
 docs: .venv/docs.stamp
-	$(BIN)/python docs/render_chapters.py
 	$(BIN)/mkdocs build --strict --site-dir site
 	$(BIN)/properdocs build --strict -f mkdocs.yml --site-dir build/properdocs
 	@echo "The site is in site/. To read it with its search, run: .venv/bin/mkdocs serve --livereload"
@@ -93,6 +92,6 @@ clean:
 
 EXTRAS_train := train
 EXTRAS_test := train,games,cluster,sb3,minari,notebooks,docs,dev
-EXTRAS_docs := train,notebooks,docs
+EXTRAS_docs := docs
 EXTRAS_notebooks := train,notebooks
 EXTRAS_dev := dev

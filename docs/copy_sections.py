@@ -16,8 +16,7 @@ from pathlib import Path
 from textwrap import dedent
 
 ROOT = Path(__file__).resolve().parents[1]
-# render_chapters.py writes the pages of the chapters, whose names begin with a number
-PAGES = sorted(page for page in (ROOT / "docs").rglob("[!.0-9]*.md"))
+PAGES = sorted((ROOT / "docs").rglob("[!.]*.md"))
 COPY = re.compile(
     r"(?ms)^(?P<head><!-- (?P<file>[\w/]+\.(?:py|md)):(?P<section>[\w-]+) -->\n(?P<code>```python\n)?)"
     r".*?^(?P<tail>(?(code)```|<!-- end -->))$"

@@ -1,31 +1,30 @@
-"""Execute the chapters and write each one, with its outputs, as a page and a notebook for the site.
+"""Execute the chapters, and renew the outputs in their notebooks, which the site shows.
 
-    python docs/render_chapters.py                all chapters, to docs/chapters/
+    python docs/render_chapters.py                execute all chapters, to see that every cell runs
     python docs/render_chapters.py 04 06          chapters whose names start with 04 or 06
-    python docs/render_chapters.py --notebooks    also update the notebooks in chapters/
+    python docs/render_chapters.py --notebooks    also store the outputs in chapters/
+    python docs/render_chapters.py --code         renew only the code in the stored outputs; takes seconds
 
-An error in a cell stops the program, unless the cell is tagged `raises-exception`. The pages are not kept in
-git, so that they always show what the current code prints.
+An error in a cell stops the program, unless the cell is tagged `raises-exception`. Stored outputs include
+measured times, so run `--notebooks` on a machine that runs nothing else.
 """
 
+import ast
 import asyncio
-import copy
-import html
 import os
 import re
 import sys
 import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import jupytext
 import nbformat
 from jupyter_client import AsyncKernelManager
 from nbclient import NotebookClient
-from nbconvert import MarkdownExporter
 
 CHAPTERS = Path(__file__).resolve().parents[1] / "chapters"
-PAGES = Path(__file__).resolve().parent / "chapters"
 os.environ["REPLAY_COURSE"] = ""  # without the code of a my_replay/ folder
 CELL_TIMEOUT = 300  # seconds; long enough for a busy machine
 CONCURRENT_CHAPTERS = 2
@@ -62,23 +61,26 @@ def with_images(notebook: nbformat.NotebookNode) -> None:
                 )
 
 
-def with_folds(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
-    """Return a copy in which solutions, and errors of cells that aren't solved, are folded."""
-    folded = copy.deepcopy(notebook)
-    for cell in folded.cells:
-        for output in cell.get("outputs", []):
-            if output.get("ename") == "NotYet":
-                fold = f"<summary>Not solved here</summary>\n<pre>{html.escape(output.traceback[-1])}</pre>"
-                data = {"text/html": f'<details class="unsolved">{fold}</details>'}
-                output.update(nbformat.v4.new_output("display_data", data))
-            elif "solution" in cell.metadata.get("tags", []):
-                fold = f"<summary>Solution</summary>\n\n{output.data['text/markdown']}"
-                output.data = {"text/markdown": f'<details markdown="1">{fold}\n\n</details>'}
-    return folded
+def renew_code(notebook: nbformat.NotebookNode) -> bool:
+    """Write the current code into the stored outputs of `show`; return whether any differed."""
+    names: dict[str, Any] = {}
+    renewed = False
+    for cell in notebook.cells:
+        if cell.cell_type != "code":
+            continue
+        for line in ast.parse(cell.source).body:
+            if isinstance(line, ast.Import | ast.ImportFrom):
+                exec(ast.unparse(line), names)  # noqa: S102 - an import of a chapter
+        if cell.source.startswith("show("):
+            shown = eval(cell.source, names)
+            data = {"text/markdown": shown._repr_markdown_(), "text/plain": repr(shown)}
+            renewed |= cell.outputs[0].data != data
+            cell.outputs[0].data = nbformat.from_dict(data)
+    return renewed
 
 
 async def render(source: Path, slots: asyncio.Semaphore, notebooks: bool) -> str:
-    """Execute a chapter in a new kernel, write it, and return a line of statistics."""
+    """Execute a chapter in a new kernel, and return a line of statistics; `notebooks` stores the outputs."""
     notebook = jupytext.read(source)
     without_random_ids(notebook)
     async with slots:
@@ -95,33 +97,30 @@ async def render(source: Path, slots: asyncio.Semaphore, notebooks: bool) -> str
             await client.async_execute(cleanup_kc=True)
         seconds = time.perf_counter() - start
     without_traceback(notebook)
-    text, _ = MarkdownExporter().from_notebook_node(with_folds(notebook))
-    text = re.sub(r"\((\d\db?_\w+)\.ipynb", r"(\1.md", text)  # links to other chapters
-    text = text.replace("](../docs/", "](../")  # links to pages of the site
-    # The site has the scripts of the interactive drawings, and starts them in such an element.
-    text = re.sub(r'<iframe (data-explore="[\w-]+")[^>]*></iframe>', r"<div \1></div>", text)
-    link = f"[Download this chapter as a notebook]({source.stem}.ipynb)"
-    text = re.sub(r"^# .*$", lambda heading: f"{heading[0]}\n\n{link}", text, count=1, flags=re.MULTILINE)
-    (PAGES / source.name).write_text(text, encoding="utf-8")
     with_images(notebook)
-    for folder in [PAGES, CHAPTERS] if notebooks else [PAGES]:
-        nbformat.write(notebook, folder / f"{source.stem}.ipynb")
+    if notebooks:
+        nbformat.write(notebook, source.with_suffix(".ipynb"))
     cells = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
     words = sum(len(cell.source.split()) for cell in notebook.cells if cell.cell_type == "markdown")
     return f"{source.name}: {seconds:.0f} s, {len(cells)} code cells, {words:,} words"
 
 
-async def main(prefixes: list[str], notebooks: bool) -> None:
-    """Render all chapters, or those whose names start with one of the prefixes, two at a time."""
-    PAGES.mkdir(exist_ok=True)
-    sources = [
-        path for path in sorted(CHAPTERS.glob("[0-9]*.md")) if path.name.startswith(tuple(prefixes) or "")
-    ]
+async def execute(sources: list[Path], notebooks: bool) -> None:
+    """Execute chapters, two at a time."""
     slots = asyncio.Semaphore(CONCURRENT_CHAPTERS)
     for done in asyncio.as_completed([render(source, slots, notebooks) for source in sources]):
         print(await done, flush=True)
 
 
 if __name__ == "__main__":
-    arguments = set(sys.argv[1:])
-    asyncio.run(main(sorted(arguments - {"--notebooks"}), "--notebooks" in arguments))
+    options = {"--notebooks", "--code"} & {*sys.argv[1:]}
+    prefixes = tuple(each for each in sys.argv[1:] if each not in options) or ("",)
+    chosen = [path for path in sorted(CHAPTERS.glob("[0-9]*.md")) if path.name.startswith(prefixes)]
+    if "--code" in options:
+        for path in (path.with_suffix(".ipynb") for path in chosen):
+            stored = nbformat.read(path, 4)
+            if renew_code(stored):
+                nbformat.write(stored, path)
+                print(f"renewed {path.name}")
+    else:
+        asyncio.run(execute(chosen, "--notebooks" in options))

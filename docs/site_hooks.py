@@ -1,18 +1,18 @@
 """Hooks for mkdocs and properdocs, which call the `on_...` functions during a build.
 
-They execute chapters that have changed, add a page with the source of every module and program, turn file
-names into links to these pages, link the modules and the chapters that build them, write the table of
-settings, and link images to their files.
+They make a page of each chapter's notebook with its stored outputs, add a page with the source of every
+module and program, turn file names into links to these pages, link the modules and the chapters that build
+them, write the table of settings, and link images to their files.
 """
 
 import ast
 import html
+import json
 import re
-import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 from posixpath import dirname, relpath
+from textwrap import indent
 from typing import Any
 
 from pygments import highlight
@@ -24,7 +24,6 @@ COURSE = PACKAGE.parent / "replay_course"
 LAB, LAB_FOLDERS = PACKAGE.parent / "benchmarks", ("measuring", "peers", "conformance")
 PROGRAMS = PACKAGE.parent / "docs" / "recipes" / "programs"
 CHAPTERS = PACKAGE.parent / "chapters"
-PAGES = Path(__file__).resolve().parent / "chapters"
 SETTINGS = "<!-- settings -->"
 
 # A preceding `<a ...>` means that the name is a link already.
@@ -40,6 +39,8 @@ COPY = re.compile(
 )
 # The line in the docstrings of modules and of public classes.
 BUILT = re.compile(r"^ *(?:Built|Read) in chapter (\d\db?), \*[^*]+\*\.$", re.MULTILINE)
+# A drawing of a notebook: an image, because GitHub shows no elements. On a page, it is as wide as the column.
+SVG = re.compile(r'<svg .*?color="#\d+" width="(?P<pixels>[\d.]+)" (?P<attributes>[^>]*?style=")')
 IMAGE = re.compile(r'<img\b[^>]*\bsrc="(?P<address>[^"]+\.(?:svg|png))"[^>]*>')
 
 
@@ -141,27 +142,47 @@ def settings_table() -> str:
     return "\n".join(rows)
 
 
-def on_pre_build(config: Any) -> None:
-    """Execute the chapters whose pages are missing, as in a fresh clone, or out of date."""
-    modules.cache_clear()  # the site may be served while files are added
-    stale = []
-    for chapter in sorted(CHAPTERS.glob("[0-9]*.md")):
-        page = PAGES / chapter.name
-        if not page.exists() or page.stat().st_mtime < chapter.stat().st_mtime:
-            stale.append(chapter.name)
-    if stale:
-        print(f"Executing {len(stale)} chapters (takes a few minutes): {', '.join(stale)}", flush=True)
-        command = [sys.executable, PAGES.parent / "render_chapters.py", *stale]
-        if subprocess.run(command, check=False).returncode:
-            sys.exit(
-                "Executing the chapters failed; see the error above. They require the extras `train` and "
-                "`notebooks`: pip install '.[train,notebooks]'"
-            )
+def chapter_page(path: Path) -> str:
+    """Return the Markdown of a chapter's page: the cells of its notebook and their stored outputs."""
+    parts = []
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        source = "".join(cell["source"])
+        parts.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
+        tags = cell["metadata"].get("tags", [])
+        parts += [output_text(output, "solution" in tags) for output in cell.get("outputs", [])]
+    text = "\n\n".join(parts)
+    text = re.sub(r"\((\d\db?_\w+)\.ipynb", r"(\1.md", text)  # links to other chapters
+    text = text.replace("](../docs/", "](../")  # links to pages of the site
+    link = f"[Download this chapter as a notebook]({path.name})"
+    return re.sub(r"^# .*$", lambda heading: f"{heading[0]}\n\n{link}", text, count=1, flags=re.MULTILINE)
+
+
+def output_text(output: dict[str, Any], is_solution: bool) -> str:
+    """Return the Markdown of a cell's output; solutions and answers to empty skeletons are folded."""
+    data = {kind: "".join(text) for kind, text in output.get("data", {}).items()}
+    if output.get("ename") == "NotYet":
+        says = f"Without your code, the check says:\n<pre>{html.escape(output['traceback'][-1])}</pre>"
+        return f'<details class="your-turn"><summary>Your turn, in the notebook</summary>\n{says}</details>'
+    if is_solution:
+        return f'<details markdown="1"><summary>Solution</summary>\n\n{data["text/markdown"]}\n\n</details>'
+    if image := data.get("image/svg+xml"):
+        wide = r"<svg \g<attributes>width:100%;max-width:\g<pixels>px;height:auto;"
+        return f"<div>{SVG.sub(wide, image, count=1)}</div>"
+    if page := data.get("text/html"):
+        # The site has the scripts of the interactive drawings, and starts them in such an element.
+        return re.sub(r'<iframe (data-explore="[\w-]+")[^>]*></iframe>', r"<div \1></div>", page)
+    if "text/markdown" in data:
+        return data["text/markdown"]
+    return indent("".join(output.get("text") or output.get("traceback") or data["text/plain"]), "    ")
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add the source pages."""
+    """Add the chapters with their notebooks, and the source pages."""
+    modules.cache_clear()  # the site may be served while files are added
     generated = type(next(iter(files))).generated  # of mkdocs or of properdocs
+    for path in CHAPTERS.glob("[0-9]*.ipynb"):
+        files.append(generated(config, f"chapters/{path.stem}.md", content=chapter_page(path)))
+        files.append(generated(config, f"chapters/{path.name}", abs_src_path=str(path)))
     for name, path in modules().items():
         files.append(generated(config, page_of(name) + ".md", content=source_page(name, path)))
     files.append(generated(config, "source/files.md", content=index_page()))

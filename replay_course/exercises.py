@@ -78,7 +78,7 @@ def compare(guess: Any, measured: float, unit: str = "") -> None:
     """
     text = f"measured: {figure(measured)} {unit}".rstrip()
     if guess is ...:
-        print(f"{text}  (no guess entered)")
+        print(f"your guess: –, {text}")
         return
     if min(guess, measured) <= 0:  # such as a difference, which has no ratio to the guess
         verdict = f"off by {figure(abs(guess - measured))}"

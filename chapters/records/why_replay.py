@@ -31,10 +31,10 @@ from replay_course.steps.uniform.list_of_tuples import ListOfTuples
 
 SCRIPT = "chapters/records/why_replay.py"
 BIN = 1_000  # steps per point of a curve
-# agent → title and colour of its half of the chart
+# agent → its label in the chart, the place of the label, and colour
 CHARTED = {
-    "online": ("learns from each transition once, and forgets", "tab:red"),
-    "replay": ("stores transitions, and replays 64 per step", "tab:blue"),
+    "online": ("each transition once", (4_300, 82), "tab:red"),
+    "replay": ("64 stored transitions", (1_000, 225), "tab:blue"),
 }
 Episodes = list[tuple[int, float]]  # an episode's last step, and its return
 
@@ -82,18 +82,19 @@ def record_one_file(seed: int) -> dict[str, Any]:
 
 def draw(record: Mapping[str, Any], output: Path) -> Path:
     """Draw a line per seed and their mean, without and with replay; return `output`."""
-    figure = new_figure(8.4, 3.0)
-    panels = figure.subplots(1, 2, sharey=True)
-    for axes, (name, (title, colour)) in zip(panels, CHARTED.items(), strict=True):
+    figure = new_figure(5.4, 2.9)
+    axes = figure.subplots()
+    for name, (label, place, colour) in CHARTED.items():
         returns = np.array(record["curves"][name], float)  # [seeds, points]
         steps = record["bin"] * (1 + np.arange(returns.shape[1]))
         axes.plot(steps, returns.T, color=colour, alpha=0.35, linewidth=1)
         axes.plot(steps, np.nanmean(returns, axis=0), color=colour, linewidth=3)
-        axes.set(title=title, xlabel="steps in the environment", xticks=steps[1::2])
-        axes.xaxis.set_major_formatter("{x:,.0f}")
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
-    figure.axes[0].set(ylabel="return in CartPole", ylim=0)  # of both: they share the axis
+        axes.annotate(label, place, color=colour)
+        axes.set(xlabel="steps in the environment", xticks=steps[1::2])
+    axes.set(ylabel="return in CartPole", ylim=0)
+    axes.xaxis.set_major_formatter("{x:,.0f}")
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
     return save(figure, output, "why_replay")
 
 

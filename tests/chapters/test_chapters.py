@@ -1,6 +1,6 @@
 """The chapters: their two files agree, they define nothing, and their exercises can be solved, not skipped.
 
-That every cell runs is seen by `docs/render_chapters.py`, which executes them for the site.
+That every cell runs is seen by `docs/render_chapters.py`, which executes them.
 """
 
 import ast
@@ -50,6 +50,15 @@ def test_the_notebook_was_executed_and_is_small_enough_to_be_shown(path: Path) -
     largest = max(len(json.dumps(output)) for cell in cells for output in cell.outputs)
     assert largest <= 80_000, "base64 makes 80 kB of a chart of 60 kB"
     assert path.with_suffix(".ipynb").stat().st_size <= 700_000
+
+
+@each_chapter
+def test_the_notebook_shows_the_current_code(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    import render_chapters
+
+    notebook = jupytext.read(path.with_suffix(".ipynb"))
+    assert not render_chapters.renew_code(notebook), "run: docs/render_chapters.py --code"
 
 
 @each_chapter

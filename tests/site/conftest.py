@@ -37,7 +37,7 @@ def site(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Site:
 
 
 def build_site(folder: Path) -> None:
-    """Run mkdocs, which executes the chapters if their pages are missing."""
+    """Run mkdocs."""
     result = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "-f", ROOT / "mkdocs.yml", "-d", folder],
         cwd=ROOT,

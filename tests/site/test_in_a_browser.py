@@ -33,6 +33,11 @@ TEXTS = """
     (text) => parseFloat(getComputedStyle(text).fontSize) * text.ownerSVGElement.getBoundingClientRect().width
         / text.ownerSVGElement.viewBox.baseVal.width)
 """
+# Blocks of code that are wider than the column, on a desktop.
+CUT_CODE = """
+[...document.querySelectorAll(".language-python pre > code")]
+    .filter((code) => code.scrollWidth > code.clientWidth).length
+"""
 FORMULAS = "[document.querySelectorAll('.arithmatex').length, document.querySelectorAll('.katex').length]"
 
 
@@ -42,6 +47,7 @@ class Visit:
 
     faults: list[str] = field(default_factory=list)  # errors, and requests that failed or went outside
     overhang: dict[str, int] = field(default_factory=dict)  # width → pixels that the page scrolls sideways
+    cut_code: int = 0
     texts: list[float] = field(default_factory=list)  # sizes of the text in drawings on a phone, in pixels
     formulas: int = 0
     formulas_set: int = 0
@@ -114,6 +120,7 @@ def visits(site: Site, address: str, browser: "Browser") -> dict[str, Visit]:
 def look_at(page: "Page", visit: Visit) -> None:
     """Record what a loaded page shows."""
     visit.overhang["desktop"] = page.evaluate(OVERHANG)
+    visit.cut_code = page.evaluate(CUT_CODE)
     page.set_viewport_size(PHONE)
     visit.overhang["phone"] = page.evaluate(OVERHANG)
     visit.texts = page.evaluate(TEXTS)
@@ -131,6 +138,11 @@ def test_every_page_loads_without_an_error_and_nothing_from_outside(visits: dict
 def test_no_page_scrolls_sideways(visits: dict[str, Visit]) -> None:
     wide = {name: visit.overhang for name, visit in visits.items() if any(visit.overhang.values())}
     assert wide == {}, "pixels that stand over"
+
+
+def test_no_code_of_a_chapter_or_of_the_first_page_is_cut_on_a_desktop(visits: dict[str, Visit]) -> None:
+    chapters = {name: visit for name, visit in visits.items() if name.startswith(("chapters/", "index"))}
+    assert {name: visit.cut_code for name, visit in chapters.items() if visit.cut_code} == {}
 
 
 def test_text_in_drawings_is_at_least_nine_pixels_high_on_a_phone(visits: dict[str, Visit]) -> None:

@@ -1,10 +1,10 @@
 """The site: it builds without a warning, loads nothing from outside, and names everything public."""
 
 import dataclasses
+import html
 import inspect
-import os
+import json
 import re
-import subprocess
 import zlib
 from types import ModuleType
 from typing import Any
@@ -32,12 +32,24 @@ def test_no_page_loads_anything_from_outside(site: Site) -> None:
 def test_solutions_and_errors_of_unsolved_cells_are_folded(site: Site) -> None:
     for page in (site.folder / "chapters").glob("[0-9]*.html"):
         text = page.read_text(encoding="utf-8")
-        assert text.count("<summary>Not solved here</summary>") >= 3, page.name
+        assert text.count("<summary>Your turn, in the notebook</summary>") >= 3, page.name
         open_text = re.sub(r"<details.*?</details>", "", text, flags=re.DOTALL)
         assert not re.search(r"NotYet: |Traceback", open_text), page.name
     text = (site.folder / "chapters" / "01_uniform_replay.html").read_text(encoding="utf-8")
     (solution,) = re.findall(r"<summary>Solution</summary>.*?</details>", text, re.DOTALL)
     assert "RingOfArrays" in solution
+
+
+def test_a_chapter_shows_the_outputs_stored_in_its_notebook(site: Site) -> None:
+    for path in (ROOT / "chapters").glob("[0-9]*.ipynb"):
+        text = html.unescape((site.folder / "chapters" / f"{path.stem}.html").read_text(encoding="utf-8"))
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        outputs = [output for cell in cells for output in cell.get("outputs", [])]
+        for output in outputs:
+            assert "".join(output.get("text", [])).rstrip() in text, path.name
+        drawings = sum("image/svg+xml" in output.get("data", {}) for output in outputs)
+        assert len(re.findall(r'<svg [^>]*style="width:100%;max-width:[\d.]+px', text)) == drawings, path.name
+        assert (site.folder / "chapters" / path.name).read_bytes() == path.read_bytes()
 
 
 def test_no_style_sheet_loads_anything_from_outside_or_missing(site: Site) -> None:
@@ -80,29 +92,6 @@ def test_scripts_find_no_reason_to_fetch_from_outside(site: Site) -> None:
 def test_the_sitemap_names_every_page(site: Site) -> None:
     named = set(re.findall(r"<loc>(.*?)</loc>", (site.folder / "sitemap.xml").read_text(encoding="utf-8")))
     assert named == {ADDRESSES["SITE_URL"] + page for page in site.pages if page != "404.html"}
-
-
-def test_a_build_executes_the_chapters_that_have_no_page_or_an_old_one(tmp_path, monkeypatch) -> None:
-    pytest.importorskip("pygments", reason="the site needs the extra `docs`")
-    monkeypatch.syspath_prepend(ROOT / "docs")
-    import site_hooks
-
-    executed = []
-    monkeypatch.setattr(site_hooks, "PAGES", tmp_path)
-    monkeypatch.setattr(
-        site_hooks.subprocess,
-        "run",
-        lambda command, **_: executed.extend(command[2:]) or subprocess.CompletedProcess(command, 0),
-    )
-    chapters = sorted(path.name for path in (ROOT / "chapters").glob("[0-9]*.md"))
-    site_hooks.on_pre_build(None)
-    assert executed == chapters
-    for name in chapters:
-        (tmp_path / name).touch()
-    os.utime(tmp_path / chapters[4], (0, 0))
-    executed.clear()
-    site_hooks.on_pre_build(None)
-    assert executed == [chapters[4]]
 
 
 def test_mathematics_is_set_by_the_local_katex(site: Site) -> None:

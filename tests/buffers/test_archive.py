@@ -41,7 +41,7 @@ def test_life_may_be_saved_at_any_moment(name, tmp_path):
     """Also empty, with an open window, after clear, at the wrap-around, priorities not yet in the tree."""
     buffer = configured(name, size=7)
     rng = np.random.default_rng(2)
-    for _ in range(120):
+    for _ in range(60):
         before = snapshot(buffer)
         loaded = configured(name, size=7, seed=99)
         loaded.load(saved(buffer, tmp_path))
@@ -154,14 +154,14 @@ def test_message_of_a_refused_layout_names_the_difference(tmp_path):
 def damaged(content: bytes) -> Iterator[tuple[str, bytes, bool]]:
     """Yield files that `save` did not write: what is wrong, and whether it may be read as what was saved."""
     rng = np.random.default_rng(0)
-    ends = [*range(60), *range(len(content) - 400, len(content))]
-    for position in {*ends, *rng.integers(0, len(content), 250).tolist()}:
+    ends = [*range(60), *range(len(content) - 400, len(content), 2)]
+    for position in {*ends, *rng.integers(0, len(content), 100).tolist()}:
         changed = bytearray(content)
         changed[position] ^= int(rng.choice([0x01, 0x80, 0xFF, rng.integers(1, 256)]))
         yield f"byte {position} of {len(content)}", bytes(changed), True
     for more in (b"\0", b"more"):
         yield f"{more!r} at the end", content + more, True
-    for length in [*range(0, len(content), 97), len(content) - 1]:
+    for length in [*range(0, len(content), 197), len(content) - 1]:
         yield f"only {length} bytes", content[:length], False
     empty_zip, pickled = b"PK\x05\x06" + b"\0" * 18, pickle.dumps({"rows": [1, 2, 3]})
     for foreign in (b"\0" * 1000, empty_zip, b"{}", pickled, rng.bytes(5000)):
@@ -191,7 +191,7 @@ def test_damaged_truncated_or_foreign_file_is_refused_or_loads_as_if_whole(name,
             target = configured(name, rows=3, seed=8)
             before = snapshot(target)
     assert snapshot(target) == before
-    assert refused > 250
+    assert refused > 150
 
 
 @pytest.mark.parametrize(

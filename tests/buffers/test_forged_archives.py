@@ -53,7 +53,7 @@ def test_forged_file_is_refused_or_loads_and_works(name, tmp_path):
         use(buffer, lambda first, count: example_transitions(rng, count, buffer))
 
     configured(name, rows=30).save(whole)
-    assert trial(whole, lambda: configured(name, rows=3), pickle.dumps, use_it) > 200
+    assert trial(whole, lambda: configured(name, rows=3), pickle.dumps, use_it) > 100
 
 
 def test_two_members_at_the_same_byte_are_refused(tmp_path):
@@ -87,7 +87,7 @@ def test_forged_file_takes_no_more_memory_than_the_buffer_and_the_file_have(tmp_
     del zeros, spaces
     header = b"\x93NUMPY\x02\x00" + (30_000_000 - 12).to_bytes(4, "little")
     bombs.append(packed(members | {"rows.npy": header.ljust(30_000_000, b" ")}))
-    forged = [content for label, content in forgeries(whole) if "20 MB" not in label][::7]
+    forged = [content for label, content in forgeries(whole) if "20 MB" not in label][::20]
     path = tmp_path / "forged"
     for content in [*bombs, *forged]:
         path.write_bytes(content)
@@ -119,7 +119,7 @@ def test_forged_file_of_a_shared_buffer_is_refused_or_loads_and_works(tmp_path):
     buffer.sample(5)
     buffer.update_priorities(np.arange(30, 40), np.linspace(0.1, 3.0, 10))
     buffer.save(tmp_path / "whole")
-    assert trial(tmp_path / "whole", fresh, seen, use_it) > 200
+    assert trial(tmp_path / "whole", fresh, seen, use_it) > 100
 
 
 def test_forged_frames_are_refused_or_load_and_work(tmp_path):
@@ -138,4 +138,4 @@ def test_forged_frames_are_refused_or_load_and_work(tmp_path):
     for first in range(0, 45, 5):
         buffer.add(**images(first, 5))
     buffer.save(tmp_path / "whole")
-    assert trial(tmp_path / "whole", fresh, seen, lambda buffer: use(buffer, images)) > 200
+    assert trial(tmp_path / "whole", fresh, seen, lambda buffer: use(buffer, images)) > 100

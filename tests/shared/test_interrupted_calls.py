@@ -6,27 +6,17 @@ With EXPLORE set, as in `make stress`, every line is tried in every call that re
 
 import gc
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from interrupts import SUBJECTS, Subject, interrupt_at
 
-# Every line is tried in the first call that reaches it, and one in four other points; of long calls, one in
-# so many.
+# Every line is tried in the first call that reaches it, and one in so many other points; of long calls, one
+# in 40 points.
 FILE_CALLS = ("save", "load")
-SOME = 40
+SOME, OTHERS = 40, 4 if "EXPLORE" in os.environ else 8
 # The next calls, which take long, too, are tried after one interrupt in so many.
 CHECKS, FILE_CHECKS = 8, 40
-
-
-@pytest.fixture(autouse=True)
-def only_own_garbage() -> Iterator[None]:
-    """Keeps what exists out of the collections of a test, which take a second each otherwise."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 # A file that an interrupted `save` had just opened is closed when it is deleted, and Python warns of that.
@@ -53,7 +43,7 @@ def test_interrupted_call_has_happened_or_not(
         subject.check()
         for number, point in enumerate(points):
             is_new_line = point[1] < 0 and ("EXPLORE" in os.environ or point not in tried)
-            if number % (SOME if name in FILE_CALLS else 1 if is_new_line else 4):
+            if number % (SOME if name in FILE_CALLS else 1 if is_new_line else OTHERS):
                 continue
             tried.add(point)
             subject = subject_of()

@@ -77,7 +77,7 @@ def test_sampling_while_others_add_never_gives_a_torn_or_unwritten_row(buffer_cl
     with running(context, add_until, [(buffer, writer, width, stop) for writer in (1, 2)]):
         while len(buffer) == 0:
             time.sleep(0.001)
-        until = time.monotonic() + 1.5
+        until = time.monotonic() + 0.5
         batches = 0
         while time.monotonic() < until or batches < 20:
             batch = buffer.sample(16)

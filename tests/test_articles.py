@@ -5,13 +5,14 @@ They import `replay_tutorial.cpprb`. With nothing but the import line changed, t
 
 import json
 import os
+import shutil
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
-from places import ROOT
-from programs import run_python
+from programs import Result
 
 from replay_tutorial.buffers.runtime.numba_internals import COMPILING
 
@@ -23,10 +24,8 @@ START_METHODS = ["fork", "spawn", "forkserver"] if os.name == "posix" else ["spa
 needs_cpprb = pytest.mark.skipif(find_spec("cpprb") is None, reason="cpprb is not installed")
 
 
-def run_program(program: Path, *arguments: str) -> Any:
-    """Run a program and return what it printed; on stderr only the notice of a cold cache is allowed."""
-    paths = os.pathsep.join([str(PROGRAMS), str(ROOT), os.environ.get("PYTHONPATH", "")])
-    finished = run_python(program, *arguments, environment={"PYTHONPATH": paths})
+def told_by(finished: Result) -> Any:
+    """Return what a program printed; on stderr only the notice of a cold cache is allowed."""
     assert finished.returncode == 0, finished.stderr
     assert finished.stderr.replace(COMPILING + "\n", "") == ""
     return json.loads(finished.stdout.splitlines()[-1])
@@ -43,13 +42,16 @@ def check_that_it_learned(told: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("kind", ["uniform", "prioritized"])
 @pytest.mark.parametrize("library", ["replay_tutorial.cpprb", pytest.param("cpprb", marks=needs_cpprb)])
-def test_replay_program_stores_every_step_and_learns(library: str, kind: str, tmp_path: Path) -> None:
+def test_replay_program_stores_every_step_and_learns(
+    library: str, kind: str, tmp_path: Path, run_program: Callable[..., Result]
+) -> None:
+    shutil.copy(PROGRAMS / "q_network.py", tmp_path)
     ours = (PROGRAMS / "replay_loop.py").read_text()
     theirs = ours.replace("from replay_tutorial.cpprb import", f"from {library} import")
     changed = sum(a != b for a, b in zip(ours.splitlines(), theirs.splitlines(), strict=True))
     assert changed == (library == "cpprb"), "nothing but the import line"
     (tmp_path / "replay_loop.py").write_text(theirs)
-    told = run_program(tmp_path / "replay_loop.py", kind, "3000")
+    told = told_by(run_program(tmp_path / "replay_loop.py", kind, "3000"))
     assert told["stored"] == 3000
     assert told["episodes"] > 10
     check_that_it_learned(told)
@@ -60,8 +62,10 @@ def test_replay_program_stores_every_step_and_learns(library: str, kind: str, tm
 
 
 @pytest.mark.parametrize("start_method", START_METHODS)
-def test_apex_skeleton_stores_what_explorers_sent_and_gives_them_what_was_learned(start_method):
-    told = run_program(PROGRAMS / "apex_skeleton.py", "2000", start_method)
+def test_apex_skeleton_stores_what_explorers_sent_and_gives_them_what_was_learned(
+    start_method: str, run_program: Callable[..., Result]
+) -> None:
+    told = told_by(run_program(PROGRAMS / "apex_skeleton.py", "2000", start_method))
     assert told["exit_codes"] == [0, 0]
     assert told["next_index"] == told["sent"], "every row that was sent is stored once"
     assert told["stored"] == told["sent"] < 1e6

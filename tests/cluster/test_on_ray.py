@@ -40,7 +40,8 @@ def engine(nodes):
 def test_short_run_is_recorded_as_on_one_machine_and_can_be_resumed_anywhere(engine, tmp_path, monkeypatch):
     for name in ("COLLECT_SECONDS", "COUNT_SECONDS"):  # the run takes a few seconds only
         monkeypatch.setattr(workers, name, 0.1)
-    result = train(short(tmp_path, samples_per_insert=16.0, solved_at=1e9), engine)
+    changes = {"samples_per_insert": 16.0, "evaluation_interval": 1_000}  # each evaluation takes a second
+    result = train(short(tmp_path, solved_at=1e9, **changes), engine)
     assert multiprocessing.active_children() == []
     assert result.end == "budget spent"
     assert result.steps >= 3_000  # by how much depends on how late this process notices
@@ -63,6 +64,7 @@ def test_short_run_is_recorded_as_on_one_machine_and_can_be_resumed_anywhere(eng
     assert again.updates > at_home.updates
 
 
+@pytest.mark.long
 def test_run_goes_on_without_an_actor_a_gateway_and_a_node(engine, nodes, tmp_path):
     """And ends with a policy that has learned; what dies is replaced."""
     seen, deaths, known = [], [], set()
@@ -216,16 +218,12 @@ def test_every_host_says_what_it_is_and_what_would_be_wrong_with_it(joined, monk
 
 def test_the_command_says_yes_and_no(nodes, capsys, monkeypatch):
     monkeypatch.setattr(check, "ANSWER_TIMEOUT_SECONDS", TIMEOUT_SECONDS)
-    more = [str(CPUS + 1), "--cpus-per-actor"]
-    for arguments, status, answer in (
-        ([str(CPUS)], 0, f"{CPUS} actors fit: yes"),
-        ([*more, "1"], 1, f"{CPUS + 1} actors fit: no"),
-        ([*more, "0.5"], 0, f"{CPUS + 1} actors fit: yes"),
-    ):
-        assert main(["cluster", "check", nodes.address, "--actors", *arguments]) == status
-        assert capsys.readouterr().out.splitlines()[-1] == answer
-    main(["cluster", "check", nodes.address])
-    assert "health checks: a lost host is detected after" in capsys.readouterr().out
+    for cpus, status, answer in (("1", 1, "no"), ("0.5", 0, "yes")):
+        more = ["--actors", str(CPUS + 1), "--cpus-per-actor", cpus]
+        assert main(["cluster", "check", nodes.address, *more]) == status
+        told = capsys.readouterr().out
+        assert told.splitlines()[-1] == f"{CPUS + 1} actors fit: {answer}"
+        assert "health checks: a lost host is detected after" in told
 
 
 CHECK = "import os, sys; {}; from replay_tutorial.__main__ import main; sys.exit(main(sys.argv[1:]))"

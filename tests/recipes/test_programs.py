@@ -24,6 +24,7 @@ torch = pytest.importorskip("torch")
 
 FOLDER = ROOT / "docs" / "recipes" / "programs"
 PAGE = (ROOT / "docs" / "recipes" / "programs.md").read_text("utf-8")
+LONG = ("half_offline_sac", "td3_collectors", "with_jax")  # other tests call their `train`
 COPIED = FOLDER / "cleanrl_dqn.py"  # longer, and for an older gymnasium
 PROGRAMS = [path for path in modules_in(FOLDER) if path != COPIED]
 SHORT: dict[str, list[str]] = {
@@ -49,7 +50,11 @@ def test_a_program_is_short_and_the_page_tells_how_to_run_it(path: Path) -> None
     assert f"`{name}`" in PAGE and f"\npython {name}" in PAGE and f"    python {name}" in text
 
 
-@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=[pytest.mark.long] * (path.stem in LONG)) for path in PROGRAMS],
+    ids=[path.stem for path in PROGRAMS],
+)
 def test_a_program_runs_with_few_steps(path: Path, run_program: Callable[..., Result]) -> None:
     if path.stem == "with_jax":
         pytest.importorskip("jax")
@@ -310,6 +315,7 @@ def test_recurrent_learner_computes_what_one_without_padding_does() -> None:
 
 
 @pytest.mark.learns
+@pytest.mark.trains
 def test_only_a_recurrent_learner_with_memory_solves_the_corridors() -> None:
     """All of 18 runs returned 1.0 with memory; a guess is 1 or -1, each in half of 400 episodes."""
     import recurrent
@@ -403,6 +409,7 @@ def test_hindsight_learner_computes_the_loss_of_q_learning() -> None:
 
 
 @pytest.mark.learns
+@pytest.mark.trains
 def test_only_hindsight_reaches_goals_of_ten_bits() -> None:
     """Of 8 seeds, the lowest success rate was 0.9, and the highest without hindsight 0.005."""
     import hindsight_n_step
@@ -433,13 +440,14 @@ def test_td3_learns_from_the_steps_of_all_collectors(monkeypatch: Any) -> None:
         return loss(critics, policy, target, batch)
 
     monkeypatch.setattr(td3_collectors, "critic_loss", recorded)
+    monkeypatch.setattr(td3_collectors, "COLLECTORS", 2)
     rows, _ = td3_collectors.train(updates=100)
     # 1,000 rows before the first update, one per update, a band of 100, and one more of each collector
-    assert len(batches) == 100 and abs(len(rows["obs"]) - 1_100) <= 100 + 3
+    assert len(batches) == 100 and abs(len(rows["obs"]) - 1_100) <= 100 + 2
 
     of_obs = {obs.tobytes(): row for row, obs in enumerate(rows["obs"])}
     found = 0
-    for seed in range(3):
+    for seed in range(2):
         env = gymnasium.make("Pendulum-v1")
         obs, step = env.reset(seed=seed)[0], 0
         while obs.tobytes() in of_obs:
@@ -451,7 +459,7 @@ def test_td3_learns_from_the_steps_of_all_collectors(monkeypatch: Any) -> None:
             obs = env.reset()[0] if step % 200 == 0 else rows["next_obs"][row]
             found += 1
         assert step > 0, "each collector has added steps"
-    assert found == len(rows["obs"]), "all rows are steps of one of the three"
+    assert found == len(rows["obs"]), "all rows are steps of one of the two"
 
     of_obs = {obs.tobytes(): row for row, obs in enumerate(rows["obs"])}
     for batch in batches[::10]:
@@ -540,14 +548,14 @@ def test_pictures_and_vectors_resumes_exactly(tmp_path: Path, monkeypatch: Any) 
     import pictures_and_vectors
 
     monkeypatch.setattr(pictures_and_vectors, "evaluate", lambda network: 0.0)
-    monkeypatch.setattr(pictures_and_vectors, "SAVE_EVERY", 40)
-    whole, network, _ = pictures_and_vectors.train(120)
-    pictures_and_vectors.train(90, 0, tmp_path / "run")  # is saved after 80 episodes
+    monkeypatch.setattr(pictures_and_vectors, "SAVE_EVERY", 30)
+    whole, network, _ = pictures_and_vectors.train(75)
+    pictures_and_vectors.train(65, 0, tmp_path / "run")  # is saved after 60 episodes
     kept = sorted(path.name for path in (tmp_path / "run").iterdir())
-    assert kept == ["0001_step_40", "0002_step_80"]
+    assert kept == ["0001_step_30", "0002_step_60"]
     (tmp_path / "run" / "unfinished").mkdir()
     (tmp_path / "run" / "unfinished" / "state.pt").write_bytes(b"a crash left half of the next file")
-    resumed, copied, _ = pictures_and_vectors.train(120, 0, tmp_path / "run")
+    resumed, copied, _ = pictures_and_vectors.train(75, 0, tmp_path / "run")
     for one, other in zip(network.parameters(), copied.parameters(), strict=True):
         assert torch.equal(one, other)
     for one, other in ((whole[:], resumed[:]), (whole.sample(64), resumed.sample(64))):

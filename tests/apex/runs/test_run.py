@@ -171,6 +171,7 @@ def test_killed_learner_ends_the_run_which_is_resumed_until_the_learner_refuses_
 
 
 @posix_only
+@pytest.mark.long
 def test_killed_evaluator_ends_the_run_but_the_learner_leaves_a_checkpoint(tmp_path, kill):
     kill("evaluator", messages.EvaluationReport)
     with pytest.raises(ProcessDied, match=r"evaluator was killed by SIGKILL(?s:.*)resume"):
@@ -226,6 +227,7 @@ def test_first_signal_to_all_processes_ends_the_run_cleanly(tmp_path):
 
 
 @posix_only
+@pytest.mark.long
 def test_second_signal_ends_the_run_at_once(tmp_path):
     with train_in_a_session(tmp_path, "CartPole-v1", "--actors", "1") as program:
         folder = wait_for_file(program, "progress.csv").parent
@@ -260,7 +262,9 @@ def test_running_run_is_not_resumed_and_a_killed_parent_takes_its_actors_along(t
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="terminals of Linux")
-@pytest.mark.parametrize("ignored", [False, True], ids=["SIGHUP", "nohup"])
+@pytest.mark.parametrize(
+    "ignored", [False, pytest.param(True, marks=pytest.mark.long)], ids=["SIGHUP", "nohup"]
+)
 def test_run_whose_terminal_is_closed_ends_with_a_checkpoint(tmp_path, ignored):
     flags = ("--actors", "0", "--hidden-sizes", "16", "--solved-at", "1000", "--runs", str(tmp_path))
     if ignored:

@@ -2,6 +2,7 @@
 #   make train         train Ape-X on CartPole-v1, evaluate the policy and draw the learning curve
 #   make test          run all CI checks: lint, format, types, chapters and tests
 #   make quick         check after an edit: lint, types and the tests of the buffers of one process
+#   make long          run the tests that take long, which CI runs beside those of make test
 #   make stress        run the stress tests: random kills and interrupts, random histories, several hosts
 #   make processors    run the tests that train an agent as on six processors; with ARGS=--all, eighteen
 #   make notebooks     open the chapters in JupyterLab
@@ -21,7 +22,8 @@ ARGS ?=
 PIP_ARGS ?=
 
 BIN := .venv/bin
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) -c constraints.txt
+# Python compiles what is imported; compiling all files of all packages would take three quarters of a minute more.
+INSTALL := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check $(PIP_ARGS) -c constraints.txt
 
 # Silences mkdocs-material's long warning about mkdocs 2; pyproject.toml keeps mkdocs below 2.
 export NO_MKDOCS_2_WARNING := 1
@@ -29,7 +31,7 @@ export NO_MKDOCS_2_WARNING := 1
 # The tests start hundreds of interpreters: if none may write compiled files, each compiles the package.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: train test quick stress processors notebooks docs lab format clean
+.PHONY: train test quick long stress processors notebooks docs lab format clean
 
 train: .venv/train.stamp
 	$(BIN)/python -m replay_tutorial train $(ENVIRONMENT) $(ARGS)
@@ -38,8 +40,8 @@ test: .venv/test.stamp
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/pyright --pythonpath $(BIN)/python & \
-	$(BIN)/python -m replay_tutorial warm-up; warmed=$$?; wait $$! && exit $$warmed
-	$(BIN)/python docs/render_chapters.py
+	$(BIN)/python -m replay_tutorial warm-up && \
+	$(BIN)/python docs/render_chapters.py; rendered=$$?; wait $$! && exit $$rendered
 	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 quick: .venv/test.stamp
@@ -50,7 +52,10 @@ quick: .venv/test.stamp
 
 stress: .venv/test.stamp
 	$(BIN)/python -m pytest tests/stress $(ARGS)
-	EXPLORE=5 $(BIN)/python -m pytest tests/buffers tests/tables tests/shared/test_interrupted_calls.py -k "any_history or any_program or interrupted" $(ARGS)
+	EXPLORE=5 $(BIN)/python -m pytest tests/buffers tests/tables tests/shared -k "any_history or any_program or interrupted or any_line" $(ARGS)
+
+long: .venv/test.stamp
+	$(BIN)/python -m pytest -n 4 --dist loadfile -m long $(ARGS)
 
 processors: .venv/test.stamp
 	$(BIN)/python -m replay_tutorial warm-up

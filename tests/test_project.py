@@ -274,7 +274,7 @@ def test_windows_installs_and_runs_what_make_test_does() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     extras = re.search(r"^EXTRAS_test := (.*)", makefile, re.MULTILINE)[1]
     recipe = re.search(r"^test: .*\n((?:\t.*\n)+)", makefile, re.MULTILINE)[1]
-    commands = re.sub(r" \$\(ARGS\)| & \\|; .*|\t|\$\(BIN\)/", "", recipe).splitlines()
+    commands = re.sub(r" \$\(ARGS\)| &&? \\|; .*|\t|\$\(BIN\)/", "", recipe).splitlines()
     workflow = (ROOT / ".github" / "workflows" / "test.yml").read_text(encoding="utf-8")
     there = [line.strip() for line in workflow.splitlines() if line.strip().startswith(".venv\\Scripts")]
     install, *others = [line.removeprefix(".venv\\Scripts\\") for line in there]

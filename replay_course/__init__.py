@@ -12,6 +12,8 @@ NAMES = {
     "course": "check_written part",
     "drawings": "draw_checks draw_cliffwalk draw_frames draw_goals draw_layouts draw_masses draw_ring "
     "draw_roles draw_row draw_sequences draw_stamps draw_tree draw_waits draw_way draw_windows",
+    "drawings_episodes": "draw_corridors draw_relabelled draw_unrolled",
+    "drawings_processes": "draw_gauge draw_mailbox draw_processes draw_reordering",
     "drawings_reading": "draw_batch draw_block draw_core draw_log draw_record draw_stamp",
     "edited_files": "edited_copy",
     "exercises": "CheckFailed compare",
@@ -25,7 +27,7 @@ NAMES = {
     "ladder_shared": "race shared_ladder",
     "ladder_sum_tree": "slow_ladder sum_tree_ladder",
     "ladder_uniform": "uniform_ladder",
-    "notebook_charts": "chart",
+    "notebook_charts": "chart charts",
     "one_value": "learn_value",
     "playable": "Playable",
     "protocol_explorer": "explore_protocol",

@@ -310,36 +310,48 @@ def draw_way(*lit: str) -> Drawing:
     return drawing
 
 
-def draw_goals(step: int, lengths: Sequence[int] = (6, 4)) -> Drawing:
-    """Draw the states of two episodes, and which of them each strategy can choose as the goal of a step.
+def draw_goals(
+    step: int,
+    lengths: Sequence[int] = (6, 4),
+    strategies: Sequence[str] = ("final", "future", "episode", "random"),
+) -> Drawing:
+    """Draw the states of two episodes, and which of them can become the goal of a step.
 
     Args:
         step: Step of the first episode whose goal is replaced.
         lengths: Number of steps of each episode.
+        strategies: Names of strategies, or of the bugs "before" (states before the action) and "next steps"
+            (as many steps as the episode has). Crosses mark goals of a bug that *future* can't choose.
     """
     states = [(episode, number) for episode in range(2) for number in range(lengths[episode] + 1)]
-    title = (
-        f"Possible goals of step {step} of {lengths[0]}: final, the last state; future, the states after it; "
-    )
-    title += "episode, every state but the first; random, those of other episodes, too."
-    drawing = Drawing(100 + 46 * len(states) + 24, 206, title)
-    x = {state: 96 + 46 * place + 24 * state[0] for place, state in enumerate(states)}
+    later = {(0, number) for number in range(step + 1, lengths[0] + 1)}
+    goals = {
+        "final": {(0, lengths[0])},
+        "future": later,
+        "episode": {(0, number) for number in range(1, lengths[0] + 1)},
+        "random": {state for state in states if state[1]},
+        "before": {(0, number) for number in range(step, lengths[0])},
+        "next steps": later | {(1, number) for number in range(1, step + 1)},
+    }
+    title = f"Possible goals of step {step} of {lengths[0]}. "
+    for strategy in strategies:
+        names = [f"{'other ' * episode}s{number}" for episode, number in sorted(goals[strategy])]
+        title += f"{strategy}: {', '.join(names)}. "
+    wide = 27
+    drawing = Drawing(424, 60 + 34 * len(strategies), title.strip())
+    x = {state: 82 + wide * place + 12 * state[0] for place, state in enumerate(states)}
     for episode, number in states:
-        drawing.text(x[episode, number] + 19, 16, f"s{number}", size=12)
-    for row, strategy in enumerate(("final", "future", "episode", "random")):
-        y = 64 + 34 * row
-        drawing.text(84, y + 17, strategy, size=12, at="end")
-        for episode, number in states:
-            allowed = {
-                "final": episode == 0 and number == lengths[0],
-                "future": episode == 0 and number > step,
-                "episode": episode == 0 and number > 0,
-                "random": number > 0,
-            }
-            drawing.box(x[episode, number], y, 38, 24, lit=allowed[strategy])
-    drawing.arrow(x[0, step] + 19, 38, x[0, step + 1] + 19, 38)
-    drawing.text(x[0, step] + 42, 31, f"step {step}", size=11, lit=True)
-    drawing.text(x[1, 0], 38, "another episode", size=11, at="start")
+        drawing.text(x[episode, number] + 11, 16, f"s{number}", size=12)
+    for row, strategy in enumerate(strategies):
+        y = 54 + 34 * row
+        drawing.text(74, y + 17, strategy, size=12, at="end")
+        for state in states:
+            chosen = state in goals[strategy]
+            is_wrong = chosen and strategy in ("before", "next steps") and state not in later
+            drawing.box(x[state], y, 23, 24, "×" if is_wrong else "", lit=chosen)
+    drawing.arrow(x[0, step] + 11, 38, x[0, step + 1] + 11, 38)
+    drawing.text(x[0, step] + 4, 32, f"step {step}", size=12, lit=True)
+    drawing.text(x[1, 0], 38, "another episode", size=12, at="start")
     return drawing
 
 

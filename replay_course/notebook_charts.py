@@ -9,7 +9,7 @@ readable on light and dark pages.
 
 import io
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -63,6 +63,35 @@ def chart(*, x: str, y: str, height: float = 3.2) -> Generator[Any]:
             columns = max(1, min(len(labels), 80 // (max(map(len, labels)) + 6)))
             axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=columns)
         display(HTML(html_of(figure, f"{y} against {x}" if y else x)))
+
+
+@contextmanager
+def charts(titles: Sequence[str], *, x: str, y: str, height: float = 1.5) -> Generator[list[Any]]:
+    """Draw small charts with the same axes, two in a row, and display them at the end of the `with` block.
+
+    Args:
+        titles: Title of each chart.
+        x: Label of the horizontal axes, with its unit.
+        y: Label of the vertical axes.
+        height: Height of a chart in inches; the width of two is 4.4, as on a phone.
+
+    Yields:
+        The Matplotlib axes, in the order of the titles.
+    """
+    with mpl.rc_context(STYLE):
+        rows = -(-len(titles) // 2)
+        figure = Figure(figsize=(4.4, height * rows + 0.3), layout="constrained", facecolor="none")
+        FigureCanvasSVG(figure)
+        every = figure.subplots(rows, 2, sharex=True, sharey=True, squeeze=False).ravel().tolist()
+        for axes, title in zip(every, titles, strict=False):
+            axes.set_title(title, fontsize=10)
+            axes.set_facecolor("none")
+        for axes in every[len(titles) :]:
+            axes.remove()
+        figure.supxlabel(x, fontsize=10)
+        figure.supylabel(y, fontsize=10)
+        yield every[: len(titles)]
+        display(HTML(html_of(figure, f"{y} against {x}: {', '.join(titles)}")))
 
 
 def html_of(figure: Figure, label: str) -> str:

@@ -2,11 +2,20 @@
 
 import re
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
 
-from replay_course.drawings import Drawing
+from replay_course.drawings import Drawing, draw_goals
+from replay_course.drawings_episodes import draw_corridors, draw_relabelled, draw_unrolled
+from replay_course.drawings_processes import (
+    CONNECTIONS,
+    draw_gauge,
+    draw_mailbox,
+    draw_processes,
+    draw_reordering,
+)
 from replay_course.drawings_reading import (
     draw_batch,
     draw_block,
@@ -15,6 +24,7 @@ from replay_course.drawings_reading import (
     draw_record,
     draw_stamp,
 )
+from replay_course.exercises_goals import numbered_episode
 from replay_tutorial.buffers.fields import Fields
 from replay_tutorial.shared.protocol import held_stamp
 from replay_tutorial.shared.shared_ring import ring_specs
@@ -22,6 +32,7 @@ from replay_tutorial.shared.shared_ring import ring_specs
 TEXT = r'<text x="([^"]+)" y="([^"]+)" font-size="([^"]+)" text-anchor="(\w+)"[^>]*>([^<]*)'
 PHONE = 342  # pixels of a page that is 390 pixels wide, inside its margins
 FIELDS = Fields({"obs": {"shape": 4}, "done": {"dtype": bool}, "reward": {}})
+EPISODE = numbered_episode(7, length=4)
 DRAWINGS: dict[str, Callable[[], Drawing]] = {
     "core": lambda: draw_core("fields", "batch"),
     "record": lambda: draw_record(FIELDS.dtype),
@@ -29,6 +40,15 @@ DRAWINGS: dict[str, Callable[[], Drawing]] = {
     "block": lambda: draw_block(ring_specs(1000, FIELDS.dtype)),
     "stamp": lambda: draw_stamp(held_stamp(11, 5)),
     "log": lambda: draw_log(4, 2, 5, 7),
+    **{connection: partial(draw_processes, connection) for connection in CONNECTIONS},
+    "reordering": draw_reordering,
+    "mailbox": lambda: draw_mailbox(4),
+    "gauge": lambda: draw_gauge(560, 1000),
+    "corridors": lambda: draw_corridors(np.zeros((2, 12, 2))),
+    "unrolled": lambda: draw_unrolled(steps=12, start=8, length=4, burn_in=4),
+    "relabelled": lambda: draw_relabelled(EPISODE, [EPISODE[0].goal, EPISODE[-1].next_obs]),
+    "goals": lambda: draw_goals(2),
+    "wrong goals": lambda: draw_goals(2, strategies=["future", "before", "next steps"]),
 }
 
 
@@ -62,6 +82,28 @@ def test_a_log_shows_whether_an_entry_is_lost(begun: int, lost: bool) -> None:
     drawing = draw_log(length=4, followed=2, end=5, begun=begun)
     assert (">lost<" in drawing.svg()) == lost
     assert drawing.title.endswith("An entry is lost." if lost else "None is lost.")
+
+
+def test_a_relabelled_episode_shows_the_rewards_for_each_goal() -> None:
+    title = draw_relabelled(EPISODE, [EPISODE[0].goal, EPISODE[-1].next_obs]).title
+    assert title.endswith("rewards -1, -1, -1, -1. Goal 74: rewards -1, -1, -1, 0.")
+
+
+@pytest.mark.parametrize("step", range(6))
+def test_the_goals_of_a_bug_are_wrong_where_future_can_not_choose_them(step: int) -> None:
+    crosses = {name: draw_goals(step, strategies=[name]).svg().count("×") for name in ("future", "before")}
+    assert crosses == {"future": 0, "before": 1}
+    assert draw_goals(step, strategies=["next steps"]).svg().count("×") == min(step, 4)
+
+
+def test_a_needle_outside_of_the_scale_stays_at_its_end() -> None:
+    assert 'x1="408"' in draw_gauge(9_000, 1_000).svg()
+    assert "9000 samples owed" in draw_gauge(9_000, 1_000).svg()
+
+
+def test_a_connection_that_does_not_exist_is_an_error() -> None:
+    with pytest.raises(ValueError, match="There is no 'pipe'; choose from queue, manager"):
+        draw_processes("pipe")
 
 
 def test_a_stop_that_does_not_exist_is_an_error() -> None:

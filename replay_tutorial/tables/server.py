@@ -16,12 +16,14 @@ until the change is complete, and then wake the first call of each queue if the 
 import functools
 import itertools
 import logging
+import math
 import os
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from threading import RLock
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 from weakref import WeakSet
 
 import numpy as np
@@ -43,11 +45,21 @@ from replay_tutorial.tables.core.rate_limiters import RateLimiter
 from replay_tutorial.tables.core.results import Sample, TableInfo, concatenate_samples
 from replay_tutorial.tables.core.table import Table, check_reachable
 from replay_tutorial.tables.core.table_state import TableState
-from replay_tutorial.tables.core.waiting import Cancelled, Closed, WaitQueue, WaitQueues, deadline_of
+from replay_tutorial.tables.core.waiting import (
+    Call,
+    Cancelled,
+    Closed,
+    Waiter,
+    WaitQueue,
+    WaitQueues,
+    complete,
+    deadline_of,
+)
 from replay_tutorial.tables.core.writer_state import CellsByStep, WriterState
 
 log = logging.getLogger("replay_tutorial")
 SERVERS = WeakSet["Server"]()  # of this process
+T = TypeVar("T")
 
 
 class ParentsLock:
@@ -133,6 +145,9 @@ class Server:
         self._lock: RLock | ParentsLock = RLock()
         SERVERS.add(self)
         self._closed = False
+        self._patience = patience
+        if not patience >= 0.0:
+            raise ValueError(f"patience must be at least 0 seconds, not {patience}.")
         names = [table.name for table in tables]
         if not names or len(set(names)) < len(names):
             raise ValueError(
@@ -148,7 +163,7 @@ class Server:
                 hook.check(table.name, self._tables)
         self._queues = WaitQueues()
         for key in itertools.product(("insert", "sample"), names):
-            self._queues[key] = WaitQueue(self._lock, functools.partial(self._can_proceed, *key), patience)
+            self._queues[key] = WaitQueue(functools.partial(self._can_proceed, *key))
 
     def _can_proceed(self, side: str, table: str) -> bool:
         state = self._tables[table]
@@ -161,54 +176,39 @@ class Server:
             self._writers.add(writer)
             return writer
 
-    def _insert(
-        self,
-        writer: WriterState,
-        message: Message,
-        timeout: float | None = None,
-        *,
-        check: Callable[[Message, WriterState, Cells], Message] | None = None,
-        should_cancel: Callable[[], bool] | None = None,
-    ) -> list[int]:
+    def _insert(self, writer: WriterState, message: Message, timeout: float | None = None) -> list[int]:
         """Store the values of a message, then insert its items in order, each as soon as its table admits it.
 
         The message is the next one of its writer, or its last one again. Items inserted before a TimeoutError
         or Ctrl-C stay in their tables. Passing the same message again continues with the remaining items;
         passing a finished message returns its keys again.
 
-        `check` is called before the message is accepted. It raises an error if the message is invalid;
-        otherwise it returns the message, or the writer's last message if this one repeats it.
-
         Returns:
             The keys of all items, in order.
 
         Raises:
-            Cancelled: If `should_cancel`, which is called repeatedly while waiting, returned True.
             CapacityError: If there are too few free cells for the values.
             TimeoutError: If some items were not inserted within `timeout`.
             UnknownWriter: If the writer was closed, or the server loaded a file, before or during the call.
-            ValueError: If an item does not fit its table. Properties that the writer has already checked,
-                such as which steps an item references, are not checked again.
+            ValueError: If an item does not fit its table.
         """
-        deadline = deadline_of(timeout)
+        return complete(self._inserting(writer, message), timeout)
 
+    def _inserting(self, writer: WriterState, message: Message) -> Call[list[int]]:
+        """Carry out `_insert`."""
         with self._lock, defer_sigint(), self._queues:
             self._check_open()
             writer.check_open()
             while self._dropped:
                 cells = [cell for cells_by_step in self._dropped.popleft() for cell in cells_by_step.values()]
                 release_cells(np.array(cells, np.int32), self._cells.allocator_tuple)
-            if check is not None:
-                message = check(message, writer, self._cells)
             if message.keys is None:
                 writer.accept(message, self._tables)
             position = self._insert_items(writer, message)
         while position < len(message.accepted):
             table, *_ = message.accepted[position]
-            with self._lock, self._queues:  # wakes the next call if `_wait` raises
-                self._wait("insert", table.config.name, deadline, writer, should_cancel)
-                with defer_sigint(), self._queues:
-                    position = self._insert_items(writer, message, position)
+            insert = functools.partial(self._insert_items, writer, message, position)
+            position = yield from self._when_admitted("insert", table.config.name, insert, writer)
         return list(message.keys or ())
 
     def _insert_items(self, writer: WriterState, message: Message, admitted: int = -1) -> int:
@@ -222,7 +222,7 @@ class Server:
         while (position := len(keys)) < len(message.accepted):
             writer.check_open()  # a hook may have closed it, and released its steps
             table, cells, lengths, priority = message.accepted[position]
-            if position != admitted and not self._queues["insert", table.config.name].can_enter:
+            if position != admitted and not self._queues["insert", table.config.name].admits(None):
                 return position
             table.check_idle()  # `accept` has checked it, but a later call may come from a hook
             keys.append(table.insert(cells, lengths, priority))
@@ -244,8 +244,6 @@ class Server:
         partial: bool = False,
         *,
         should_cancel: Callable[[], bool] | None = None,
-        most_bytes: int | None = None,
-        drawn: Sequence[Sample] = (),
     ) -> Sample:
         """Sample items independently and with replacement, waiting until the rate limiter admits them.
 
@@ -255,8 +253,6 @@ class Server:
             timeout: Seconds to wait. None waits indefinitely, 0 does not wait.
             partial: Whether to return as soon as at least one item has been sampled.
             should_cancel: Called repeatedly while waiting; returning True cancels the call.
-            most_bytes: Maximum size of the batch in bytes; None for no limit.
-            drawn: Samples of fewer than `batch_size` items, to which the others are added.
 
         Returns:
             `batch_size` items in newly allocated arrays; with `partial`, 1 to `batch_size` items. If an
@@ -269,23 +265,28 @@ class Server:
             MemoryError: If the batch does not fit into memory. No item was sampled, unless the batch was
                 drawn in several parts.
             TimeoutError: If the timeout expired before any item was sampled.
-            ValueError: If `batch_size` or `timeout` is out of range, or the batch could exceed `most_bytes`.
+            ValueError: If `batch_size` or `timeout` is out of range.
         """
+        return complete(self._sampling(table, batch_size, partial), timeout, should_cancel)
+
+    def _sampling(
+        self, table: str, batch_size: int, partial: bool, most_bytes: int | None = None
+    ) -> Call[Sample]:
+        """Carry out `sample`; a batch that could exceed `most_bytes` raises ValueError."""
         check_batch_size(batch_size)
         batch_size = int(batch_size)  # a NumPy integer would turn the counts into NumPy integers
-        deadline = deadline_of(timeout)
-        samples = list(drawn)
-        remaining = batch_size - sum(map(len, samples))
+        samples: list[Sample] = []
+        remaining = batch_size
+
+        def draw() -> None:
+            state = self._tables[table]
+            if most_bytes is not None:
+                state.check_size(batch_size, most_bytes)
+            samples.append(state.sample(remaining))
 
         while remaining and not (samples and partial):
             try:
-                with self._lock, self._queues:  # wakes the next call if `_wait` raises
-                    self._wait("sample", table, deadline, None, should_cancel)
-                    with defer_sigint(), self._queues:
-                        state = self._table_to_change(table)
-                        if most_bytes is not None:
-                            state.check_size(batch_size, most_bytes)
-                        samples.append(state.sample(remaining))
+                yield from self._when_admitted("sample", table, draw)
             except (TimeoutError, Closed, Cancelled, MemoryError, ValueError):
                 if not samples:
                     raise
@@ -427,32 +428,44 @@ class Server:
         for table in self._tables.values():
             table.check_idle()
 
-    def _wait(
-        self,
-        side: str,
-        name: str,
-        deadline: float,
-        writer: WriterState | None,
-        should_cancel: Callable[[], bool] | None,
-    ) -> None:
-        """Wait in a queue until the call is admitted; the lock is released meanwhile."""
-
-        def check() -> None:
-            self._table_to_change(name)
-            if writer is not None:
-                writer.check_open()
-
-        check()
-        queue = self._queues[side, name]
-        if queue.can_enter:  # the common case
-            return
+    def _when_admitted(
+        self, side: str, name: str, change: Callable[[], T], writer: WriterState | None = None
+    ) -> Call[T]:
+        """Change a table as soon as its limiter admits the call, which waits in a queue until then."""
+        waiter: Waiter | None = None
 
         def reason() -> str:
             return f"{side}({name!r}) waits for {self._tables[name].info().wait_reason(side)}"
 
-        if any(table.in_hook for table in self._tables.values()):
-            # waiting would release the lock in the middle of a change
-            raise TimeoutError(f"A hook can't wait; {reason()}")
-
-        if not queue.wait(deadline, lambda: log.warning("%s", reason()), check, writer, should_cancel):
-            raise TimeoutError(f"The timeout expired; {reason()}")
+        try:
+            while True:
+                with self._lock, self._queues:  # wakes the next call if this one is interrupted
+                    if waiter is not None:
+                        waiter.woken.clear()
+                    self._table_to_change(name)
+                    if writer is not None:
+                        writer.check_open()
+                    queue = self._queues[side, name]
+                    if queue.admits(waiter):
+                        with defer_sigint(), self._queues:
+                            if waiter is not None:
+                                queue.leave(waiter)
+                            return change()
+                    if any(table.in_hook for table in self._tables.values()):
+                        # waiting would release the lock in the middle of a change
+                        raise TimeoutError(f"A hook can't wait; {reason()}")
+                    if waiter is None:
+                        waiter = Waiter(writer, deadline_of(self._patience))
+                        queue.append(waiter)
+                    elif time.monotonic() >= waiter.warn_at:
+                        waiter.warn_at = math.inf
+                        log.warning("%s", reason())
+                try:
+                    yield waiter
+                except TimeoutError:
+                    with self._lock:
+                        raise TimeoutError(f"The timeout expired; {reason()}") from None
+        finally:
+            if waiter is not None:
+                with self._lock, self._queues:
+                    self._queues[side, name].leave(waiter)

@@ -33,8 +33,8 @@ from replay_tutorial.tables import (
     Uniform,
 )
 from replay_tutorial.tables.core.message import ColumnSlice, Message, NewItems, Part
-from replay_tutorial.tables.core.writer_state import WriterState
-from replay_tutorial.tables.remote.checks import checked_message, pack_message, read_message
+from replay_tutorial.tables.core.writer_state import UnknownWriter, WriterState
+from replay_tutorial.tables.remote import codec
 
 KEY = "server-" + "0123456789abcdef" * 8
 COLUMNS = {"obs": {"shape": 3}, "action": {"dtype": "int64"}}
@@ -87,22 +87,30 @@ def cells(count: int) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("there", [count], indirect=True)
 
 
-WRITERS: WeakKeyDictionary[Server, dict[int, WriterState]] = WeakKeyDictionary()
+WRITERS: WeakKeyDictionary[Server, dict[int, tuple[WriterState, list[Message]]]] = WeakKeyDictionary()
 
 
 def send(server: Server | RemoteServer, sent: Sent, timeout: float | None = None) -> list[int]:
-    """Insert as a client in another process does, through a socket or without one."""
-    arguments, arrays = words_of(sent, timeout)
+    """Insert a message, or an equal one again, through a socket or without one."""
     if isinstance(server, RemoteServer):
-        return server._call("insert", *arguments, arrays=arrays)
-    writer, message = read_message(server, WRITERS.setdefault(server, {}), arguments, arrays)
-    return server._insert(writer, message, timeout, check=checked_message)
+        return server._call(call_of(sent, timeout))
+    known = WRITERS.setdefault(server, {})
+    if sent.writer not in known and sent.sequence:
+        raise UnknownWriter("There is no such writer.")
+    writer, messages = known.setdefault(sent.writer, (server._open_writer(), []))
+    if sent.sequence == len(messages):
+        messages.append(Message(sent.runs, sent.items, sent.keep_from))
+    try:
+        return server._insert(writer, messages[sent.sequence], timeout)
+    finally:
+        if messages[-1].keys is None:  # it was refused
+            del messages[-1]
 
 
-def words_of(sent: Sent, timeout: float | None = None) -> Any:
-    """The arguments and the arrays of a call that inserts a message."""
-    message = Message(sent.runs, sent.items, sent.keep_from)
-    return pack_message(sent.writer, sent.sequence + 1, message, timeout)
+def call_of(sent: Sent, timeout: float | None = None) -> codec.Insert:
+    """The call that inserts a message."""
+    runs, items = list(sent.runs), list(sent.items)
+    return codec.Insert(sent.writer, sent.sequence + 1, runs, items, sent.keep_from, timeout)
 
 
 def forget(server: Server | RemoteServer, writer: int) -> None:
@@ -110,7 +118,7 @@ def forget(server: Server | RemoteServer, writer: int) -> None:
     if isinstance(server, RemoteServer):
         server._send_close(writer)
     elif (known := WRITERS.setdefault(server, {}).pop(writer, None)) is not None:
-        server._close_writer(known)
+        server._close_writer(known[0])
 
 
 def message(writer: int, sequence: int, table: str = "replay", items: int = 1) -> Sent:

@@ -18,100 +18,97 @@ from typing import Any
 import numpy as np
 import pytest
 import zmq
-from served import KEY, Sent, cells, message, plain, send, small_server, until, words_of
+from served import KEY, Sent, call_of, cells, message, plain, send, small_server, until
 
-from replay_tutorial.tables import Client, Endpoint, RemoteServer
+from replay_tutorial.tables import CapacityError, Client, Endpoint, RemoteServer
 from replay_tutorial.tables.core.message import ColumnSlice, NewItems, Part
-from replay_tutorial.tables.core.rate_limiters import MinSize, Queue, RateLimiter, SampleToInsertRatio, Stack
-from replay_tutorial.tables.core.results import Sample, SampleInfo, TableInfo
+from replay_tutorial.tables.core.rate_limiters import MinSize, RateLimiter
+from replay_tutorial.tables.core.results import Sample, SampleInfo
 from replay_tutorial.tables.remote import codec
 from replay_tutorial.tables.remote.addresses import check_free, key_path, make_key, parse_address, read_key
-from replay_tutorial.tables.remote.codec import Request
 
 msgspec = pytest.importorskip("msgspec")
 needs_paths = pytest.mark.skipif(os.name != "posix", reason="there are no sockets in the file system")
-CONNECTION = bytes(codec.SESSION_BYTES + codec.LANE_BYTES)
+LANE = bytes(24)
 
 
-def framed(fields: Any, body: bytes = b"") -> list[bytes]:
-    """A frame with any text."""
-    text = fields if isinstance(fields, bytes) else msgspec.msgpack.encode(fields)
-    return [len(text).to_bytes(8, "little") + text + bytes(-len(text) % 8) + body]
+def framed(fields: Any) -> list[bytes]:
+    """A frame of any values, or bytes."""
+    return [fields if isinstance(fields, bytes) else msgspec.msgpack.encode(fields)]
 
 
-MESSAGE = [1, [], "insert", [8, 1, [["obs", 0]], [["replay", True, [["obs", "obs", 1, True]]]], 1, 0.0]]
-TYPES = [["f", [1, 3]], ["d", [1]], ["q", [1, 1]]]
-ARRAYS = bytes(16) + np.array([1.0]).tobytes() + bytes(8)  # values, priorities, steps
+VALUES, PRIORITIES, STEPS = (
+    ["f", [1, 3], bytes(12)],
+    ["d", [1], np.array([1.0]).tobytes()],
+    ["q", [1, 1], bytes(8)],
+)
+ITEM = ["replay", PRIORITIES, [["obs", "obs", 1, True]], STEPS]
+GOOD = ["Insert", 8, 1, [["obs", 0, VALUES]], [ITEM], 1, 0.0]
 
 
 def altered(place: list[int], value: Any) -> list[bytes]:
-    """The good message with one of its fields replaced."""
-    fields = msgspec.msgpack.decode(msgspec.msgpack.encode([*MESSAGE, TYPES]))
-    part = fields
+    """The good call with one of its fields replaced."""
+    call = msgspec.msgpack.decode(msgspec.msgpack.encode(GOOD))
+    part = call
     for index in place[:-1]:
         part = part[index]
     part[place[-1]] = value
-    return framed(fields, ARRAYS)
+    return framed([b"", 1, [1], call])
 
 
 def call(name: Any, *arguments: Any) -> list[bytes]:
-    return framed([1, [], name, arguments, []])
+    return framed([b"", 1, [1], [name, *arguments]])
 
 
+NESTED = b"\x94\xc4\x00\x01\x91\x01\x92\xa5Reset"
 BAD = {
-    "nothing": [b""],
     "no MessagePack": framed(b"\xc1" * 16),
     "nested without end": framed(b"\x91" * 50_000),
-    "an argument that is nested deeply": framed(b"\x95\x01\x90\xa5reset" + b"\x91" * 800 + b"\x90\x90"),
-    "an argument that is nested without end": framed(
-        b"\x95\x01\x90\xa5reset" + b"\x91" * 50_000 + b"\x90\x90"
-    ),
-    "a lane below zero": framed([1, [-1], "info", [], []]),
-    "no number": altered([3, 0], float("nan")),
-    "a number with a fraction": altered([3, 1], 0.5),
-    "truth for a number": altered([3, 1], False),
-    "a number for a truth": altered([3, 3, 0, 1], 1),
-    "a number that is a word": altered([3, 0], "8"),
-    "a wait of a word": call("sample", "replay", 1, "0", False),
+    "an argument that is nested deeply": framed(NESTED + b"\x91" * 800 + b"\x90"),
+    "an argument that is nested without end": framed(NESTED + b"\x91" * 50_000 + b"\x90"),
+    "a call below zero": framed([b"", 1, [-1], ["Info"]]),
+    "very many calls": framed([b"", 1, [*range(20_000)], ["Info"]]),
+    "no number": altered([1], float("nan")),
+    "a number with a fraction": altered([2], 0.5),
+    "truth for a number": altered([2], False),
+    "a number that is a word": altered([1], "8"),
+    "a message below one": altered([2], 0),
+    "a step below zero": altered([5], -1),
+    "a wait of a word": call("Draw", "replay", 1, "0", False),
     "an object": framed({"insert": 1}),
     "a number as a message": framed(7),
     "no fields": framed([]),
-    "a name that is a list": call(["info"]),
+    "a name that is a list": call(["Info"]),
     "a call of another name": call("__init__", "replay"),
     "a call of what the server keeps to itself": call("close"),
-    "a call by a private name": call("_open_writer"),
-    "an answer": framed([1, None, None, []]),
-    "another version": call("hello", 6),
-    "too many arguments": call("info", 1),
-    "too few arguments": altered([3], MESSAGE[3][1:]),
-    "a table that is no word": altered([3, 3, 0, 0], ["replay"]),
-    "columns that are no list": altered([3, 2], "obs"),
-    "Python objects": altered([4, 0], ["O", [1]]),
-    "texts": altered([4, 0], ["U", [1]]),
-    "an extension of MessagePack": altered([3, 0], msgspec.msgpack.Ext(1, b"x")),
-    "a negative length": altered([4, 0], ["f", [-1, 3]]),
-    "a length of truth": altered([4, 0], ["f", [True, 3]]),
-    "a huge array": altered([4, 0], ["f", [1 << 40, 1 << 40]]),
-    "a huge array of nothing": altered([4, 0], ["f", [0, 1 << 62, 1 << 62]]),
-    "shapes of many axes": altered([4, 0], ["f", [1] * 300_000]),
-    "a product of many numbers": altered([4, 0], ["f", [1 << 62] * 20_000]),
-    "values without steps": altered([4, 0], ["f", []]),
-    "more bytes than arrays": framed([1, [], "info", [], []], bytes(8)),
-    "fewer bytes than arrays": altered([4, 0], ["f", [2, 3]]),
-    "fewer arrays than their places": framed([*MESSAGE, TYPES[:2]], ARRAYS[:24]),
-    "a large array without its frame": altered([4, 0], ["f", [9_999, 3]]),
-    "a text longer than the frame": [(1 << 60).to_bytes(8, "little") + bytes(8)],
-    "a text that is too long": framed(b" " * (1 << 21)),
-    "many frames": call("info") * 2000,
+    "an answer": framed([1, None, None]),
+    "too few arguments": framed([b"", 1, [1], GOOD[:3]]),
+    "a table that is no word": altered([4, 0, 0], ["replay"]),
+    "columns that are no list": altered([3], "obs"),
+    "Python objects": altered([3, 0, 2, 0], "O"),
+    "texts": altered([3, 0, 2, 0], "U"),
+    "an extension of MessagePack": altered([1], msgspec.msgpack.Ext(1, b"x")),
+    "a negative length": altered([3, 0, 2, 1], [-1, 3]),
+    "a huge array": altered([3, 0, 2, 1], [1 << 40, 1 << 40]),
+    "a huge array of nothing": altered([3, 0, 2], ["f", [0, 1 << 62, 1 << 62], b""]),
+    "shapes of many axes": altered([3, 0, 2, 1], [1] * 300_000),
+    "a product of many numbers": altered([3, 0, 2, 1], [1 << 62] * 20_000),
+    "fewer bytes than the shape": altered([3, 0, 2, 1], [2, 3]),
+    "more bytes than the shape": altered([3, 0, 2, 2], bytes(16)),
+    "no array": altered([3, 0, 2], 5),
+    "an array of another one's frame": altered([3, 0, 2, 2], 1),
+    "a frame of no array": [*call("Info"), b"x"],
+    "a call that is too long": call("Reset", "x" * (1 << 23)),
+    "many frames": call("Info") * 2000,
 }
 
 
 @contextlib.contextmanager
-def connected(address: str, routing_id: bytes = CONNECTION) -> Iterator[zmq.Socket[bytes]]:
+def connected(address: str, routing_id: bytes = LANE) -> Iterator[zmq.Socket[bytes]]:
     """A connection of a client with the key."""
     keys = read_key()
     with zmq.Context() as context, context.socket(zmq.DEALER) as wire:
-        wire.linger, wire.rcvtimeo, wire.routing_id = 0, 30_000, routing_id
+        wire.linger, wire.rcvtimeo, wire.routing_id, wire.probe_router = 0, 30_000, routing_id, 1
         if not address.startswith("/"):
             wire.curve_serverkey, wire.curve_publickey = keys.server_public, keys.client_public
             wire.curve_secretkey = keys.client_secret
@@ -119,40 +116,38 @@ def connected(address: str, routing_id: bytes = CONNECTION) -> Iterator[zmq.Sock
         yield wire
 
 
-def asked(wire: zmq.Socket[bytes], frames: list[Any]) -> Any:
-    """Send these frames, and return the error and the value of the reply."""
-    wire.send_multipart(frames)
-    while not (reply := wire.recv_multipart(copy=False))[0].bytes:
-        pass  # the server looks whether somebody is there
-    return tuple(codec.unpack(reply, codec.REPLIES)[0][1:])
+def heard(wire: zmq.Socket[bytes]) -> Any:
+    """The number, the error and the value of the next reply."""
+    number, error, value = codec.REPLIES.decode(wire.recv_multipart()[0])
+    return number, error, msgspec.msgpack.decode(value)
 
 
 def test_a_message_that_is_no_call_is_answered_with_an_error(there: SimpleNamespace) -> None:
     before = there.server.info()
     with connected(there.endpoint.address) as wire:
+        number, error, (version, token, _) = heard(wire)
+        assert (number, error, version) == (0, None, codec.VERSION)
         for what, frames in BAD.items():
             begin = time.process_time()
-            assert asked(wire, frames)[0] == "BadFrame", what
+            wire.send_multipart(frames)
+            assert heard(wire)[1] == "BadFrame", what
             assert time.process_time() - begin < 1.0, what
         assert there.server.info() == before
-        assert asked(wire, codec.pack_request(Request(1, [], "info", ())))[0] == "ServerLost", (
-            "there is no session"
-        )
-        assert asked(wire, codec.pack_request(Request(1, [], "hello", (codec.VERSION,))))[0] is None
-        assert asked(wire, framed([2, *MESSAGE[1:], TYPES], ARRAYS)) == (None, [0]), (
-            "what the bad came from is good"
-        )
+        wire.send_multipart(call("Info"))
+        assert heard(wire)[1] == "ServerLost", "the token is another one"
+        wire.send_multipart(framed([token, 2, [2], GOOD]))
+        assert heard(wire) == (2, None, [0]), "what the bad came from is good"
     with connected(there.endpoint.address, b"short") as wire:
-        assert asked(wire, call("info"))[0] == "BadFrame"
+        assert heard(wire)[0] == 0, "is greeted too"
 
 
 @cells(2000)
 def test_a_message_with_flipped_bytes_leaves_the_server_alive(there: SimpleNamespace) -> None:
     rng = np.random.default_rng(5)
-    arguments, arrays = words_of(message(5, 0), 0.0)
-    good = np.frombuffer(codec.pack_request(Request(2, [], "insert", arguments), arrays)[0], np.uint8)
     with connected(there.endpoint.address) as wire:
-        asked(wire, codec.pack_request(Request(1, [], "hello", (codec.VERSION,))))
+        _, _, (_, token, _) = heard(wire)
+        request = codec.Request(token, 1, [1], call_of(message(5, 0), 0.0))
+        good = np.frombuffer(codec.pack_request(request)[0], np.uint8)
         for _ in range(300):
             bad = good.copy()
             places = rng.integers(len(bad), size=rng.integers(1, 4))
@@ -160,6 +155,50 @@ def test_a_message_with_flipped_bytes_leaves_the_server_alive(there: SimpleNames
             wire.send(bad.tobytes()[: len(bad) - rng.integers(3)])
     Client(there.server).insert({"obs": np.zeros(3)}, {"queue": 1.0})
     assert there.server.sample("queue", 1).info.keys.tolist() == [0]
+
+
+def test_a_message_that_would_harm_the_tables_is_refused_and_changes_nothing() -> None:
+    """The server checks what a writer would not send."""
+    server = small_server(9)
+    send(server, message(1, 0))
+    run, item = (
+        ColumnSlice("obs", 3, np.zeros((1, 3), np.float32)),
+        NewItems("replay", None, (Part("a", "obs", 1),), np.array([[3]])),
+    )
+    bad = [
+        ([run._replace(values=np.zeros((1, 3)))], [item]),
+        ([run._replace(values=np.zeros((1, 2), np.float32))], [item]),
+        ([run._replace(values=np.zeros((0, 3), np.float32))], [item]),
+        ([run._replace(values=np.zeros((10, 3), np.float32))], [item]),
+        ([run, run], [item]),
+        ([run._replace(first_step=2)], [item]),
+        ([run._replace(first_step=1)], [item]),
+        ([run._replace(first_step=1 << 62)], [item]),
+        ([run._replace(column="none")], [item]),
+        ([], [item]),
+        *(
+            ([run], [new])
+            for new in (
+                item._replace(steps=np.array([[3, 3]])),
+                item._replace(steps=np.array([3])),
+                item._replace(steps=np.zeros((0, 1), np.int64)),
+                item._replace(table="queue", layout=(Part("a", "none", 1),)),
+                item._replace(table="queue", layout=()),
+                item._replace(
+                    table="queue", layout=(Part("a", "obs", 1), Part("a", "obs", 1)), steps=np.array([[3, 3]])
+                ),
+                item._replace(table="queue", layout=(Part("a", "obs", 2), Part("b", "obs", -1))),
+                item._replace(table="queue", layout=(Part("a", "obs", 2, True),), steps=np.array([[3, 3]])),
+                item._replace(priorities=np.ones(2)),
+            )
+        ),
+    ]
+    before = server.info()
+    for runs, items in bad:
+        with pytest.raises((ValueError, KeyError, CapacityError)):
+            send(server, Sent(1, 1, runs, items, 3))
+        assert server.info() == before and server._cells.free_count(0) == 6
+    send(server, message(1, 1))
 
 
 def test_an_error_longer_than_a_text_may_be_is_cut(there: SimpleNamespace) -> None:
@@ -192,7 +231,7 @@ def test_who_does_not_know_the_key_is_not_listened_to(
     monkeypatch.setattr("replay_tutorial.tables.remote.endpoint.LOG_INTERVAL", 3600.0)
     with Endpoint(small_server(), "127.0.0.1:0") as endpoint, contextlib.ExitStack() as strangers:
         place = "127.0.0.1", int(endpoint.address.rpartition(":")[2])
-        for said in (b"", b"", b"x", bytes(100), b"\xff" * 1000, *call("info")):
+        for said in (b"", b"", b"x", bytes(100), b"\xff" * 1000, *call("Info")):
             stranger = strangers.enter_context(socket.create_connection(place))
             stranger.sendall(said)
         for wrong in (KEY[:60] + "00" + KEY[62:], KEY[:-2] + "00"):  # of the server, of the clients
@@ -216,7 +255,7 @@ def test_a_small_frame_that_expands_is_refused_at_once(there: SimpleNamespace) -
     for shape in ((1, 1), (0, 60 * 10**6)):
         items = [NewItems("replay", None, parts, np.zeros(shape, np.int64))]
         begin = time.process_time()
-        with pytest.raises(ValueError, match=r"not add up to 1 cells|at least 1 item"):
+        with pytest.raises(ValueError, match="steps of at least one item"):
             send(there.server, Sent(1, 0, runs, items, 0))
         assert time.process_time() - begin < 1.0
     assert there.server.info()["replay"].inserts == 0
@@ -243,17 +282,10 @@ def test_an_answer_with_too_many_bytes_is_refused_before_anything_is_copied(
     assert len(server.sample("queue", 2)) == 2
 
 
-LIMITERS = [
-    MinSize(3),
-    Queue(2),
-    Stack(7),
-    SampleToInsertRatio(2.0, 5, (3, 20.5)),
-    RateLimiter(0.5, 1, -float("inf"), float("inf")),
-]
 SAMPLE = Sample(
     SampleInfo(*[np.arange(2) * 1.5] * 6), {"obs": np.ones((2, 3), np.float32)}, None, frozenset("ba")
 )
-VALUES = [
+ARRAYS = [
     np.arange(5, dtype=np.uint8),
     np.zeros((0, 3), np.float32),
     np.arange(12, dtype=np.complex128).reshape(3, 4)[:, ::2],
@@ -262,7 +294,7 @@ VALUES = [
     np.zeros((2, 0), np.float16),
     np.arange(24, dtype=np.longdouble).reshape(2, 3, 4).T,
 ]
-ARRAYS_OF_ALL_KINDS = [*VALUES, np.zeros((200, 200)), np.ones((300, 300)).T, np.array(7)]
+ARRAYS_OF_ALL_KINDS = [*ARRAYS, np.zeros((200, 200)), np.ones((300, 300)).T, np.array(7)]
 PADDED = replace(SAMPLE, lengths={"obs": np.array([1, 2])}, squeezed=frozenset())
 
 
@@ -276,41 +308,40 @@ def received(frames: list[Any]) -> list[zmq.Frame]:
 
 def test_a_request_is_decoded_as_it_was_said() -> None:
     items = [NewItems("é", None, (Part("a", "b", 2, False),), np.zeros((1, 2), np.int64))] * 2
-    runs = [ColumnSlice(f"column {i}", 1 << 62, array) for i, array in enumerate(ARRAYS_OF_ALL_KINDS)]
-    arguments, arrays = words_of(Sent(3, 3, runs, items, -5), float("inf"))
-    frames = codec.pack_request(Request(9, [1, 2], "insert", arguments), arrays)
-    request, heard = codec.unpack_request(received(frames), CONNECTION)
-    assert plain(heard) == plain([np.array(array, order="C") for array in arrays])
-    assert all(array.ctypes.data % 8 == 0 and array.flags.writeable for array in heard)
-    assert (request.number, request.abandoned, request.name) == (9, [1, 2], "insert")
-    assert repr(request.arguments) == repr(arguments)
+    runs = [ColumnSlice(f"column {i}", (1 << 62) - 9, array) for i, array in enumerate(ARRAYS_OF_ALL_KINDS)]
+    said = call_of(Sent(3, 3, runs, items, 5), float("inf"))
+    request = codec.unpack_request(received(codec.pack_request(codec.Request(b"t", 9, [1, 2], said))))
+    heard = request.call
+    assert isinstance(heard, codec.Insert)
+    assert plain(heard.slices) == plain(
+        [run._replace(values=np.array(run.values, order="C")) for run in runs]
+    )
+    assert plain(heard.items) == plain(items)
+    assert all(run.values.ctypes.data % 8 == 0 and run.values.flags.writeable for run in heard.slices)
+    assert (request.number, request.pending, heard.timeout, heard.sequence) == (9, [1, 2], float("inf"), 4)
 
 
 @pytest.mark.parametrize("sample", [SAMPLE, PADDED])
 def test_a_sample_is_decoded_as_it_was_said(sample: Sample) -> None:
-    (number, error, value), arrays = codec.unpack(received(codec.pack_reply(4, sample)), codec.REPLIES)
-    assert (number, error, plain(codec.read_sample(value, arrays))) == (4, None, plain(sample))
-
-
-def test_limiters_are_sent_as_their_class_and_numbers() -> None:
-    for limiter in LIMITERS:
-        assert codec.make_limiter(*codec.pack_limiter(limiter)) == limiter
-    infos = {"a": TableInfo(*range(7), 1.5, Stack(2)), "b": TableInfo(*range(8), OwnLimiter(3))}
-    (_, _, value), _ = codec.unpack(received(codec.pack_reply(1, infos)), codec.REPLIES)
-    numbers = RateLimiter(1.0, 3, -sys.float_info.max, sys.float_info.max)
-    assert codec.read_info(value) == infos | {"b": infos["b"]._replace(rate_limiter=numbers)}
+    frames = received(codec.pack_reply(4, sample))
+    number, error, value = codec.REPLIES.decode(frames[0].buffer)
+    assert (number, error, plain(codec.unpack_reply(codec.Draw, frames, value))) == (4, None, plain(sample))
 
 
 @pytest.mark.parametrize("value", [np.array([None]), np.array(["a"]), np.array(["2020-01-01"], "M8[s]")])
-def test_what_the_other_side_could_not_know_is_not_sent(value: Any) -> None:
+def test_what_the_other_side_could_not_know_is_not_sent(value: Any, there: SimpleNamespace) -> None:
     with pytest.raises(TypeError, match="can't be sent"):
-        codec.pack((), [value])
+        codec.pack([value])
     with pytest.raises(TypeError, match="can't be sent"):
-        codec.pack_limiter(OwnLimiter(1))
+        there.server.replace_limiter("replay", OwnLimiter(1))
+    there.served.replace_limiter("replay", OwnLimiter(1))
+    assert there.server.info()["replay"].rate_limiter == RateLimiter(
+        1.0, 1, -sys.float_info.max, sys.float_info.max
+    )
 
 
 def test_a_text_that_is_too_long_is_not_sent(there: SimpleNamespace) -> None:
-    items = [NewItems("replay", None, (), np.zeros((1, 1), np.int64))] * 90_000
+    items = [NewItems("replay", None, (), np.zeros((1, 1), np.int64))] * 600_000
     with pytest.raises(ValueError, match="fewer kinds of items"):
         send(there.server, Sent(1, 0, [], items, 0))
 

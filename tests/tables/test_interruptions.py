@@ -102,7 +102,7 @@ def insert_after_waiting(stop_at: int = -1) -> int:
     ended = threading.Event()
 
     def empty_the_queue() -> None:
-        while not (waits := bool(server._queues["insert", "q"]._waiters)) and not ended.is_set():
+        while not (waits := bool(server._queues["insert", "q"])) and not ended.is_set():
             time.sleep(0.0005)
         if waits:
             server.sample("q", 1)
@@ -303,15 +303,18 @@ def test_a_hook_can_close_the_writer_whose_items_are_being_inserted() -> None:
     assert server._cells.free_count(0) == 0
 
 
-def test_a_hook_that_ends_the_program_leaves_its_table_open_for_other_hooks() -> None:
-    exits = hook_of(on_reset=Mock(side_effect=SystemExit))
-    tables = [table("a", hooks=[InsertOnSample("b")]), table("b", hooks=[exits])]
-    server = Server(tables, COLUMNS, capacity=20)
-    with pytest.raises(SystemExit):
-        server.reset("b")
-    Client(server).insert({"obs": 1}, {"a": 1.0})
-    server.sample("a", 1)
-    assert server.info()["b"].size == 1
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
+def test_a_hook_that_ends_the_program_is_logged_and_ends_neither_the_change_nor_the_server(
+    error: type[BaseException], there: SimpleNamespace, caplog: pytest.LogCaptureFixture
+) -> None:
+    exits = hook_of(on_insert=Mock(side_effect=error))
+    there.served._tables["replay"].config = table("replay", hooks=[exits], max_size=1)
+    for server in (there.served, there.server):
+        for action in range(2):
+            Client(server).insert({"action": action}, {"replay": 1.0})
+        info = server.info()["replay"]
+        assert (info.size, info.inserts - info.deletes) == (1, 1)
+    assert caplog.text.count("failed in on_insert") == 4
 
 
 def refused_in_a_child(match: str, *calls: Callable[[], object], last: Callable[..., object] = int) -> bool:

@@ -182,7 +182,7 @@ class Program:
         """Do in the model what the server did with a writer's last message."""
         message, plans, done = self.last[w]
         # a call that has timed out has not answered, but remembers what it would have
-        given = WRITERS[self.server][self.writer(w)].message.keys if keys is None else keys
+        given = WRITERS[self.server][self.writer(w)][0].message.keys if keys is None else keys
         while plans and self.tables[plans[0][0]].may_insert():
             name, priority, layout, cells, values = plans.pop(0)
             table, there = self.tables[name], self.server.items(name).info.keys.tolist()
@@ -261,14 +261,12 @@ class Program:
 
         bad: list[Sent] = [
             with_items(name, np.array([np.nan]), part, np.array([[0]])),
-            message._replace(sequence=message.sequence - 2),  # a later one has come
             with_run("x", 0, np.zeros(1)),
             with_run("b", newest, np.zeros(1, np.int32)),
             message._replace(runs=with_run("b", newest + 2, np.zeros(2, np.int64)).runs * 2),
             with_items(name, None, (), steps),
             with_items("?", None, part, steps),
             with_items(name, None, (Part("q", "a", 1),), steps),
-            message._replace(keep_from=-1),
         ]
         if forgotten := self.keep_from[w]:
             run = ColumnSlice("b", forgotten - 1, np.zeros(1, np.int64))

@@ -23,11 +23,11 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-import zmq
 from places import ROOT
 from served import (
     Relay,
     Sent,
+    call_of,
     cells,
     forget,
     lines_of,
@@ -38,7 +38,6 @@ from served import (
     small_server,
     table,
     until,
-    words_of,
     write,
 )
 
@@ -57,6 +56,7 @@ from replay_tutorial.tables import (
     TrajectoryWriter,
 )
 from replay_tutorial.tables.core.message import ColumnSlice, NewItems, Part
+from replay_tutorial.tables.core.waiting import complete
 from replay_tutorial.tables.remote import addresses, codec, handle
 
 ERRORS = (LookupError, TypeError, ValueError, OSError, RuntimeError, MemoryError)  # that a call may raise
@@ -87,16 +87,14 @@ def calling(call: Callable[..., Any], *arguments: Any, times: int = 1) -> Iterat
         assert not thread.is_alive()
 
 
-def abandoned_call(server: RemoteServer, sent: Sent) -> handle.Lane:
-    """Send a message, as a call that is interrupted while it waits for the reply."""
-    arguments, arrays = words_of(sent)
-    session = server._session()
-    lane = session.acquire()
-    frames = server._pack(session, lane, "insert", arguments, arrays)
-    assert lane.socket.poll(60_000, zmq.POLLOUT)
-    codec.send(lane.socket, frames)
-    session.abandoned.add(lane.lane)
-    return lane
+def sent_only(server: RemoteServer, sent: Sent) -> tuple[handle.Session, handle.Lane]:
+    """Send a message, as a call that is interrupted before the reply, and return where."""
+    session = server._sessions[-1]
+    lane = session._acquire()
+    number, frames = session._pack(call_of(sent))
+    codec.send(lane, frames)
+    session._pending.discard(number)
+    return session, lane
 
 
 def inserted(server: Server, table: str = "queue") -> bool:
@@ -182,17 +180,16 @@ def over_relay(key: bytes, monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNa
     with Endpoint(served, "127.0.0.1:0") as endpoint, closing(Relay(endpoint.address)) as relay:
         endpoint.is_local = False
         with RemoteServer(relay.address) as server:
-            server._is_local = False
+            server._sessions[-1]._is_local = False
             yield SimpleNamespace(served=served, endpoint=endpoint, server=server, relay=relay)
 
 
 def test_a_call_goes_on_wherever_its_connection_was_cut(over_relay: SimpleNamespace) -> None:
     """Some bytes further each time, through the handshake, the call and its reply."""
     served, server, relay = over_relay.served, over_relay.server, over_relay.relay
-    session = server._session()
+    session = server._sessions[-1]
     for round_, cut_at in enumerate(range(3, 2400, 271)):
-        while session.idle:
-            session.idle.pop().close()
+        session._idle.clear()
         relay.passed, relay.cut_at = 0, cut_at
         keys = send(server, message(round_, 0, "queue", 2))
         relay.cut_at = None
@@ -259,9 +256,8 @@ def test_a_relative_path_is_relative_to_the_folder_where_the_handle_was_made(
 def test_a_handle_that_makes_no_calls_for_long_is_not_lost(
     key: bytes, short_folder: Path, monkeypatch: pytest.MonkeyPatch, is_path: bool
 ) -> None:
-    """The queue is full after five checks, not a thousand; a full one would end the connection."""
     monkeypatch.setattr("replay_tutorial.tables.remote.endpoint.POLL_INTERVAL", 0.01)
-    quick = {"rcvtimeo": 10, "rcvhwm": 5, "heartbeat_ivl": 200, "heartbeat_timeout": 1000}
+    quick = {"rcvhwm": 5, "heartbeat_ivl": 200, "heartbeat_timeout": 1000}
     for name, value in quick.items():
         monkeypatch.setitem(addresses.SOCKET_OPTIONS, name, value)
     address = str(short_folder / "tables.sock") if is_path else "127.0.0.1:0"
@@ -373,7 +369,7 @@ def test_a_writer_is_closed_although_its_only_call_was_interrupted(there: Simple
 def test_no_item_is_lost_after_ctrl_c_while_an_episode_is_ended(there: SimpleNamespace) -> None:
     server, writer = there.server, TrajectoryWriter(there.server, 5)
     write(writer, {"action": 1}, "replay")
-    with pytest.raises(KeyboardInterrupt), patch.object(server, "_session", side_effect=KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt), patch.object(server, "_send_close", side_effect=KeyboardInterrupt):
         writer.end_episode()
     write(writer, {"action": 2}, "replay")
     write(writer, {"action": 3}, "replay")
@@ -390,8 +386,8 @@ def test_a_long_item_that_is_gone_does_not_count() -> None:
             write(writer, {"x": np.zeros(1000)}, length=length)
     most = 3 * 4000
     with pytest.raises(ValueError, match="at most 2 items at once"):
-        server.sample("t", 3, most_bytes=most)
-    assert len(server.sample("t", 2, most_bytes=most)) == 2
+        complete(server._sampling("t", 3, False, most), 0)
+    assert len(complete(server._sampling("t", 2, False, most), 0)) == 2
 
 
 def test_a_sample_that_outgrows_the_limit_while_it_waits_returns_what_was_drawn() -> None:
@@ -400,44 +396,47 @@ def test_a_sample_that_outgrows_the_limit_while_it_waits_returns_what_was_drawn(
         for _ in range(8):
             writer.append({"x": np.zeros(1000)})
         write(writer, {"x": np.zeros(1000)}, "q", length=1)
-        sampled = pool.submit(server.sample, "q", 3, 60.0, most_bytes=20_000)
+        sampled = pool.submit(complete, server._sampling("q", 3, False, 20_000), 60.0)
         until(lambda: server.info()["q"].samples == 1 and server.info()["q"].waiting_samples == 1)
         writer.create_item("q", 1.0, {"x": writer.history["x"][-9:]})
         assert sampled.result(300.0).data["x"].shape == (1, 1, 1000)
     with pytest.raises(ValueError, match="limit for one reply"):
-        server.sample("q", 3, most_bytes=20_000)
+        complete(server._sampling("q", 3, False, 20_000), 0)
     assert server.sample("q", 1).data["x"].shape == (1, 9, 1000)
 
 
-def test_a_message_sent_again_while_the_first_call_goes_on_goes_in_once(there: SimpleNamespace) -> None:
+def test_a_message_sent_again_after_an_abandoned_call_goes_in_once(there: SimpleNamespace) -> None:
     """As `flush` does after an interrupted call, while there is room for the items again."""
     served, server = there.served, there.server
     send(server, message(1, 0, "queue", 4))
     for round_ in range(30):
         sent, before = message(10 + round_, 0, "queue", 2), served.info()["queue"].inserts
-        lane = abandoned_call(server, sent)
+        session, lane = sent_only(server, sent)
         if round_ % 2:
             until(lambda: served.info()["queue"].waiting_inserts == 1)
         with calling(lambda: [server.sample("queue", 1) for _ in range(2)]):
             time.sleep(0.0002 * (round_ % 7))
-            lane.close()
+            session._release(lane)
             keys = send(server, sent, timeout=300)
         assert served.info()["queue"].inserts == before + 2
         assert set(keys) <= set(served.items("queue").info.keys.tolist())
         assert send(server, sent, timeout=0) == keys
+    send(server, message(1, 1))
+    with pytest.raises(ValueError, match="arrived after"):
+        send(server, message(1, 0))
 
 
 def test_an_abandoned_call_that_arrives_late_is_not_carried_out(there: SimpleNamespace) -> None:
     """The client may have sent the message again elsewhere, and closed the writer by now."""
-    session = there.server._session()
-    lane = session.acquire()
-    session.abandoned.add(lane.lane)
+    session = there.server._sessions[-1]
+    number, frames = session._pack(call_of(message(2, 0)))
+    session._pending.discard(number)
+    lane = session._acquire()
     there.server.info()
-    arguments, arrays = words_of(message(2, 0))
-    codec.send(lane.socket, there.server._pack(session, lane, "insert", arguments, arrays))
-    lane.close()
+    codec.send(lane, frames)
+    session._release(lane)
     send(there.server, message(1, 0))
-    until(lambda: there.served.info()["replay"].inserts == 1)
+    assert there.served.info()["replay"].inserts == 1
 
 
 CLOSED = ("Closed", "This handle was closed. Create a new one.")
@@ -463,10 +462,9 @@ def test_a_handle_that_is_closed_while_threads_begin_to_call_leaves_no_connectio
 @pytest.mark.filterwarnings("ignore:Unclosed socket:ResourceWarning")  # of an interrupted constructor
 def test_ctrl_c_at_any_line_of_a_call_leaves_a_usable_handle(there: SimpleNamespace) -> None:
     """Of a call that makes a connection; a line further each time."""
-    session = there.server._session()
+    session = there.server._sessions[-1]
     for line in itertools.count(1):
-        while session.idle:
-            session.idle.pop().close()
+        session._idle.clear()
         with suppress(KeyboardInterrupt):
             count = lines_of(there.server.info, line, ("replay_tutorial.tables.remote.handle",))
             break
@@ -555,8 +553,7 @@ def test_a_server_of_another_version_is_reported_at_once(
     endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As an error after which no further attempt is made, for none would help."""
-    pack = RemoteServer._pack
-    monkeypatch.setattr(RemoteServer, "_pack", lambda self, s, lane, name, _: pack(self, s, lane, name, (5,)))
+    monkeypatch.setattr(handle, "codec", SimpleNamespace(**vars(codec) | {"VERSION": 5}))
     with pytest.raises(ConnectionError, match="incompatible version of this package") as error:
         RemoteServer(endpoint.address, timeout=0.0)
     assert not isinstance(error.value, ServerLost)
@@ -656,22 +653,6 @@ def test_a_forked_child_of_a_server_does_not_keep_or_free_its_address(
     finally:
         child.kill()
         child.join()
-
-
-def test_a_handle_that_is_closed_while_its_call_has_no_connection_says_so(there: SimpleNamespace) -> None:
-    server, session = there.server, there.server._session()
-    session.is_new = True  # as a call that waits for a connection, before it looks at the first one
-    lane, patience = session.acquire(), server._patience
-
-    def close_first(*arguments: Any) -> float:
-        server.close()
-        session.is_new = False
-        return patience(*arguments)
-
-    lane.socket.disconnect(server._url)
-    with patch.object(server, "_patience", close_first), pytest.raises(Closed):
-        server._exchange(session, lane, [b""])
-    lane.close()
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs fork")

@@ -479,7 +479,7 @@ class TestSignatures:
     def test_a_message_without_items_settles_nothing(self) -> None:
         client = client_of(table())
         none = NewItems("t", None, (Part("x", "obs", 1),), np.zeros((0, 1), np.int64))
-        with pytest.raises(ValueError, match="at least 1 item"):
+        with pytest.raises(ValueError, match="at least one item"):
             send(client.server, Sent(1, 0, [], [none], 0))
         send(client.server, Sent(1, 0, [], [], 0))
         client.insert(STEP, {"t": 1.0})

@@ -23,7 +23,7 @@ from replay_tutorial.tables import (
     UnknownWriter,
 )
 from replay_tutorial.tables.core.message import ColumnSlice, NewItems, Part
-from replay_tutorial.tables.core.waiting import WaitQueue
+from replay_tutorial.tables.core.waiting import Waiter, WaitQueue
 
 PATIENCE = 300.0  # seconds until a test gives up on a thread
 
@@ -356,7 +356,7 @@ def test_a_ctrl_c_when_the_turn_has_come_leaves_it_to_the_next_one(start: Any, s
 
     def interrupted() -> None:
         def trace(frame: Any, event: str, argument: Any) -> Any:
-            if frame.f_code is WaitQueue.wait.__code__ and event == "return" and argument is True:
+            if frame.f_code is Waiter.wait.__code__ and event == "return" and argument is None:
                 sys.settrace(None)
                 raise KeyboardInterrupt
             return trace

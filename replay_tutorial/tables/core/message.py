@@ -62,7 +62,7 @@ class Message:
     slices: Sequence[ColumnSlice]  # cleared when the message is accepted
     items: Sequence[NewItems]  # in the order of insertion; cleared when the message is accepted
     keep_from: int  # the first step that later messages may reference
-    sequence: int = 0  # sequence number of a message from another process, which identifies a repetition
+    sequence: int = 0  # number among the messages of a writer in another process, which may send it again
     accepted: Sequence[Any] = ()  # for each item, its table, cells, lengths and priority
     keys: list[int] | None = None  # of the items inserted so far; None until the message is accepted
 

@@ -163,7 +163,10 @@ def parts_of(signature: Any) -> PartTypes:
 def inferred_parts(layout: Layout) -> PartTypes:
     """Return the parts that an item determines for a table without a signature; lengths are unrestricted."""
     check_names(part.name for part in layout)
-    return {part.name: (part.column, "one" if part.squeezed else "any") for part in layout}
+    parts: PartTypes = {part.name: (part.column, "one" if part.squeezed else "any") for part in layout}
+    if len(parts) < len(layout) or not parts:
+        raise ValueError(f"An item must have at least one part, with unique names, not {layout!r:.200}.")
+    return parts
 
 
 def item_layout(parts: PartTypes, lengths: Sequence[int]) -> Layout:

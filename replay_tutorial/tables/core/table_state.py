@@ -157,6 +157,7 @@ class TableState(HookedTable):
             (part.name, part.column) == (name, column)
             and part.squeezed == (length == "one")
             and length in ("one", "any", part.length)
+            and 1 <= part.length <= (1 if part.squeezed else part.length)
             for part, (name, (column, length)) in zip(layout, parts.items(), strict=True)
         ):
             lengths = tuple(part.length for part in layout)
@@ -385,7 +386,7 @@ class TableState(HookedTable):
             for hook in self.config.hooks:
                 try:
                     getattr(hook, event)(self._tables, self.config.name, *keys)
-                except Exception:
+                except BaseException:
                     log.exception("The hook %r of the table %r failed in %s", hook, self.config.name, event)
         finally:
             self.in_hook = False

@@ -1,16 +1,23 @@
 """Wait queues: calls that the rate limiter does not admit yet wait in order of arrival.
 
-Each table has one queue for inserts and one for samples, and no call holds the lock while it waits. After
-every change, the first call of each queue is woken if the limiter admits it. When that call has run, it wakes
-the next one. A new call waits behind the others, even if it could be admitted immediately.
+Each table has one queue for inserts and one for samples. After every change, the first call of each queue is
+woken if the limiter admits it. When that call has run, it wakes the next one. A new call waits behind the
+others, even if it could be admitted immediately.
+
+A call that may have to wait is a generator. It yields its `Waiter` whenever it has to wait, without holding
+the lock, and checks again when it is resumed. `complete` runs it in a thread that blocks meanwhile; the
+endpoint of other processes runs many of them in one thread.
 """
 
 import math
 import time
 from collections import deque
-from collections.abc import Callable
-from threading import TIMEOUT_MAX, Condition, RLock
+from collections.abc import Callable, Generator
+from contextlib import closing
+from threading import TIMEOUT_MAX, Event
+from typing import TypeVar
 
+T = TypeVar("T")
 POLL_INTERVAL = 0.25  # seconds between calls of should_cancel
 
 
@@ -47,76 +54,72 @@ def seconds_until(deadline: float) -> float | None:
     return None if deadline == math.inf else max(0.0, deadline - time.monotonic())
 
 
-class WaitQueue:
+class Waiter:
+    """The place of a call in a queue."""
+
+    on_wake: Callable[[], None] | None = None  # called once when the call should be resumed
+
+    def __init__(self, owner: object, warn_at: float) -> None:
+        """Create a place for a call of `owner`, which should also be resumed at the time `warn_at`."""
+        self.owner, self.warn_at = owner, warn_at
+        self.woken = Event()
+
+    def wake(self) -> None:
+        """Resume the call; requires the lock."""
+        if not self.woken.is_set():
+            self.woken.set()
+            if self.on_wake is not None:
+                self.on_wake()
+
+    def wait(self, deadline: float, should_cancel: Callable[[], bool] | None) -> Exception | None:
+        """Wait until the call should be resumed; return an error if it should end instead."""
+        longest = TIMEOUT_MAX if should_cancel is None else POLL_INTERVAL
+        while (now := time.monotonic()) < deadline:
+            is_woken = self.woken.wait(max(0.0, min(longest, min(deadline, self.warn_at) - now)))
+            if should_cancel is not None and should_cancel():
+                return Cancelled()
+            if is_woken or time.monotonic() >= min(deadline, self.warn_at):
+                return None
+        return TimeoutError()
+
+
+Call = Generator[Waiter, None, T]
+
+
+def complete(call: Call[T], timeout: float | None, should_cancel: Callable[[], bool] | None = None) -> T:
+    """Run a call in this thread; `should_cancel` is called every `POLL_INTERVAL` seconds while it waits."""
+    deadline = deadline_of(timeout)
+    with closing(call):
+        try:
+            waiter = next(call)
+            while True:
+                error = waiter.wait(deadline, should_cancel)
+                waiter = next(call) if error is None else call.throw(error)
+        except StopIteration as end:
+            return end.value
+
+
+class WaitQueue(deque[Waiter]):
     """A first-in, first-out queue of waiting calls; all methods require the lock."""
 
-    def __init__(self, lock: RLock, can_proceed: Callable[[], bool], patience: float) -> None:
-        """Create an empty queue; calls that wait longer than `patience` seconds log a warning."""
-        if not patience >= 0.0:
-            raise ValueError(f"patience must be at least 0 seconds, not {patience}.")
-        self._lock = lock
+    def __init__(self, can_proceed: Callable[[], bool]) -> None:
+        """Create an empty queue."""
+        super().__init__()
         self._can_proceed = can_proceed
-        self._patience = patience
-        self._waiters: deque[tuple[Condition, object]] = deque()  # each with its writer
 
-    def __len__(self) -> int:
-        return len(self._waiters)
-
-    @property
-    def can_enter(self) -> bool:
-        """Whether a new call may proceed without waiting."""
-        return not self._waiters and self._can_proceed()
+    def admits(self, waiter: Waiter | None) -> bool:
+        """Return whether a waiting call, or for None a new call, may proceed."""
+        return (not self or self[0] is waiter) and self._can_proceed()
 
     def wake(self) -> None:
         """Wake the first call if it may proceed."""
-        if self._waiters and self._can_proceed():
-            self._waiters[0][0].notify()
+        if self and self._can_proceed():
+            self[0].wake()
 
-    def wake_all(self, writer: object) -> None:
-        """Wake all calls, or those of one writer, so that they repeat `check`."""
-        for waiter, owner in self._waiters:
-            if writer in (None, owner):
-                waiter.notify()
-
-    def wait(
-        self,
-        deadline: float,
-        on_slow: Callable[[], None],
-        check: Callable[[], None],
-        writer: object = None,
-        should_cancel: Callable[[], bool] | None = None,
-    ) -> bool:
-        """Wait until the call is first in the queue and may proceed; return False if the deadline passes.
-
-        The lock is released while waiting. After each wake-up, `check` raises an error if the call has become
-        pointless. `should_cancel` is also called every `POLL_INTERVAL` seconds; it returns True to raise
-        Cancelled. `on_slow` is called once if the call waits longer than `patience` seconds. `writer` is the
-        writer on whose behalf the call waits.
-        """
-        if time.monotonic() >= deadline:
-            return False
-        warn_at = deadline_of(self._patience)
-        waiter, is_next = (Condition(self._lock), writer), False
-        self._waiters.append(waiter)
-        try:
-            while not is_next:
-                longest = TIMEOUT_MAX if should_cancel is None else POLL_INTERVAL
-                waiter[0].wait(max(0.0, min(longest, min(deadline, warn_at) - time.monotonic())))
-                check()
-                if should_cancel is not None and should_cancel():
-                    raise Cancelled
-                now = time.monotonic()
-                is_next = self._waiters[0] is waiter and self._can_proceed()
-                if not is_next and now >= deadline:
-                    return False
-                if not is_next and now >= warn_at:
-                    on_slow()
-                    warn_at = math.inf
-            return True
-        finally:
-            self._waiters.remove(waiter)
-            if not is_next and self._waiters:
-                self._waiters[0][0].notify()  # this call may have consumed a wake-up: pass it on
+    def leave(self, waiter: Waiter) -> None:
+        """Remove a call if it is in the queue."""
+        if waiter in self:
+            self.remove(waiter)
 
 
 class WaitQueues(dict[tuple[str, str], WaitQueue]):
@@ -128,7 +131,9 @@ class WaitQueues(dict[tuple[str, str], WaitQueue]):
         for queue in self.values():
             queue.wake()
 
-    def wake_all(self, writer: object = None) -> None:
-        """Wake all calls, or those of one writer."""
+    def wake_all(self, owner: object = None) -> None:
+        """Wake all calls, or those of one owner."""
         for queue in self.values():
-            queue.wake_all(writer)
+            for waiter in queue:
+                if owner in (None, waiter.owner):
+                    waiter.wake()

@@ -6,10 +6,13 @@
 The server holds a reference to each of these cells until the writer releases the step. Accepting a message
 turns its values into cells and its items into lists of cells; a rejected message changes nothing.
 
-Left out: waiting (`server`), and the checks of messages from other processes (`remote.checks`).
+The checks here also protect the memory of the server from messages of other processes.
+
+Left out: waiting (`server`).
 """
 
 from collections import deque
+from collections.abc import Sequence
 from operator import getitem
 
 import numpy as np
@@ -17,7 +20,7 @@ import numpy as np
 from replay_tutorial.buffers.runtime.jit import Int32Matrix
 from replay_tutorial.tables.core.arguments import ByTable, as_priorities
 from replay_tutorial.tables.core.cells import CellList, Cells, release_cells
-from replay_tutorial.tables.core.message import Layout, Message, Steps
+from replay_tutorial.tables.core.message import ColumnSlice, Layout, Message, Steps
 from replay_tutorial.tables.core.table import PartTypes, inferred_parts
 from replay_tutorial.tables.core.table_state import TableState
 
@@ -62,13 +65,22 @@ class WriterState:
 
     def accept(self, message: Message, tables: ByTable[TableState]) -> None:
         """Store the values of a message and find the cells of its items; see `Server._insert`."""
+        if self.message is not None and not self.message.is_finished:
+            raise ValueError("The last message of this writer is not finished. Send it again until it is.")
         inferred: dict[str, PartTypes] = {}
         checked: list[tuple[TableState, tuple[int, ...], list[float] | list[None]]] = []
         for name, priorities, layout, steps in message.items:
             table = tables[name]
             table.check_idle()
-            parts = table.parts or inferred.setdefault(name, inferred_parts(layout))
+            if not (parts := table.parts):
+                _ = [self._cells.column_numbers[part.column] for part in layout]  # raises KeyError
+                parts = inferred.setdefault(name, inferred_parts(layout))
             lengths = table.check_layout(layout, parts)
+            if steps.shape != (len(steps), sum(lengths)) or not len(steps):
+                raise ValueError(
+                    f"The steps of at least one item must be int64[items, {sum(lengths)}], not of the shape "
+                    f"{steps.shape}."
+                )
             if priorities is None:
                 checked.append((table, lengths, [None] * len(steps)))
             else:
@@ -82,12 +94,12 @@ class WriterState:
                 for new, (table, lengths, priorities) in zip(message.items, checked, strict=True)
                 for cells, priority in zip(self._find_cells(new.layout, new.steps), priorities, strict=True)
             ]
-        except ValueError:
-            for column, first_step, values in message.slices:
-                for step in range(first_step, first_step + len(values)):
-                    del self.cells_by_step[self._cells.column_numbers[column]][step]
-            release_cells(new_cells, self._cells.allocator_tuple)
-            raise
+        except LookupError as error:
+            self._remove(message.slices, new_cells)
+            raise ValueError(
+                f"An item references step {error} of a column, but the server has no value for it: the value "
+                f"was not sent, or keep_from released it. Steps from {self.first_kept_step} on are kept."
+            ) from None
         for name, parts in inferred.items():
             tables[name].set_parts(parts)
         message.keys, message.slices, message.items = [], (), ()
@@ -97,15 +109,36 @@ class WriterState:
         """Store the values of a message and return their cells."""
         cells, columns = self._cells, len(self.cells_by_step)
         requests: list[int] = []
-        for column, _, values in message.slices:
-            requests += [~cells.column_numbers[column]] * len(values)
+        for name, first_step, values in message.slices:
+            column = cells.column_numbers[name]
+            field = cells.fields[column]
+            if values.dtype != field.dtype or values.shape[1:] != field.shape or not len(values):
+                raise ValueError(
+                    f"The values of {name!r} must be {field.dtype} of shape (steps, "
+                    f"{', '.join(map(str, field.shape))}) with at least one step, not {values.dtype} of "
+                    f"shape {values.shape}."
+                )
+            if not self.first_kept_step <= first_step <= MAX_STEPS - len(values):
+                raise ValueError(
+                    f"The steps of {name!r} can't start at {first_step}; the first kept step is "
+                    f"{self.first_kept_step}."
+                )
+            if len(values) > cells.capacity:  # before it takes memory; raises CapacityError
+                cells.allocate(np.full(cells.capacity + 1, ~column, np.int32))
+            requests += [~column] * len(values)
         allocated = np.array(requests, np.int32)
         cells.allocate(allocated)
         numbers: list[int] = allocated.tolist()
         begin = 0
-        for name, first_step, values in message.slices:
+        for i, (name, first_step, values) in enumerate(message.slices):
             column, end = cells.column_numbers[name], begin + len(values)
             cells_by_step = self.cells_by_step[column]
+            if not cells_by_step.keys().isdisjoint(range(first_step, first_step + len(values))):
+                self._remove(message.slices[:i], allocated)
+                raise ValueError(
+                    f"A value of {name!r} in the steps {first_step} to {first_step + len(values) - 1} was "
+                    "sent before."
+                )
             if len(values) == 1:  # four times faster than an index array of one element
                 cells_by_step[first_step] = numbers[begin]
                 cells.values[column][numbers[begin] // columns] = values[0]
@@ -115,6 +148,13 @@ class WriterState:
             begin = end
         return allocated
 
+    def _remove(self, slices: Sequence[ColumnSlice], cells: CellList) -> None:
+        """Undo `_store`, which has recorded the steps of these slices."""
+        for name, first_step, values in slices:
+            for step in range(first_step, first_step + len(values)):
+                del self.cells_by_step[self._cells.column_numbers[name]][step]
+        release_cells(cells, self._cells.allocator_tuple)
+
     def _find_cells(self, layout: Layout, steps: Steps) -> Int32Matrix:
         """Return the cells of steps: int64[items, cells] → int32[items, cells]."""
         numbers = self._cells.column_numbers
@@ -122,13 +162,7 @@ class WriterState:
             self.cells_by_step[numbers[part.column]] for part in layout for _ in range(part.length)
         ]
         named: list[list[int]] = steps.tolist()
-        try:
-            return np.array([list(map(getitem, cells_by_step, row)) for row in named], np.int32)
-        except KeyError as error:
-            raise ValueError(
-                f"An item references step {error} of a column, but the server has no value for it: the value "
-                f"was not sent, or keep_from released it. Steps from {self.first_kept_step} on are kept."
-            ) from None
+        return np.array([list(map(getitem, cells_by_step, row)) for row in named], np.int32)
 
     def release_before(self, keep_from: int) -> None:
         """Release all steps before `keep_from`."""

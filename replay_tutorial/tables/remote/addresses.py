@@ -65,9 +65,9 @@ def parse_address(address: str) -> tuple[str, bool]:
     return f"ipc://{path}", True
 
 
-def open_socket(context: zmq.Context[Any], kind: int, **options: Any) -> zmq.Socket[bytes]:
-    """Return a new socket with these options."""
-    opened = context.socket(kind)
+def open_socket(context: zmq.Context[Any], kind: int, cls: Any = None, **options: Any) -> zmq.Socket[bytes]:
+    """Return a new socket with these options, of this class."""
+    opened = context.socket(kind, socket_class=cls)
     for name, value in (SOCKET_OPTIONS | options).items():
         setattr(opened, name, value)
     return opened

@@ -1,77 +1,163 @@
-"""The wire format: calls and replies as MessagePack and raw arrays.
+"""The wire format: typed calls and replies as MessagePack, and large arrays as frames of their own.
 
-    frame 0     length of the text (8 bytes), text, arrays below 64 kB, each padded to 8 bytes
-    frames 1…   one larger array each, sent and received without copies
+    frame 0     a `Request`, or (number, error, value) of a reply; arrays as (dtype, shape, bytes)
+    frames 1…   the bytes of arrays of at least 64 kB, sent and received without copies; instead of the bytes,
+                frame 0 holds the number of the frame
 
-    the text    a `Request`, or (number, error, value, array types) of a reply
-
-A message contains data only; nothing is unpickled. msgspec checks that a request is one of `CALLS` with
-arguments of the declared types. The server itself checks the values.
+A message contains data only; nothing is unpickled. msgspec checks that a request is one of the calls below
+with arguments of the declared types. The server itself checks the values.
 """
 
-import math
+import threading
 from collections.abc import Sequence
-from dataclasses import astuple
-from typing import Annotated, Any, NamedTuple, cast
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 import zmq
 
+from replay_tutorial.buffers.runtime.interrupts import defer_sigint
+from replay_tutorial.buffers.runtime.jit import Floats, Integers
 from replay_tutorial.tables.core.cells import CapacityError
-from replay_tutorial.tables.core.message import Layout
+from replay_tutorial.tables.core.message import ColumnSlice, NewItems
 from replay_tutorial.tables.core.rate_limiters import MinSize, Queue, RateLimiter, SampleToInsertRatio, Stack
-from replay_tutorial.tables.core.results import Sample, SampleInfo, TableInfo
+from replay_tutorial.tables.core.results import Sample, TableInfo
 from replay_tutorial.tables.core.waiting import Closed, ServerLost
-from replay_tutorial.tables.core.writer_state import UnknownWriter
+from replay_tutorial.tables.core.writer_state import MAX_STEPS, UnknownWriter
 
-Array = npt.NDArray[Any]
-MAX_AXES = 64  # of an array, as in NumPy
-ArrayTypes = list[  # dtype and shape of each array
-    tuple[str, Annotated[tuple[int, ...], msgspec.Meta(max_length=MAX_AXES)]]
-]
-Natural = Annotated[int, msgspec.Meta(ge=0)]
-
-VERSION = 7  # of the protocol
+VERSION = 8  # of the protocol
 MAX_CALL_BYTES = 1 << 28  # maximum size of a call, and of each frame
-MAX_TEXT_BYTES = 1 << 20  # maximum size of the text of a call; decoding takes twenty times this memory
+MAX_TEXT_BYTES = 1 << 23  # maximum size of frame 0 of a call; decoding takes up to twenty times this memory
 MAX_FRAMES = 1000
 MAX_ERROR_LENGTH = 2000  # characters
-SESSION_BYTES, LANE_BYTES = 16, 8  # of the ID of a connection
 OWN_FRAME_BYTES = 1 << 16  # size from which an array has a frame of its own
 DTYPES = {letter: np.dtype(letter) for letter in "?bBhHiIlLqQefdgFDG"}  # bools and numbers
+Natural = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class BadFrame(ValueError):
     """Invalid message: malformed bytes, or not one of the expected calls."""
 
 
-CALLS: dict[str, Any] = {  # name → types of the arguments, without arrays
-    "hello": tuple[int],  # the version; starts a session, or shows that its client is still there
-    "bye": tuple[()],  # ends the session; not answered
-    # writer, sequence, (column, first step) of each slice, (table, whether there are priorities, parts) of
-    # each item, keep_from, timeout. Arrays: the values of each slice, the priorities and steps of each item.
-    "insert": tuple[int, int, list[tuple[str, int]], list[tuple[str, bool, Layout]], int, float | None],
-    "close_writer": tuple[int],  # not answered
-    "sample": tuple[str, int, float | None, bool],
-    "mutate_priorities": tuple[str],  # arrays: keys, priorities, deleted keys
-    "reset": tuple[str],
-    "replace_limiter": tuple[str, tuple[str, float, int, float, float]],
-    "items": tuple[str],
-    "info": tuple[()],
-    "save": tuple[str],
-    "load": tuple[str],
-}
+class Call(msgspec.Struct, array_like=True, tag=True):
+    """A call of the server."""
 
 
-class Request(NamedTuple):
-    """A call of one lane of a session; a lane makes one call at a time, and numbers its calls from 1."""
+class Insert(Call):
+    """Insert a message; the messages of a writer are numbered from 1, and 1 starts the writer."""
 
-    number: int
-    abandoned: list[int]  # lanes whose last call may still wait on the server
-    name: str
-    arguments: Any  # first undecoded, because their types depend on the name
+    writer: int
+    sequence: Annotated[int, msgspec.Meta(ge=1)]
+    slices: list[ColumnSlice]
+    items: list[NewItems]
+    keep_from: Annotated[int, msgspec.Meta(ge=0, le=MAX_STEPS)]
+    timeout: float | None
+
+
+class Unanswered(Call):
+    """A call without a reply."""
+
+
+class CloseWriter(Unanswered):
+    """Close a writer."""
+
+    writer: int
+
+
+class Draw(Call):
+    """Sample items."""
+
+    table: str
+    batch_size: int
+    timeout: float | None
+    partial: bool
+
+
+class Mutate(Call):
+    """Delete items and update priorities."""
+
+    table: str
+    keys: Integers
+    priorities: Floats
+    deletes: Integers
+
+
+class ReplaceLimiter(Call):
+    """Replace the rate limiter of a table by one of the class `kind`."""
+
+    table: str
+    kind: str
+    limiter: RateLimiter
+
+
+class Reset(Call):
+    """Delete all items of a table."""
+
+    table: str
+
+
+class ReadItems(Call):
+    """Return all items of a table."""
+
+    table: str
+
+
+class Info(Call):
+    """Return for each table the class of its limiter, and its state."""
+
+
+class Save(Call):
+    """Save all tables."""
+
+    path: str
+
+
+class Load(Call):
+    """Load a saved file."""
+
+    path: str
+
+
+class Cancel(Unanswered):
+    """Only tell the server which calls are still pending."""
+
+
+class Bye(Unanswered):
+    """End the session."""
+
+
+AnyCall = (
+    Insert
+    | CloseWriter
+    | Draw
+    | Mutate
+    | ReplaceLimiter
+    | Reset
+    | ReadItems
+    | Info
+    | Save
+    | Load
+    | Cancel
+    | Bye
+)
+
+
+class Request(msgspec.Struct, array_like=True):
+    """A call of a session, whose calls are numbered from 1."""
+
+    token: bytes  # of the session, from the greeting
+    number: Natural
+    pending: Annotated[list[Natural], msgspec.Meta(max_length=10_000)]  # calls that the client still awaits
+    call: AnyCall
+
+
+class Greeting(msgspec.Struct, array_like=True):
+    """What the server sends first on each new connection, as a reply of the number 0."""
+
+    version: int
+    token: bytes = b""  # identifies the session in this server
+    columns: list[tuple[str, str, tuple[int, ...]]] = []  # name, dtype and shape
 
 
 # errors that are sent to the client, which raises the first matching class
@@ -83,65 +169,129 @@ ERRORS: dict[str, type[Exception]] = {
     )
 }
 LIMITERS = {kind.__name__: kind for kind in (RateLimiter, MinSize, SampleToInsertRatio, Queue, Stack)}
-REQUESTS = msgspec.msgpack.Decoder(tuple[int, list[Natural], str, msgspec.Raw, ArrayTypes])
-ARGUMENTS = {name: msgspec.msgpack.Decoder(types) for name, types in CALLS.items()}
-REPLIES = msgspec.msgpack.Decoder(tuple[int, str | None, Any, ArrayTypes])
-TEXT = msgspec.msgpack.Encoder(enc_hook=lambda value: value.item())  # NumPy's scalars
 
 
-def pack(fields: Sequence[Any], arrays: Sequence[Array]) -> list[Any]:
-    """Return the frames of a text, whose last field becomes the types of the arrays, and of the arrays.
+class Frames(threading.local):
+    """Frames 1… of the message that this thread encodes or decodes; None after an array has used it."""
 
-    Raises:
-        TypeError: If an array does not hold numbers.
-    """
-    types: ArrayTypes = []
-    small: list[bytes] = []
-    large: list[Array] = []
-    for array in arrays:
-        if array.dtype.char not in DTYPES:
-            raise TypeError(f"An array of {array.dtype} can't be sent; only bools and numbers are supported.")
-        array = np.asarray(array, array.dtype.newbyteorder("="), order="C")
-        types.append((array.dtype.char, array.shape))
-        if array.nbytes >= OWN_FRAME_BYTES:
-            large.append(array)
-        else:
-            small += [array.tobytes(), bytes(-array.nbytes % 8)]
-    text = TEXT.encode((*fields, types))
-    return [b"".join([len(text).to_bytes(8, "little"), text, bytes(-len(text) % 8), *small]), *large]
+    others: list[Any]
 
 
-def unpack(
-    frames: Sequence[Any], decoder: Any, most_text: int = MAX_CALL_BYTES
-) -> tuple[list[Any], list[Array]]:
-    """Return the fields of a text without the last one, and the arrays; raise ValueError if it is invalid."""
-    first = frames[0].buffer
-    length, start, others = int.from_bytes(first[:8], "little"), 8, iter(frames[1:])
-    if length > min(most_text, len(first) - 8):
-        raise ValueError(f"The text has {length:,} bytes in {len(first):,}; the limit is {most_text:,}")
-    *fields, types = decoder.decode(first[8 : 8 + length])
-    body = np.array(first[8 + length + -length % 8 :], np.uint8)  # copied, so that it is aligned and writable
-    start, arrays = 0, list[Array]()
-    for letter, shape in types:
-        if letter not in DTYPES or min(shape, default=0) < 0:
-            raise ValueError(f"there are no arrays of {letter:.9} and shape {shape!r:.60}")
-        size = math.prod(shape) * DTYPES[letter].itemsize
-        if size < OWN_FRAME_BYTES:
-            arrays.append(np.ndarray(shape, DTYPES[letter], body, start))
-            start += size + -size % 8
-        else:
-            frame = np.frombuffer(next(others).buffer, DTYPES[letter]).reshape(shape)
-            arrays.append(np.require(frame, requirements=["A", "W"]))
-    if start != len(body) or next(others, None) is not None:
-        raise ValueError("the frames contain more than these arrays")
-    return fields, arrays
+FRAMES = Frames()
+
+
+def write_value(value: Any) -> Any:
+    """Encode what msgspec doesn't know: arrays, and NumPy's scalars."""
+    if not isinstance(value, np.ndarray):
+        return value.item()
+    array: npt.NDArray[Any] = value
+    if array.dtype.char not in DTYPES:
+        raise TypeError(f"An array of {array.dtype} can't be sent; only bools and numbers are supported.")
+    array = np.asarray(array, array.dtype.newbyteorder("="), order="C")
+    if array.nbytes < OWN_FRAME_BYTES:
+        return array.dtype.char, array.shape, array.tobytes()
+    FRAMES.others.append(array)
+    return array.dtype.char, array.shape, len(FRAMES.others)
+
+
+def read_array(kind: Any, value: Any) -> npt.NDArray[Any]:
+    """Decode an array; raise ValueError if it is invalid."""
+    letter, shape, data = value
+    if isinstance(data, int):
+        number, data = data - 1, FRAMES.others[data - 1].buffer
+        FRAMES.others[number] = None
+    else:
+        data = bytearray(data)  # aligned and writable
+    array: npt.NDArray[Any] = np.ndarray(shape, DTYPES[letter], data)
+    if array.nbytes != len(data):
+        raise ValueError(f"an array of {letter} and shape {shape!r:.60} has not {len(data)} bytes")
+    return np.require(array, requirements=["A", "W"])
+
+
+ENCODER = msgspec.msgpack.Encoder(enc_hook=write_value)
+REQUESTS = msgspec.msgpack.Decoder(Request, dec_hook=read_array)
+REPLIES = msgspec.msgpack.Decoder(tuple[int, str | None, msgspec.Raw])
+RESULTS: dict[type, msgspec.msgpack.Decoder[Any]] = {
+    call: msgspec.msgpack.Decoder(result, dec_hook=read_array)
+    for call, result in {
+        Insert: list[int],
+        Draw: Sample,
+        Mutate: int,
+        ReadItems: Sample,
+        Info: dict[str, tuple[str, TableInfo]],
+        Greeting: Greeting,
+        str: str,
+    }.items()
+}
+
+
+def pack(message: Any) -> list[Any]:
+    """Return the frames of a message; raise TypeError if an array does not hold numbers."""
+    FRAMES.others = []
+    return [ENCODER.encode(message), *FRAMES.others]
+
+
+def pack_request(request: Request) -> list[Any]:
+    """Encode a request; raise TypeError or ValueError if that fails."""
+    frames = pack(request)
+    if len(frames[0]) > MAX_TEXT_BYTES or len(frames) > MAX_FRAMES:
+        raise ValueError(
+            f"The call without large arrays has {len(frames[0]):,} bytes; the limit is {MAX_TEXT_BYTES:,}. "
+            "Send fewer kinds of items in one call."
+        )
+    if (size := sum(memoryview(frame).nbytes for frame in frames)) > MAX_CALL_BYTES:
+        raise ValueError(
+            f"The call has {size:,} bytes; the limit is {MAX_CALL_BYTES:,}. Send less data in one call."
+        )
+    return frames
+
+
+def unpack_request(frames: Sequence[zmq.Frame]) -> Request:
+    """Decode a request, or raise BadFrame."""
+    try:
+        if len(frames) > MAX_FRAMES or len(frames[0]) > MAX_TEXT_BYTES:
+            raise ValueError(f"more than {MAX_FRAMES} frames, or {MAX_TEXT_BYTES} bytes")
+        FRAMES.others = list(frames[1:])
+        request = REQUESTS.decode(frames[0].buffer)
+        if any(frame is not None for frame in FRAMES.others):
+            raise ValueError("a frame belongs to no array")
+    except (ValueError, TypeError, LookupError, RecursionError, AttributeError, OverflowError) as error:
+        raise BadFrame(f"The message is not a call: {error!r:.200}.") from None
+    return request
+
+
+def pack_reply(number: int, result: Any) -> list[Any]:
+    """Encode the result of a call, or its error; the number 0 stands for a call that was not decoded."""
+    error = None
+    if isinstance(result, BaseException):
+        error = next((name for name, kind in ERRORS.items() if isinstance(result, kind)), "RuntimeError")
+        text = str(result.args[0] if isinstance(result, KeyError) else result) or type(result).__name__
+        result = text if len(text) <= MAX_ERROR_LENGTH else f"{text[:MAX_ERROR_LENGTH]}..."
+    return pack((number, error, result))
+
+
+def unpack_reply(kind: type, frames: Sequence[zmq.Frame], value: msgspec.Raw) -> Any:
+    """Decode the result of a call of this class."""
+    FRAMES.others = list(frames[1:])
+    return RESULTS[kind].decode(value) if kind in RESULTS else None
+
+
+def limiter_of(kind: str, limiter: RateLimiter) -> RateLimiter:
+    """Return a limiter with the same numbers, of the class of this name."""
+    made = object.__new__(LIMITERS.get(kind, RateLimiter))
+    vars(made).update(vars(limiter))
+    return made
 
 
 def send(socket: zmq.Socket[bytes], frames: Sequence[Any]) -> None:
     """Send a message; copying a small frame is faster than sharing it."""
-    for frame in frames[:-1]:
-        socket.send(frame, zmq.SNDMORE, copy=type(frame) is bytes)
-    socket.send(frames[-1], copy=type(frames[-1]) is bytes)
+    if len(frames) == 1:
+        socket.send(frames[0])
+        return
+    with defer_sigint():  # half a message would become the beginning of the next one
+        for frame in frames[:-1]:
+            socket.send(frame, zmq.SNDMORE, copy=type(frame) is bytes)
+        socket.send(frames[-1], copy=type(frames[-1]) is bytes)
 
 
 def receive(socket: zmq.Socket[bytes]) -> list[zmq.Frame]:
@@ -151,118 +301,3 @@ def receive(socket: zmq.Socket[bytes]) -> list[zmq.Frame]:
         frame = socket.recv(copy=False)
         frames[MAX_FRAMES:] = [frame]
     return frames
-
-
-def pack_request(request: Request, arrays: Sequence[Array] = ()) -> list[Any]:
-    """Encode a request; raise TypeError or ValueError if that fails."""
-    frames = pack(request, arrays)
-    length = int.from_bytes(frames[0][:8], "little")
-    if length > MAX_TEXT_BYTES or len(frames) > MAX_FRAMES:
-        raise ValueError(
-            f"The text of the call has {length:,} bytes; the limit is {MAX_TEXT_BYTES:,}. Send fewer "
-            "kinds of items in one call."
-        )
-    if (size := sum(memoryview(frame).nbytes for frame in frames)) > MAX_CALL_BYTES:
-        raise ValueError(
-            f"The call has {size:,} bytes; the limit is {MAX_CALL_BYTES:,}. Send less data in one call."
-        )
-    return frames
-
-
-def number_of_arrays(request: Request) -> int:
-    """Return the number of arrays that the arguments of a call refer to."""
-    if request.name == "insert":
-        _, _, slices, items, *_ = request.arguments
-        return len(slices) + sum(1 + given for _, given, _ in items)
-    return 3 if request.name == "mutate_priorities" else 0
-
-
-def lane_id(session: bytes, lane: int) -> bytes:
-    """Return the ID of the connection of a lane."""
-    return session + lane.to_bytes(LANE_BYTES, "big")
-
-
-def unpack_request(frames: Sequence[Any], connection: bytes) -> tuple[Request, list[Array]]:
-    """Decode a request and its arrays, or raise BadFrame; msgspec's errors are ValueErrors."""
-    try:
-        if len(connection) != SESSION_BYTES + LANE_BYTES or len(frames) > MAX_FRAMES:
-            raise ValueError(f"more than {MAX_FRAMES} frames, or a connection without a lane")
-        (number, abandoned, name, arguments), arrays = unpack(frames, REQUESTS, MAX_TEXT_BYTES)
-        request = Request(number, abandoned, name, ARGUMENTS[name].decode(arguments))
-        if name == "hello" and request.arguments != (VERSION,):
-            raise ValueError(f"the version of the protocol must be {VERSION}")
-        if len(arrays) != number_of_arrays(request):
-            raise ValueError(f"{len(arrays)} arrays don't match the call")
-        return request, arrays
-    except (
-        ValueError,
-        TypeError,
-        KeyError,
-        OverflowError,
-        RecursionError,
-        StopIteration,
-    ) as error:  # msgspec's errors are ValueErrors
-        raise BadFrame(f"The message is not one of {[*CALLS]}: {error!r:.200}.") from None
-
-
-def pack_reply(number: int, result: Any) -> list[Any]:
-    """Encode the result of a call."""
-    arrays: list[Array] = []
-    if isinstance(result, Sample):
-        lengths = result.lengths
-        arrays = [*result.info, *result.data.values(), *(lengths or {}).values()]
-        result = [*result.data], lengths and [*lengths], sorted(result.squeezed)
-    elif isinstance(result, dict):
-        infos: dict[str, TableInfo] = result
-        result = {
-            name: info._replace(rate_limiter=pack_limiter(info.rate_limiter, is_described=True))
-            for name, info in infos.items()
-        }
-    return pack((number, None, result), arrays)
-
-
-def pack_error(number: int, error: Exception) -> list[Any]:
-    """Encode an error; the call number 0 stands for a call that could not be decoded."""
-    kind = next((name for name, kind in ERRORS.items() if isinstance(error, kind)), RuntimeError.__name__)
-    text = str(error.args[0] if isinstance(error, KeyError) else error)
-    text = text if len(text) <= MAX_ERROR_LENGTH else f"{text[:MAX_ERROR_LENGTH]}..."
-    return pack((number, kind, text), ())
-
-
-def read_sample(value: Any, arrays: list[Array]) -> Sample:
-    """Return the sample of a reply."""
-    names, with_lengths, squeezed = value
-    count = len(SampleInfo._fields)
-    data = dict(zip(names, arrays[count:], strict=False))
-    lengths = with_lengths and dict(zip(with_lengths, arrays[count + len(names) :], strict=True))
-    return Sample(SampleInfo._make(arrays[:count]), data, lengths, frozenset(squeezed))
-
-
-def read_info(value: Any) -> dict[str, TableInfo]:
-    """Return the state of the tables of a reply."""
-    infos = {name: TableInfo._make(fields) for name, fields in value.items()}
-    return {
-        name: info._replace(rate_limiter=make_limiter(*cast(Any, info.rate_limiter)))
-        for name, info in infos.items()
-    }
-
-
-def pack_limiter(limiter: RateLimiter, *, is_described: bool = False) -> Any:
-    """Return the class and the four numbers of a limiter.
-
-    Raises:
-        TypeError: If it is of the program's own class, unless the numbers are only a description.
-    """
-    kind = type(limiter)
-    if kind not in LIMITERS.values():
-        if not is_described:
-            raise TypeError(f"{limiter!r:.80} can't be sent; only {[*LIMITERS]} are supported.")
-        kind = RateLimiter
-    return kind.__name__, *astuple(limiter)[:4]
-
-
-def make_limiter(kind: str, *numbers: Any) -> RateLimiter:
-    """Create a limiter from its class name and its four numbers, without the checks of a subclass."""
-    limiter = object.__new__(LIMITERS[kind])
-    RateLimiter.__init__(limiter, *numbers)
-    return limiter

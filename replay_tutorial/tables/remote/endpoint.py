@@ -1,28 +1,27 @@
 """The endpoint: receives the calls of other processes, carries them out, and replies.
 
-One thread receives all calls from a ROUTER socket and carries out each one at once, if it need not wait. A
-call that the rate limiter does not admit is passed to a thread that waits, so it doesn't block others.
+One thread does all this. A call that must wait is a generator (see `core.waiting`): it waits in the queue of
+its table while the thread carries out other calls, and goes on when the queue wakes it.
 
-The ID of a connection is that of its session and the number of its *lane*. A lane makes one call at a time;
-the server keeps its last reply, so a call that is repeated after the network was cut is not carried out
-twice. Lane 0 makes no calls: its connection shows that the client is there. When it is lost, the session ends
-and its writers are closed; at once on one machine, otherwise after `GRACE_SECONDS`. A waiting call is
-cancelled when its own connection is lost.
+A *session* is a client process: its connections, its writers and its calls. Calls are numbered, and each call
+lists those that the client still awaits. So the server keeps the replies of these only, and a call that is
+repeated on a new connection is not carried out twice. A session ends when all its connections are lost: at
+once on one machine, otherwise after `GRACE_SECONDS`. A waiting call is cancelled when its own one is lost.
 """
 
 # pyright: reportPrivateUsage=false
 
 import functools
 import logging
+import math
 import os
 import secrets
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from queue import SimpleQueue
 from types import SimpleNamespace
 from typing import Any, Self, cast
 
@@ -30,9 +29,16 @@ import zmq
 from zmq.auth.thread import ThreadAuthenticator
 from zmq.utils.monitor import recv_monitor_message
 
-from replay_tutorial.tables.core.results import Sample
-from replay_tutorial.tables.core.waiting import POLL_INTERVAL, Cancelled, ServerLost, deadline_of
-from replay_tutorial.tables.core.writer_state import WriterState
+from replay_tutorial.tables.core.message import Message
+from replay_tutorial.tables.core.waiting import (
+    POLL_INTERVAL,
+    Call,
+    Cancelled,
+    ServerLost,
+    Waiter,
+    deadline_of,
+)
+from replay_tutorial.tables.core.writer_state import UnknownWriter, WriterState
 from replay_tutorial.tables.remote import codec
 from replay_tutorial.tables.remote.addresses import (
     OWNERS,
@@ -42,15 +48,13 @@ from replay_tutorial.tables.remote.addresses import (
     open_socket,
     parse_address,
 )
-from replay_tutorial.tables.remote.checks import checked_message, read_message
-from replay_tutorial.tables.remote.codec import Array, BadFrame, Request
 from replay_tutorial.tables.server import Server
 
 GRACE_SECONDS = 60.0  # that a session of another host outlives its connections
-MAX_WAITING = 1000  # calls
 CLOSE_TIMEOUT = 1.0  # seconds that `close` waits for replies that are being sent
 LOG_INTERVAL = 10.0  # seconds between log lines about rejected connections
-FAILED = (
+SESSION_BYTES = 16  # of the ID of a connection
+REJECTED = (
     zmq.Event.HANDSHAKE_FAILED_AUTH
     | zmq.Event.HANDSHAKE_FAILED_PROTOCOL
     | zmq.Event.HANDSHAKE_FAILED_NO_DETAIL
@@ -60,26 +64,28 @@ log = logging.getLogger("replay_tutorial")
 
 
 @dataclass(slots=True, eq=False)
-class Lane:
-    """The last call of a lane, and its reply."""
+class RunningCall:
+    """A call that waits, or has been answered."""
 
-    connection: bytes
-    descriptor: int = -1  # of its socket
-    number: int = 0
-    is_waiting: bool = False
-    is_repeated: bool = False  # whether the waiting call arrived again
-    is_cancelled: bool = False
+    lane: bytes  # the ID of its connection
+    number: int
+    steps: Call[Any] | None = None  # None if it has been answered
+    deadline: float = math.inf
+    waiter: Waiter | None = None  # None if it has not waited
     reply: list[Any] | None = None
 
 
 @dataclass(slots=True, eq=False)
 class Session:
-    """The lanes and the writers of a client, by number."""
+    """A client process: its connections, its writers by number, and its calls by number."""
 
-    lanes: dict[bytes, Lane] = field(default_factory=dict[bytes, Lane])
-    abandoned: set[bytes] = field(default_factory=set[bytes])
+    token: bytes = field(default_factory=lambda: secrets.token_bytes(8))
+    lanes: dict[bytes, int] = field(default_factory=dict[bytes, int])  # connections, and their descriptors
     writers: dict[int, WriterState] = field(default_factory=dict[int, WriterState])
-    lost_at: float | None = None  # when lane 0 lost its connection
+    calls: dict[int, RunningCall] = field(default_factory=dict[int, RunningCall])
+    newest: int = 0  # number of the newest call
+    pending: list[int] = field(default_factory=list[int])  # as listed by the newest call
+    lost_at: float = math.inf  # when the last connection was lost
 
 
 def is_accepted(client_public: bytes, _: str, public: bytes) -> bool:
@@ -117,10 +123,12 @@ class Endpoint:
             ValueError: If the address or the key is invalid, or other users can read the key.
         """
         self._server, self._process = server, os.getpid()
+        columns = server.fields.fields.values()
+        self._columns = [(column.name, column.dtype.char, column.shape) for column in columns]
         self._sessions: dict[bytes, Session] = {}
-        self._jobs = SimpleQueue[Callable[[], None] | None]()  # calls that wait; None ends a thread
-        self._threads, self._idle = 0, threading.Semaphore(0)  # number of their threads, and of idle ones
-        self._finished = deque[tuple[Session, Lane, Request, list[Array], Any]]()  # calls that have waited
+        self._lanes: dict[int, bytes] = {}  # by descriptor
+        self._woken = deque[tuple[Session, RunningCall]]()  # waiting calls to resume
+        self._tick_at = 0.0
         self._closed = False
         self._rejected, self._logged_at = 0, -LOG_INTERVAL
         self._context = zmq.Context()
@@ -136,6 +144,7 @@ class Endpoint:
         self._gate: ThreadAuthenticator | None = None
         url, self.is_local = parse_address(address)
         self._router.ipv6 = "[" in url
+        self._monitor = self._router.get_monitor_socket(REJECTED | zmq.Event.DISCONNECTED)
         try:
             self._bind(url)
         except (zmq.ZMQError, OSError, ValueError) as error:
@@ -147,11 +156,10 @@ class Endpoint:
         self.address = (
             url[6:] if url.startswith("ipc:") else f"{url[6 : url.rindex(':')]}:{bound.rpartition(':')[2]}"
         )
-        self._monitor = self._router.get_monitor_socket(FAILED)
-        # a thread that has waited wakes up the receiving thread with a message to its own socket
+        # other threads wake up the receiving thread with a message to its own socket
         self._wake_id, self._wake_lock = secrets.token_bytes(8), threading.Lock()
         self._router.bind("inproc://wake")
-        self._waker = open_socket(self._context, zmq.DEALER, routing_id=self._wake_id, linger=0)
+        self._waker = open_socket(self._context, zmq.DEALER, routing_id=self._wake_id, linger=0, sndtimeo=0)
         self._waker.connect("inproc://wake")
         OWNERS.add(self)
         self._thread = threading.Thread(target=self._serve, name="tables serve", daemon=True)
@@ -170,243 +178,248 @@ class Endpoint:
         self.client_key = keys.client_key
         self._gate = ThreadAuthenticator(self._context)
         self._gate.start()
-        accepts = SimpleNamespace(callback=functools.partial(is_accepted, keys.client_public))
-        self._gate.configure_curve_callback("*", accepts)
+        accepts = functools.partial(is_accepted, keys.client_public)
+        self._gate.configure_curve_callback("*", SimpleNamespace(callback=accepts))
         self._router.curve_server, self._router.curve_secretkey = True, keys.server_secret
         self._router.bind(url)
 
     def _serve(self) -> None:
         """Receive and carry out calls until the endpoint is closed."""
-        tick, stop_at = 0.0, None
-        while stop_at is None or (self._running and time.monotonic() < stop_at):
-            try:
-                connection, frames = self._router.recv(), codec.receive(self._router)
-                if connection != self._wake_id:
-                    self._receive(connection, frames)
-            except zmq.Again:
-                pass
-            while self._finished:
-                self._finish(*self._finished.popleft())
-            if self._closed and stop_at is None:
-                stop_at = time.monotonic() + CLOSE_TIMEOUT
-            if time.monotonic() >= tick:
-                self._check_connections()
-                tick = time.monotonic() + POLL_INTERVAL
-        for session in list(self._sessions):
-            self._end(session)
+        while not self._closed:
+            if (left := self._tick_at - time.monotonic()) <= 0.0:
+                self._tick()
+                left = self._tick_at - time.monotonic()
+            self._router.setsockopt(zmq.RCVTIMEO, max(0, math.ceil(1000 * left)))
+            with suppress(zmq.Again):
+                lane, frames = self._router.recv(), codec.receive(self._router)
+                self._receive(lane, frames)
+            self._resume()
+        self._resume()
+        for session_id in list(self._sessions):
+            self._end(session_id)
 
-    @property
-    def _running(self) -> int:
-        return sum(lane.is_waiting for session in self._sessions.values() for lane in session.lanes.values())
-
-    def _receive(self, connection: bytes, frames: list[Any]) -> None:
+    def _receive(self, lane: bytes, frames: list[zmq.Frame]) -> None:
         """Carry out a call, answer it again, or reject it."""
-        try:
-            request, arrays = codec.unpack_request(frames, connection)
-        except BadFrame as error:
-            self._send(connection, codec.pack_error(0, error))
+        if lane == self._wake_id:
             return
-        session_id = connection[: codec.SESSION_BYTES]
-        if request.name == "hello":
-            self._sessions.setdefault(session_id, Session())
-        session = self._sessions.get(session_id)
-        if session is None:
+        if not len(frames[0]):  # ZeroMQ announces a new connection
+            self._greet(lane, frames[0].get(zmq.SRCFD))
+            return
+        try:
+            request = codec.unpack_request(frames)
+        except codec.BadFrame as error:
+            self._send(lane, codec.pack_reply(0, error))
+            return
+        number, session = request.number, self._sessions.get(lane[:SESSION_BYTES])
+        if session is None or request.token != session.token:
             lost = ServerLost(
                 "The server doesn't know this handle: it was restarted, or its endpoint is another one, or "
                 "the handle was not reachable for a minute. The writers of the handle were closed."
             )
-            self._send(connection, codec.pack_error(request.number, lost))
+            self._send(lane, codec.pack_reply(number, lost))
             return
-        for number in request.abandoned:
-            session.abandoned.add(other := codec.lane_id(session_id, number))
-            if other in session.lanes:
-                session.lanes.pop(other).is_cancelled = True
-        if connection in session.abandoned:
-            return  # it was sent before it was abandoned, but arrives now
-        lane = session.lanes.setdefault(connection, Lane(connection))
-        lane.descriptor, lane.is_repeated = frames[0].get(zmq.SRCFD), lane.is_waiting
-        if request.number == lane.number and lane.reply is not None:
-            self._send(connection, lane.reply)
-        elif request.number > lane.number:
-            lane.number, lane.reply = request.number, None
-            self._carry_out(session, lane, request, arrays)
+        if number > session.newest:
+            session.newest, session.pending = number, request.pending
+            for abandoned in session.calls.keys() - set(request.pending):
+                self._cancel(session, session.calls.pop(abandoned))
+        match request.call:
+            case codec.Cancel():
+                pass
+            case codec.Bye():
+                self._end(lane[:SESSION_BYTES])
+            case codec.CloseWriter(writer):
+                if writer in session.writers:
+                    self._server._close_writer(session.writers.pop(writer))
+            case _ if number < session.newest and number not in session.pending:
+                pass  # it was sent before it was abandoned, but arrives now
+            case _ if (call := session.calls.get(number)) is not None:  # it is repeated
+                call.lane = lane
+                if call.reply is not None:
+                    self._send(lane, call.reply)
+            case _:
+                session.calls[number] = call = RunningCall(lane, number)
+                call.steps = self._steps(session, call, request.call)
+                self._advance(session, call)
 
-    def _carry_out(self, session: Session, lane: Lane, request: Request, arrays: list[Array]) -> None:
-        """Carry out a call at once if it need not wait, otherwise in a thread."""
-        lane.is_cancelled = False
-        if request.name == "bye":
-            self._end(lane.connection)
-            return
+    def _steps(self, session: Session, call: RunningCall, request: codec.AnyCall) -> Call[Any]:
+        """Carry out a call."""
+        server = self._server
+        match request:
+            case codec.Insert():
+                call.deadline = deadline_of(request.timeout)
+                return (yield from server._inserting(*self._message(session, request)))
+            case codec.Draw():
+                call.deadline = deadline_of(request.timeout)
+                most = codec.MAX_CALL_BYTES
+                return (yield from server._sampling(request.table, request.batch_size, request.partial, most))
+            case codec.Mutate():
+                return server.mutate_priorities(
+                    request.table, (request.keys, request.priorities), request.deletes
+                )
+            case codec.ReplaceLimiter():
+                server.replace_limiter(request.table, codec.limiter_of(request.kind, request.limiter))
+            case codec.ReadItems():
+                return server.items(request.table, most_bytes=codec.MAX_CALL_BYTES)
+            case codec.Info():
+                return {name: (type(t.rate_limiter).__name__, t) for name, t in server.info().items()}
+            case codec.Reset():
+                server.reset(request.table)
+            case codec.Save():
+                server.save(request.path)
+            case codec.Load():
+                server.load(request.path)
+            case _:
+                pass
+
+    def _message(self, session: Session, request: codec.Insert) -> tuple[WriterState, Message]:
+        """Return the writer and the message of a call; a repeated one is the same object."""
+        sequence, writers = request.sequence, session.writers
+        if request.writer not in writers:
+            if sequence != 1:
+                raise UnknownWriter(f"The writer of message {sequence} was closed. Create a new writer.")
+            writers[request.writer] = self._server._open_writer()
+        writer = writers[request.writer]
+        if (last := writer.message) is not None and sequence <= last.sequence:
+            if sequence < last.sequence:
+                raise ValueError(f"Message {sequence} of a writer arrived after {last.sequence}.")
+            return writer, last
+        return writer, Message(request.slices, request.items, request.keep_from, sequence)
+
+    def _advance(self, session: Session, call: RunningCall, error: Exception | None = None) -> None:
+        """Run a call until it has to wait or ends, and answer it; `error` is raised in it if it waits."""
+        steps = call.steps
+        assert steps is not None
+        if call.waiter is not None and is_gone(session.lanes.get(call.lane, -1)):
+            error = Cancelled()
         try:
-            result, wait = self._attempt(session, lane, request, arrays)
-            if wait is not None and not self._idle.acquire(blocking=False):
-                self._start_thread()
-        except Exception as error:  # noqa: BLE001 - hooks may raise anything
-            result, wait = error, None
-        if wait is None:
-            if request.name != "close_writer":
-                self._reply(lane, result)
-            return
-        lane.is_waiting = True
-
-        def job() -> None:
-            try:
-                result = wait()
-            except Exception as error:  # noqa: BLE001 - hooks may raise anything
-                result = error
-            self._finished.append((session, lane, request, arrays, result))
-            self._wake()
-
-        self._jobs.put(job)
-
-    def _start_thread(self) -> None:
-        """Start a thread that carries out waiting calls, one after another."""
-
-        def run() -> None:
-            while (job := self._jobs.get()) is not None:
-                job()
-                self._idle.release()
-
-        if self._threads >= MAX_WAITING:
-            raise RuntimeError(f"The limit of {MAX_WAITING} waiting calls is reached.")
-        threading.Thread(target=run, name="tables wait", daemon=True).start()
-        self._threads += 1
-
-    def _attempt(
-        self, session: Session, lane: Lane, request: Request, arrays: list[Array]
-    ) -> tuple[Any, Callable[[], Any] | None]:
-        """Carry out a call without waiting; return its result, or a function that waits for it."""
-        server, arguments = self._server, request.arguments
-        options: dict[str, Any] = {
-            "should_cancel": lambda: lane.is_cancelled or self._closed or is_gone(lane.descriptor)
-        }
-        match request.name:
-            case "hello":
-                columns = server.fields.fields.values()
-                return [(column.name, column.dtype.char, column.shape) for column in columns], None
-            case "insert":
-                *_, timeout = arguments
-                deadline_of(timeout)
-                options["check"] = checked_message
-                writer, message = read_message(server, session.writers, arguments, arrays)
-                try:
-                    return server._insert(writer, message, 0.0, **options), None
-                except TimeoutError:
-                    if timeout == 0.0:
-                        raise
-                return None, lambda: server._insert(writer, message, timeout, **options)
-            case "close_writer":
-                if (writer := session.writers.pop(arguments[0], None)) is not None:
-                    server._close_writer(writer)
-                return None, None
-            case "sample":
-                table, batch_size, timeout, partial = arguments
-                deadline_of(timeout)
-                options["most_bytes"] = codec.MAX_CALL_BYTES
-                drawn: list[Sample] = []
-                try:
-                    drawn.append(server.sample(table, batch_size, 0.0, True, **options))
-                except TimeoutError:
-                    if timeout == 0.0:
-                        raise
-                if drawn and (partial or timeout == 0.0 or len(drawn[0]) == batch_size):
-                    return drawn[0], None
-                return None, lambda: server.sample(*arguments, drawn=drawn, **options)
-            case "mutate_priorities":
-                keys, priorities, deletes = arrays
-                return server.mutate_priorities(arguments[0], (keys, priorities), deletes), None
-            case "replace_limiter":
-                table, limiter = arguments
-                return server.replace_limiter(table, codec.make_limiter(*limiter)), None
-            case "items":
-                return server.items(*arguments, most_bytes=codec.MAX_CALL_BYTES), None
-            case name:  # reset, info, save, load
-                return getattr(server, name)(*arguments), None
-
-    def _finish(
-        self, session: Session, lane: Lane, request: Request, arrays: list[Array], result: Any
-    ) -> None:
-        """Reply to a call that has waited."""
-        lane.is_waiting, is_repeated, lane.is_repeated = False, lane.is_repeated, False
-        if not isinstance(result, Cancelled):
-            self._reply(lane, result)
-        elif self._closed:
-            self._reply(lane, ServerLost("The endpoint was closed."))
-        elif is_repeated:
-            self._carry_out(session, lane, request, arrays)
+            waiter = next(steps) if error is None else steps.throw(error)
+        except StopIteration as end:
+            self._reply(session, call, end.value)
+        except BaseException as raised:  # noqa: BLE001 - of any kind, from a hook or a selector
+            self._reply(session, call, raised)
         else:
-            lane.number -= 1  # if the client repeats the call, it is carried out
-
-    def _reply(self, lane: Lane, result: Any) -> None:
-        pack = codec.pack_error if isinstance(result, Exception) else codec.pack_reply
-        lane.reply = pack(lane.number, result)
-        self._send(lane.connection, lane.reply)
-
-    def _send(self, connection: bytes, frames: list[Any]) -> bool:
-        """Send a message; return whether the connection exists."""
-        try:
-            codec.send(self._router, [connection, *frames])
-        except zmq.Again:
-            return True  # the client does not read
-        except zmq.ZMQError as error:
-            if error.errno != zmq.EHOSTUNREACH:
-                raise
-            return False
-        return True
-
-    def _check_connections(self) -> None:
-        """Cancel waiting calls of lost connections, end sessions without a client, and log rejections."""
-        now = time.monotonic()
-        for session_id, session in list(self._sessions.items()):
-            for lane in session.lanes.values():
-                if lane.is_waiting and not self._send(lane.connection, [b""]):
-                    lane.is_cancelled = True
-            if self._send(codec.lane_id(session_id, 0), [b""]):
-                session.lost_at = None
-            elif now - (session.lost_at or now) >= (0.0 if self.is_local else GRACE_SECONDS):
-                self._end(session_id)
+            if call.waiter is not waiter:
+                call.waiter, waiter.on_wake = waiter, lambda: self._wake(session, call)
+                if waiter.woken.is_set():
+                    self._woken.append((session, call))
+            if time.monotonic() >= call.deadline:
+                self._advance(session, call, TimeoutError())
             else:
-                session.lost_at = session.lost_at or now
+                self._tick_at = min(self._tick_at, call.deadline, waiter.warn_at)
+
+    def _reply(self, session: Session, call: RunningCall, result: Any) -> None:
+        call.steps = None
+        if isinstance(result, Cancelled) and self._closed:
+            result = ServerLost("The endpoint was closed.")
+        if isinstance(result, Cancelled):
+            session.calls.pop(call.number, None)  # if the client repeats it, it is carried out
+        else:
+            call.reply = codec.pack_reply(call.number, result)
+            self._send(call.lane, call.reply)
+
+    def _cancel(self, session: Session, call: RunningCall) -> None:
+        if call.steps is not None:
+            self._advance(session, call, Cancelled())
+
+    def _resume(self) -> None:
+        """Continue the calls that were woken."""
+        while self._woken:
+            session, call = self._woken.popleft()
+            if call.steps is not None:
+                self._advance(session, call)
+
+    def _wake(self, session: Session, call: RunningCall) -> None:
+        """Continue a call soon; called with the lock of the server."""
+        self._woken.append((session, call))
+        if threading.current_thread() is not self._thread:
+            self._interrupt()
+
+    def _interrupt(self) -> None:
+        """Wake up the receiving thread."""
+        with self._wake_lock, suppress(zmq.Again):  # then the queue is full, and it is awake
+            if not self._waker.closed:
+                self._waker.send(b"")
+
+    def _send(self, lane: bytes, frames: list[Any]) -> None:
+        """Send a message unless the client is gone or does not read."""
+        try:
+            codec.send(self._router, [lane, *frames])
+        except zmq.ZMQError as error:
+            if error.errno not in (zmq.EHOSTUNREACH, zmq.EAGAIN):
+                raise
+
+    def _greet(self, lane: bytes, descriptor: int) -> None:
+        """Greet a client on a new connection."""
+        self._handle_events()  # of an earlier connection with this descriptor
+        session = self._sessions.setdefault(lane[:SESSION_BYTES], Session())
+        session.lanes[lane], session.lost_at = descriptor, math.inf
+        self._lanes[descriptor] = lane
+        self._send(lane, codec.pack_reply(0, codec.Greeting(codec.VERSION, session.token, self._columns)))
+
+    def _handle_events(self) -> None:
+        """Count rejected connections, and cancel the waiting calls of lost ones."""
         while self._monitor.poll(0):
-            recv_monitor_message(self._monitor)
-            self._rejected += self.client_key is not None  # a path needs no key
+            event = recv_monitor_message(self._monitor)
+            if event["event"] != zmq.Event.DISCONNECTED:
+                self._rejected += self.client_key is not None  # a path needs no key
+                continue
+            descriptor = event["value"]
+            lane = self._lanes.pop(descriptor, b"")
+            session = self._sessions.get(lane[:SESSION_BYTES])
+            if session is not None and session.lanes.get(lane) == descriptor:
+                del session.lanes[lane]
+                for call in [call for call in session.calls.values() if call.lane == lane]:
+                    self._cancel(session, call)
+                if not session.lanes:
+                    session.lost_at = time.monotonic()
+
+    def _tick(self) -> None:
+        """Handle events and timeouts, end sessions without a client, and log rejections."""
+        self._handle_events()
+        now = time.monotonic()
+        self._tick_at = now + POLL_INTERVAL
+        grace = 0.0 if self.is_local else GRACE_SECONDS
+        for session_id, session in list(self._sessions.items()):
+            if now - session.lost_at >= grace:
+                self._end(session_id)
+                continue
+            for call in list(session.calls.values()):
+                if call.steps is not None and call.waiter is not None:
+                    due = min(call.deadline, call.waiter.warn_at)
+                    if now >= due:
+                        self._advance(session, call)
+                    else:
+                        self._tick_at = min(self._tick_at, due)
         if self._rejected and now - self._logged_at >= LOG_INTERVAL:
             log.warning("Rejected %d connections without the key of this server.", self._rejected)
             self._rejected, self._logged_at = 0, now
 
-    def _end(self, connection: bytes) -> None:
-        """End the session of a connection: cancel its waiting calls, and close its writers."""
-        if (session := self._sessions.pop(connection[: codec.SESSION_BYTES], None)) is not None:
-            for lane in session.lanes.values():
-                lane.is_cancelled = True
+    def _end(self, session_id: bytes) -> None:
+        """End a session: cancel its waiting calls, and close its writers."""
+        if (session := self._sessions.pop(session_id, None)) is not None:
+            for call in list(session.calls.values()):
+                self._cancel(session, call)
             for writer in session.writers.values():
                 self._server._close_writer(writer)
-
-    def _wake(self) -> None:
-        with self._wake_lock:
-            if not self._waker.closed:
-                self._waker.send(b"")
 
     def close(self) -> None:
         """Close all connections and cancel waiting calls, whose clients raise `ServerLost`.
 
-        Calls that have finished get one second to send their results. In a forked child, this does nothing.
+        Results get one second to be sent. In a forked child, this does nothing.
         """
         if not self._closed and self._process == os.getpid():
             self._closed = True
-            self._wake()
+            self._interrupt()
             self._thread.join()
-            for _ in range(self._threads):
-                self._jobs.put(None)
             with self._wake_lock:
                 self._waker.close()
-            self._router.disable_monitor()
-            self._monitor.close()
             self._terminate()
             if self.client_key is None:
                 Path(self.address).unlink(missing_ok=True)  # the socket
 
     def _terminate(self) -> None:
+        self._router.disable_monitor()  # first: an event without a receiver would block ZeroMQ
+        self._monitor.close()
         self._router.close()
         if self._gate is not None:
             self._gate.stop()

@@ -1,9 +1,9 @@
 """A handle to a server in another process, with the same methods as the server.
 
 A call uses an idle *lane*, a connection of its own, or opens a new one, so threads wait for the server but
-not for each other. ZeroMQ reconnects a lane that lost its connection; the handle then repeats the call, which
-the server recognises by its number. On one machine a connection is lost only if the server exits, so calls
-raise `ServerLost` at once. An abandoned call may still be answered, so its lane is closed.
+not for each other. The server greets each new connection; after a greeting, a call that is not answered yet
+is sent again, because ZeroMQ may have lost it with the connection before. On one machine a connection is lost
+only if the server exits, so calls raise `ServerLost` at once.
 """
 
 import functools
@@ -15,12 +15,13 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from multiprocessing import AuthenticationError
 from os import PathLike
 from typing import Any, Self, cast
 
+import msgspec
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
@@ -30,7 +31,7 @@ from replay_tutorial.tables.core.arguments import as_keys, as_updates, check_nam
 from replay_tutorial.tables.core.message import Message
 from replay_tutorial.tables.core.rate_limiters import RateLimiter
 from replay_tutorial.tables.core.results import Sample, TableInfo
-from replay_tutorial.tables.core.waiting import POLL_INTERVAL, Cancelled, Closed, ServerLost
+from replay_tutorial.tables.core.waiting import POLL_INTERVAL, Cancelled, Closed, ServerLost, deadline_of
 from replay_tutorial.tables.remote import codec
 from replay_tutorial.tables.remote.addresses import (
     KEY_VARIABLE,
@@ -40,107 +41,213 @@ from replay_tutorial.tables.remote.addresses import (
     parse_address,
     read_key,
 )
-from replay_tutorial.tables.remote.checks import pack_message
-from replay_tutorial.tables.remote.codec import Request
 
 RECONNECT_SECONDS = 60.0  # how long a call waits for the connection to another host
 CONNECT_SECONDS = 5.0  # how long it waits for a further connection to a running server of this machine
-POLL_MS = round(1000 * POLL_INTERVAL)
 E = zmq.Event
 REJECTED = E.HANDSHAKE_FAILED_AUTH | E.HANDSHAKE_FAILED_PROTOCOL | E.HANDSHAKE_FAILED_NO_DETAIL
+ShouldCancel = Callable[[], bool] | None
+
+
+class Lane(zmq.Socket[bytes]):
+    """A connection that makes one call at a time."""
+
+    def __del__(self) -> None:
+        self.close()  # without a warning if the call that used it was interrupted
 
 
 @functools.cache
-def context_of(process: int) -> zmq.Context[zmq.Socket[bytes]]:
+def context_of(process: int) -> zmq.Context[Any]:
     """Return the ZeroMQ context of this process; a forked child must not use its parent's."""
     return zmq.Context()
 
 
-class Lane:
-    """A connection that makes one call at a time; `number` is that of its last call."""
-
-    def __init__(self, url: str, number: int, **options: Any) -> None:
-        """Start to connect."""
-        self.lane, self.number, self._process = number, 0, os.getpid()
-        self.socket = open_socket(context_of(self._process), zmq.DEALER, **options)
-        self._monitor = self.socket.get_monitor_socket(REJECTED | E.DISCONNECTED | E.CONNECT_RETRIED)
-        self.socket.connect(url)
-
-    def is_connected(self) -> bool:
-        """Return whether there is a connection now."""
-        return not self.socket.closed and bool(cast(int, self.socket.getsockopt(zmq.EVENTS)) & zmq.POLLOUT)
-
-    def events(self) -> int:
-        """Return the events of the connection since the last call."""
-        events = 0
-        while self._monitor.poll(0):
-            events |= recv_monitor_message(self._monitor)["event"]
-        return events
-
-    def close(self) -> None:
-        """Close the connection; a forked child keeps that of its parent."""
-        if self._process == os.getpid() and not self.socket.closed:
-            self.socket.disable_monitor()  # first: an event without a receiver would block ZeroMQ
-            self._monitor.close()
-            self.socket.close()
-
-    def __del__(self) -> None:
-        with suppress(AttributeError):  # the constructor was interrupted
-            self.close()
-
-
 class Session:
-    """The connections of one process."""
+    """The connections of one process to a server, and its calls, which are numbered from 1."""
 
-    def __init__(self, url: str) -> None:
-        """Start to connect lane 0."""
-        self._url, self._id = url, secrets.token_bytes(codec.SESSION_BYTES)
-        # immediate: a lost connection is not writable
-        self._options = dict[str, Any](ipv6="[" in url, immediate=1, linger=0, sndtimeo=0)
-        self._options |= {"connect_timeout": 3_000, "reconnect_ivl": 50, "reconnect_ivl_max": 1_000}
-        if url.startswith("ipc:"):
-            check_owner(url.removeprefix("ipc://"))
-        else:
-            keys = read_key()
-            self._options["curve_serverkey"] = keys.server_public
-            self._options["curve_publickey"] = keys.client_public
-            self._options["curve_secretkey"] = keys.client_secret
-        self.lock = threading.Lock()
-        self.is_new = True  # whether the server has not replied yet
-        self.numbers = itertools.count()  # of lanes
-        self.idle: list[Lane] = []
-        self.abandoned: set[int] = set()
-        self.first = self.acquire()
+    columns: Sequence[tuple[str, str, tuple[int, ...]]] = ()
 
-    def acquire(self) -> Lane:
+    def __init__(self, url: str, is_local: bool, timeout: float, options: dict[str, Any]) -> None:
+        """Prepare a session; `options` are those of its sockets."""
+        self.arguments = url, is_local, timeout, options
+        self._url, self._is_local, self._timeout, self._options = self.arguments
+        self._id, self._token = secrets.token_bytes(16), b""  # token: b"" before the first greeting
+        self._lock, self._numbers, self._pending = threading.RLock(), itertools.count(1), set[int]()
+        self._lanes, self._idle = list[Lane](), list[Lane]()
+        self._is_lost = self.is_closed = False
+
+    def _socket(self, **options: Any) -> Lane:
+        options = {**self._options, **options, "routing_id": self._id + secrets.token_bytes(8)}
+        lane = cast(Lane, open_socket(context_of(os.getpid()), zmq.DEALER, Lane, **options))
+        self._lanes.append(lane)  # also if it is not idle: the session lasts as long as its connections
+        return lane
+
+    def connect(self, should_cancel: ShouldCancel = None) -> None:
+        """Open a further lane and wait for the greeting."""
+        lane = self._socket(rcvtimeo=20)
+        monitor, events, begin = lane.get_monitor_socket(REJECTED | E.CONNECT_RETRIED), 0, time.monotonic()
+
+        def patience() -> float:
+            nonlocal events
+            while monitor.poll(0):
+                events |= recv_monitor_message(monitor)["event"]
+            # also a relay ends a handshake, if its server is starting
+            if events & (REJECTED if time.monotonic() - begin >= self._timeout else E.HANDSHAKE_FAILED_AUTH):
+                raise AuthenticationError(
+                    f"The server at {self._url} has a different key, or a process without the key listens "
+                    f"there. Set {KEY_VARIABLE} to the key that the server prints."
+                )
+            if not self._token:
+                return self._timeout + CONNECT_SECONDS * (not events & E.CONNECT_RETRIED)
+            return self._patience() or CONNECT_SECONDS * (not self._is_lost)
+
+        try:
+            lane.connect(self._url)
+            _, _, value, frames = next(self._messages(lane, patience, should_cancel))
+            greeting: codec.Greeting = codec.unpack_reply(codec.Greeting, frames, value)
+            if greeting.version != codec.VERSION:
+                raise msgspec.ValidationError
+            self._token, self.columns = self._token or greeting.token, greeting.columns
+        except msgspec.MsgspecError:
+            lane.close()
+            raise ConnectionError(
+                f"The server at {self._url} runs an incompatible version of this package. Use the same "
+                "version in all processes."
+            ) from None
+        except BaseException:
+            lane.close()
+            raise
+        finally:
+            if not lane.closed:
+                lane.disable_monitor()  # first: an event without a receiver would block ZeroMQ
+            monitor.close()
+        lane.rcvtimeo = round(1000 * POLL_INTERVAL)
+        self._idle.append(lane)
+
+    def _messages(
+        self, lane: Lane, patience: Callable[[], float], should_cancel: ShouldCancel
+    ) -> Iterator[tuple[int, str | None, Any, list[zmq.Frame]]]:
+        """Yield the messages of a lane; raise ServerLost if it has no connection for `patience()` seconds."""
+        lost_at = math.inf
+        while True:
+            try:
+                frames = codec.receive(lane)
+            except zmq.Again:
+                now = time.monotonic()
+                is_connected = cast(int, lane.getsockopt(zmq.EVENTS)) & zmq.POLLOUT
+                lost_at = math.inf if is_connected else min(lost_at, now)
+            else:
+                lost_at = math.inf
+                yield *codec.REPLIES.decode(frames[0].buffer), frames
+                continue
+            if self.is_closed:
+                raise Closed("This handle was closed. Create a new one.")
+            if should_cancel is not None and should_cancel():
+                raise Cancelled
+            if now - lost_at >= patience():
+                self._is_lost = self._is_local
+                raise ServerLost(
+                    f"The server at {self._url} has exited, closed its endpoint, or can't be reached; the "
+                    "call may or may not have been carried out. Restart it, and create a new handle and new "
+                    "writers."
+                    if self._token
+                    else f"There is no server at {self._url}. Start it and create a new handle."
+                )
+
+    def _patience(self) -> float:
+        """Return how many seconds a call waits for its lost connection."""
+        return 0.0 if self._is_local else RECONNECT_SECONDS
+
+    def _pack(self, call: codec.AnyCall) -> tuple[int, list[Any]]:
+        """Number and encode a call, and add it to the pending ones."""
+        with self._lock:
+            number = next(self._numbers)
+            if not isinstance(call, codec.Unanswered):
+                self._pending.add(number)
+            pending = [*self._pending]
+        try:
+            return number, codec.pack_request(codec.Request(self._token, number, pending, call))
+        except BaseException:
+            self._pending.discard(number)
+            raise
+
+    def _acquire(self, should_cancel: ShouldCancel = None) -> Lane:
         """Return an idle lane or a new one."""
-        with suppress(IndexError):
-            return self.idle.pop()
-        number = next(self.numbers)
-        # No thread reads what the server sends to lane 0 to check whether it is connected. If that filled the
-        # queue, ZeroMQ would stop reading, miss the heartbeats, and end the connection.
-        options = self._options | {"conflate": number == 0}  # keep only the newest message
-        return Lane(self._url, number, routing_id=codec.lane_id(self._id, number), **options)
+        while True:
+            if self.is_closed:
+                raise Closed("This handle was closed. Create a new one.")
+            with suppress(IndexError):
+                lane = self._idle.pop()
+                while lane.getsockopt(zmq.RCVMORE):  # the rest of a message, if Ctrl-C came in the middle
+                    lane.recv()
+                return lane
+            self.connect(should_cancel)
+
+    def _release(self, lane: Lane) -> None:
+        self._idle.append(lane)
+        while self.is_closed and self._idle:
+            with suppress(IndexError):
+                self._idle.pop().close()
+
+    def call(
+        self,
+        call: codec.AnyCall,
+        should_cancel: ShouldCancel = None,
+        on_packed: Callable[[], None] = lambda: None,
+    ) -> Any:
+        """Make a call and return its result; `on_packed` is called before the call is sent."""
+        lane, number, is_answered = self._acquire(should_cancel), 0, True
+        try:
+            number, frames = self._pack(call)
+            on_packed()
+            is_answered = False
+            with suppress(zmq.Again):
+                codec.send(lane, frames)
+            for replied, error, value, reply in self._messages(lane, self._patience, should_cancel):
+                if replied == 0 and error is None:  # a greeting on a new connection
+                    codec.send(lane, frames)
+                elif replied in (0, number):  # otherwise of an earlier call
+                    is_answered = True
+                    if error is not None:
+                        raise codec.ERRORS[error](codec.unpack_reply(str, reply, value))
+                    return codec.unpack_reply(type(call), reply, value)
+        finally:
+            self._pending.discard(number)
+            if not is_answered:
+                self._send(lane, codec.Cancel())
+            self._release(lane)
+
+    def _send(self, lane: Lane, call: codec.AnyCall) -> None:
+        """Send a call that is not answered, unless the connection is lost."""
+        with suppress(zmq.Again):
+            codec.send(lane, self._pack(call)[1])
+
+    def post(self, call: codec.AnyCall) -> None:
+        """Make a call that is not answered."""
+        lane = self._acquire()
+        try:
+            self._send(lane, call)
+        finally:
+            self._release(lane)
 
     def close(self) -> None:
-        """Close all connections that no call uses."""
-        lane = self.first
-        with suppress(IndexError):  # preferred, because lane 0 may lose what is sent before it is closed
-            lane = self.idle.pop()
-        with self.lock:
-            with suppress(zmq.ZMQError):  # not connected, or closed before
-                lane.socket.linger = 500  # milliseconds, for the last message
-                codec.send(lane.socket, codec.pack_request(Request(lane.number + 1, [], "bye", ())))
-            lane.close()
-            self.first.close()
-        while self.idle:
-            self.idle.pop().close()
+        """End the session; the threads that use lanes close these."""
+        self.is_closed = True
+        if not self._token:
+            return
+        try:
+            lane = self._idle.pop()
+        except IndexError:
+            lane = self._socket(immediate=0)  # sends the message when it has connected
+            lane.connect(self._url)
+        lane.linger = 500  # milliseconds
+        self._send(lane, codec.Bye())
+        self._release(lane)
 
 
-def close_own(sessions: dict[int, Session]) -> None:
-    """Close the session of this process, if there is one."""
-    if (session := sessions.pop(os.getpid(), None)) is not None:
-        session.close()
+def close_own(sessions: list[Session]) -> None:
+    """Close the session of this process."""
+    sessions[-1].close()
 
 
 class RemoteWriter:
@@ -187,140 +294,37 @@ class RemoteServer:
             ServerLost: If no server is reachable.
             ValueError: If the address or the key is invalid, or other users can read the key.
         """
-        self._url, self._is_local = parse_address(address)
-        self.address = self._url.partition("://")[2]
+        url, is_local = parse_address(address)
+        self.address = url.partition("://")[2]
         self._timeout = timeout
-        self._closed = False
         self._dropped = deque[int]()  # numbers of writers that were garbage-collected before `close`
-        self._sessions: dict[int, Session] = {}  # by process ID; a forked child adds its own
-        OWNERS.add(self)
-        self._finalizer = weakref.finalize(self, close_own, self._sessions)
         deadline = time.monotonic() + timeout
-        while not self._sessions:
+        while True:
             try:
-                self._session()
+                options = client_options(url)
+                break
             except FileNotFoundError:  # the first server on a machine creates the key
                 if time.monotonic() >= deadline:
                     raise
                 time.sleep(POLL_INTERVAL)
+        # The last one is that of this process. A forked child must keep those of its parents: they can't be
+        # closed there.
+        session = Session(url, is_local, timeout, options)
+        session.connect()
+        self.fields = Fields({name: {"dtype": d, "shape": shape} for name, d, shape in session.columns})
+        self._sessions = [session]
+        OWNERS.add(self)
+        self._finalizer = weakref.finalize(self, close_own, self._sessions)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return functools.partial(RemoteServer, timeout=self._timeout), (self.address,)
 
-    def _session(self) -> Session:
-        """Return the session of this process, after starting it if necessary."""
-        if (session := self._sessions.get(os.getpid())) is None:
-            session = Session(self._url)
-            try:
-                frames = self._pack(session, session.first, "hello", (codec.VERSION,))
-                error, columns, _ = self._exchange(session, session.first, frames)
-            except BaseException:
-                session.close()
-                raise
-            if error is not None:
-                session.close()
-                raise ConnectionError(
-                    f"The server at {self.address} runs an incompatible version of this package. Use the "
-                    "same version in all processes."
-                )
-            session.is_new = False
-            self.fields = Fields({name: {"dtype": d, "shape": shape} for name, d, shape in columns})
-            if (other := self._sessions.setdefault(os.getpid(), session)) is not session:  # of another thread
-                session.close()
-                return other
-        return session
+    def start_session(self) -> None:
+        """Start a new session, in a forked child."""
+        self._sessions.append(Session(*self._sessions[-1].arguments))
 
-    def _pack(
-        self, session: Session, lane: Lane, name: str, arguments: Sequence[Any], arrays: Sequence[Any] = ()
-    ) -> list[Any]:
-        """Encode the next call of a lane."""
-        lane.number += 1
-        return codec.pack_request(Request(lane.number, list(session.abandoned), name, arguments), arrays)
-
-    def _call(
-        self,
-        name: str,
-        *arguments: Any,
-        arrays: Sequence[Any] = (),
-        should_cancel: Callable[[], bool] | None = None,
-        on_packed: Callable[[], None] | None = None,
-    ) -> Any:
-        """Make a call and return its value and arrays; `on_packed` is called before the call is sent."""
-        self._check_open()
-        session = self._session()
-        lane = session.acquire()
-        known = set(session.abandoned)
-        try:
-            frames = self._pack(session, lane, name, arguments, arrays)
-            if on_packed is not None:
-                on_packed()
-            error, value, result = self._exchange(session, lane, frames, should_cancel)
-        except BaseException:
-            session.abandoned.add(lane.lane)
-            lane.close()
-            raise
-        session.idle.append(lane)
-        session.abandoned -= known
-        if error is not None:
-            raise codec.ERRORS[error](value)
-        return codec.read_sample(value, result) if result else value
-
-    def _exchange(
-        self, session: Session, lane: Lane, frames: list[Any], should_cancel: Callable[[], bool] | None = None
-    ) -> tuple[str | None, Any, list[Any]]:
-        """Send a call, and again after a lost connection; return the error, value and arrays of the reply."""
-        is_sent, lost_at, was_refused, started_at = False, math.inf, False, time.monotonic()
-        while True:
-            self._check_open()
-            with suppress(zmq.Again):
-                if not is_sent:
-                    codec.send(lane.socket, frames)
-                    is_sent = True
-                reply = codec.receive(lane.socket)
-                if len(reply[0]):  # otherwise the server has checked whether the client is there
-                    (number, error, value), arrays = codec.unpack(reply, codec.REPLIES)
-                    if number in (0, lane.number):  # otherwise of a call that was repeated
-                        return error, value, arrays
-                elif lane is session.first:
-                    is_sent = False  # the check may have replaced the reply in the queue: ask again
-            if should_cancel is not None and should_cancel():
-                raise Cancelled
-            events = lane.events()
-            # also a relay ends a handshake, if its server is starting
-            may_retry = time.monotonic() - started_at < self._timeout and not events & E.HANDSHAKE_FAILED_AUTH
-            if session.is_new and events & REJECTED and not may_retry:
-                raise AuthenticationError(
-                    f"The server at {self.address} has a different key, or a process without the key listens "
-                    f"there. Set {KEY_VARIABLE} to the key that the server prints."
-                )
-            was_refused |= bool(events & E.CONNECT_RETRIED)
-            is_sent &= not events & E.DISCONNECTED
-            if is_sent or lane.socket.poll(POLL_MS if not session.is_new else 20, zmq.POLLOUT):
-                lost_at = math.inf
-                continue
-            lost_at = min(lost_at, time.monotonic())
-            if time.monotonic() - lost_at >= self._patience(session, was_refused):
-                self._check_open()
-                raise ServerLost(
-                    f"There is no server at {self.address}. Start it and create a new handle."
-                    if session.is_new
-                    else f"The server at {self.address} has exited, closed its endpoint, or can't be "
-                    "reached; the call may or may not have been carried out. Restart it, and create a new "
-                    "handle and new writers."
-                )
-
-    def _patience(self, session: Session, was_refused: bool) -> float:
-        """Return how many seconds to wait for a connection."""
-        if session.is_new:
-            return self._timeout if was_refused else self._timeout + CONNECT_SECONDS
-        if not self._is_local:
-            return RECONNECT_SECONDS
-        with session.lock:
-            return CONNECT_SECONDS if session.first.is_connected() else 0.0
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise Closed("This handle was closed. Create a new one.")
+    def _call(self, call: codec.AnyCall, **options: Any) -> Any:
+        return self._sessions[-1].call(call, **options)
 
     def _open_writer(self) -> RemoteWriter:
         """Start a writer; its first message creates it on the server."""
@@ -338,8 +342,15 @@ class RemoteServer:
         def use_sequence() -> None:  # only if the message could be encoded
             writer.sequence, writer.message = sequence, message
 
-        arguments, arrays = pack_message(writer.number, sequence, message, as_timeout(timeout))
-        return self._call("insert", *arguments, arrays=arrays, on_packed=use_sequence)
+        call = codec.Insert(
+            writer.number,
+            sequence,
+            [*message.slices],
+            [*message.items],
+            message.keep_from,
+            checked_timeout(timeout),
+        )
+        return self._call(call, on_packed=use_sequence)
 
     def _close_writer(self, writer: RemoteWriter) -> None:
         """Close a writer without waiting for the server."""
@@ -349,14 +360,7 @@ class RemoteServer:
 
     def _send_close(self, number: int) -> None:
         with suppress(Closed, OSError):  # in these cases the server closes the writer with the session
-            self._check_open()
-            session = self._session()
-            lane = session.acquire()
-            frames = self._pack(session, lane, "close_writer", (number,))
-            with suppress(zmq.Again):
-                lane.socket.poll(POLL_MS, zmq.POLLOUT)
-                codec.send(lane.socket, frames)
-            session.idle.append(lane)
+            self._sessions[-1].post(codec.CloseWriter(number))
 
     def sample(
         self,
@@ -369,48 +373,52 @@ class RemoteServer:
     ) -> Sample:
         """Sample items; see `Server.sample`."""
         check_batch_size(batch_size)
-        arguments = (table, int(batch_size), as_timeout(timeout), bool(partial))
-        return self._call("sample", *arguments, should_cancel=should_cancel)
+        call = codec.Draw(table, int(batch_size), checked_timeout(timeout), bool(partial))
+        return self._call(call, should_cancel=should_cancel)
 
     def mutate_priorities(
         self, table: str, updates: Mapping[int, float] | tuple[Any, Any] = ((), ()), deletes: Any = ()
     ) -> int:
         """Delete items, then update priorities; see `Server.mutate_priorities`."""
-        return self._call("mutate_priorities", table, arrays=[*as_updates(updates), as_keys(deletes)])
+        return self._call(codec.Mutate(table, *as_updates(updates), as_keys(deletes)))
 
     def reset(self, table: str) -> None:
         """Delete all items of a table; see `Server.reset`."""
-        self._call("reset", table)
+        self._call(codec.Reset(table))
 
     def replace_limiter(self, table: str, limiter: RateLimiter) -> None:
         """Replace the rate limiter of a table; see `Server.replace_limiter`."""
-        self._call("replace_limiter", table, codec.pack_limiter(limiter))
+        if codec.LIMITERS.get(kind := type(limiter).__name__) is not type(limiter):
+            raise TypeError(f"{limiter!r:.80} can't be sent; only {[*codec.LIMITERS]} are supported.")
+        self._call(codec.ReplaceLimiter(table, kind, limiter))
 
     def items(self, table: str) -> Sample:
         """Return a copy of all items of a table; see `Server.items`."""
-        return self._call("items", table)
+        return self._call(codec.ReadItems(table))
 
     def info(self) -> dict[str, TableInfo]:
         """Return a snapshot of the state of every table; see `Server.info`."""
-        return codec.read_info(self._call("info"))
+        return {
+            name: info._replace(rate_limiter=codec.limiter_of(kind, info.rate_limiter))
+            for name, (kind, info) in self._call(codec.Info()).items()
+        }
 
     def save(self, path: str | PathLike[str]) -> None:
         """Save all tables to a file, written by the server; see `Server.save`.
 
         A relative path refers to the working directory of this process.
         """
-        self._call("save", os.path.abspath(path))
+        self._call(codec.Save(os.path.abspath(path)))
 
     def load(self, path: str | PathLike[str]) -> None:
         """Replace the content of all tables with that of a saved file; see `Server.load`.
 
         A relative path refers to the working directory of this process.
         """
-        self._call("load", os.path.abspath(path))
+        self._call(codec.Load(os.path.abspath(path)))
 
     def close(self) -> None:
         """Close the handle and its writers; calls of other threads raise `Closed`."""
-        self._closed = True
         self._finalizer()
 
     def __enter__(self) -> Self:
@@ -420,6 +428,35 @@ class RemoteServer:
         self.close()
 
 
-def as_timeout(timeout: float | None) -> float | None:
-    """Return a timeout of any number type as a float."""
+def checked_timeout(timeout: float | None) -> float | None:
+    """Return a timeout of any number type as a float; raise ValueError if it is invalid."""
+    deadline_of(timeout)
     return None if timeout is None else float(timeout)
+
+
+def client_options(url: str) -> dict[str, Any]:
+    """Return the options of sockets that connect to a server."""
+    # immediate: a lost connection is not writable. probe_router: announces each new connection
+    options: dict[str, Any] = {"ipv6": "[" in url, "immediate": 1, "probe_router": 1, "linger": 0}
+    options |= {"sndtimeo": 0, "connect_timeout": 3_000, "reconnect_ivl": 50, "reconnect_ivl_max": 1_000}
+    if url.startswith("ipc:"):
+        check_owner(url.removeprefix("ipc://"))
+        return options
+    keys = read_key()
+    public, secret = keys.client_public, keys.client_secret
+    return options | {
+        "curve_serverkey": keys.server_public,
+        "curve_publickey": public,
+        "curve_secretkey": secret,
+    }
+
+
+def start_sessions() -> None:
+    """Give each handle a session of its own in a forked child."""
+    for owner in list(OWNERS):
+        if isinstance(owner, RemoteServer):
+            owner.start_session()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=start_sessions)

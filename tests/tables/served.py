@@ -99,11 +99,14 @@ def send(server: Server | RemoteServer, sent: Sent, timeout: float | None = None
         raise UnknownWriter("There is no such writer.")
     writer, messages = known.setdefault(sent.writer, (server._open_writer(), []))
     if sent.sequence == len(messages):
+        writer.check_open()
+        for run in sent.runs:
+            writer.check_slice(run)
         messages.append(Message(sent.runs, sent.items, sent.keep_from))
     try:
         return server._insert(writer, messages[sent.sequence], timeout)
     finally:
-        if messages[-1].keys is None:  # it was refused
+        if messages and messages[-1].keys is None:  # it was refused
             del messages[-1]
 
 

@@ -157,14 +157,13 @@ def test_a_message_with_flipped_bytes_leaves_the_server_alive(there: SimpleNames
     assert there.server.sample("queue", 1).info.keys.tolist() == [0]
 
 
-def test_a_message_that_would_harm_the_tables_is_refused_and_changes_nothing() -> None:
+@cells(9)
+def test_a_message_that_would_harm_the_tables_is_refused_and_changes_nothing(there: SimpleNamespace) -> None:
     """The server checks what a writer would not send."""
-    server = small_server(9)
+    server, served = there.server, there.served
     send(server, message(1, 0))
-    run, item = (
-        ColumnSlice("obs", 3, np.zeros((1, 3), np.float32)),
-        NewItems("replay", None, (Part("a", "obs", 1),), np.array([[3]])),
-    )
+    run = ColumnSlice("obs", 3, np.zeros((1, 3), np.float32))
+    item = NewItems("replay", None, (Part("a", "obs", 1),), np.array([[3]]))
     bad = [
         ([run._replace(values=np.zeros((1, 3)))], [item]),
         ([run._replace(values=np.zeros((1, 2), np.float32))], [item]),
@@ -197,7 +196,7 @@ def test_a_message_that_would_harm_the_tables_is_refused_and_changes_nothing() -
     for runs, items in bad:
         with pytest.raises((ValueError, KeyError, CapacityError)):
             send(server, Sent(1, 1, runs, items, 3))
-        assert server.info() == before and server._cells.free_count(0) == 6
+        assert server.info() == before and served._cells.free_count(0) == 6
     send(server, message(1, 1))
 
 

@@ -13,7 +13,6 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Generator
-from contextlib import closing
 from threading import TIMEOUT_MAX, Event
 from typing import TypeVar
 
@@ -89,14 +88,15 @@ Call = Generator[Waiter, None, T]
 def complete(call: Call[T], timeout: float | None, should_cancel: Callable[[], bool] | None = None) -> T:
     """Run a call in this thread; `should_cancel` is called every `POLL_INTERVAL` seconds while it waits."""
     deadline = deadline_of(timeout)
-    with closing(call):
-        try:
-            waiter = next(call)
-            while True:
-                error = waiter.wait(deadline, should_cancel)
-                waiter = next(call) if error is None else call.throw(error)
-        except StopIteration as end:
-            return end.value
+    try:
+        waiter = next(call)
+        while True:
+            error = waiter.wait(deadline, should_cancel)
+            waiter = next(call) if error is None else call.throw(error)
+    except StopIteration as end:
+        return end.value
+    finally:
+        call.close()  # after Ctrl-C in `wait`
 
 
 class WaitQueue(deque[Waiter]):

@@ -55,6 +55,24 @@ class WriterState:
         if self.is_open:
             self._dropped.append(self.cells_by_step)
 
+    def check_slice(self, column_slice: ColumnSlice) -> None:
+        """Raise an error unless a slice from another process holds steps of its column, and fits into it."""
+        name, first_step, values = column_slice
+        column = self._cells.column_numbers[name]
+        field = self._cells.fields[column]
+        if values.dtype != field.dtype or values.shape[1:] != field.shape or not len(values):
+            raise ValueError(
+                f"The values of {name!r} must be {field.dtype}[steps, {', '.join(map(str, field.shape))}] "
+                f"with at least one step, not {values.dtype} of shape {values.shape}."
+            )
+        if not self.first_kept_step <= first_step <= MAX_STEPS - len(values):
+            raise ValueError(
+                f"Values of {name!r} can't start at step {first_step}; the first kept step is "
+                f"{self.first_kept_step}."
+            )
+        if len(values) > self._cells.capacity:
+            self._cells.allocate(np.full(self._cells.capacity + 1, ~column, np.int32))  # raises CapacityError
+
     def check_open(self) -> None:
         """Raise UnknownWriter if the writer is closed."""
         if not self.is_open:
@@ -109,37 +127,23 @@ class WriterState:
         """Store the values of a message and return their cells."""
         cells, columns = self._cells, len(self.cells_by_step)
         requests: list[int] = []
-        for name, first_step, values in message.slices:
-            column = cells.column_numbers[name]
-            field = cells.fields[column]
-            if values.dtype != field.dtype or values.shape[1:] != field.shape or not len(values):
-                raise ValueError(
-                    f"The values of {name!r} must be {field.dtype} of shape (steps, "
-                    f"{', '.join(map(str, field.shape))}) with at least one step, not {values.dtype} of "
-                    f"shape {values.shape}."
-                )
-            if not self.first_kept_step <= first_step <= MAX_STEPS - len(values):
-                raise ValueError(
-                    f"The steps of {name!r} can't start at {first_step}; the first kept step is "
-                    f"{self.first_kept_step}."
-                )
-            if len(values) > cells.capacity:  # before it takes memory; raises CapacityError
-                cells.allocate(np.full(cells.capacity + 1, ~column, np.int32))
-            requests += [~column] * len(values)
+        for name, _, values in message.slices:
+            requests += [~cells.column_numbers[name]] * len(values)
         allocated = np.array(requests, np.int32)
         cells.allocate(allocated)
         numbers: list[int] = allocated.tolist()
         begin = 0
         for i, (name, first_step, values) in enumerate(message.slices):
-            column, end = cells.column_numbers[name], begin + len(values)
-            cells_by_step = self.cells_by_step[column]
-            if not cells_by_step.keys().isdisjoint(range(first_step, first_step + len(values))):
+            column, count = cells.column_numbers[name], len(values)
+            end, cells_by_step = begin + count, self.cells_by_step[column]
+            if first_step in cells_by_step or not (
+                count == 1 or cells_by_step.keys().isdisjoint(range(first_step, first_step + count))
+            ):
                 self._remove(message.slices[:i], allocated)
                 raise ValueError(
-                    f"A value of {name!r} in the steps {first_step} to {first_step + len(values) - 1} was "
-                    "sent before."
+                    f"A value of {name!r} in {count} steps from {first_step} on was sent before."
                 )
-            if len(values) == 1:  # four times faster than an index array of one element
+            if count == 1:  # four times faster than an index array of one element
                 cells_by_step[first_step] = numbers[begin]
                 cells.values[column][numbers[begin] // columns] = values[0]
             else:

@@ -200,12 +200,12 @@ def read_array(kind: Any, value: Any) -> npt.NDArray[Any]:
     if isinstance(data, int):
         number, data = data - 1, FRAMES.others[data - 1].buffer
         FRAMES.others[number] = None
+        array: npt.NDArray[Any] = np.require(np.ndarray(shape, DTYPES[letter], data), requirements=["A", "W"])
     else:
-        data = bytearray(data)  # aligned and writable
-    array: npt.NDArray[Any] = np.ndarray(shape, DTYPES[letter], data)
+        array = np.ndarray(shape, DTYPES[letter], bytearray(data))
     if array.nbytes != len(data):
         raise ValueError(f"an array of {letter} and shape {shape!r:.60} has not {len(data)} bytes")
-    return np.require(array, requirements=["A", "W"])
+    return array
 
 
 ENCODER = msgspec.msgpack.Encoder(enc_hook=write_value)

@@ -283,6 +283,9 @@ class Endpoint:
             if sequence < last.sequence:
                 raise ValueError(f"Message {sequence} of a writer arrived after {last.sequence}.")
             return writer, last
+        writer.check_open()
+        for part in request.slices:
+            writer.check_slice(part)
         return writer, Message(request.slices, request.items, request.keep_from, sequence)
 
     def _advance(self, session: Session, call: RunningCall, error: Exception | None = None) -> None:
@@ -343,7 +346,8 @@ class Endpoint:
     def _send(self, lane: bytes, frames: list[Any]) -> None:
         """Send a message unless the client is gone or does not read."""
         try:
-            codec.send(self._router, [lane, *frames])
+            self._router.send(lane, zmq.SNDMORE)
+            codec.send(self._router, frames)
         except zmq.ZMQError as error:
             if error.errno not in (zmq.EHOSTUNREACH, zmq.EAGAIN):
                 raise

@@ -122,7 +122,7 @@ class Session:
                 lane.disable_monitor()  # first: an event without a receiver would block ZeroMQ
             monitor.close()
         lane.rcvtimeo = round(1000 * POLL_INTERVAL)
-        self._idle.append(lane)
+        self._release(lane)
 
     def _messages(
         self, lane: Lane, patience: Callable[[], float], should_cancel: ShouldCancel

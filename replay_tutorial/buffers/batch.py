@@ -116,7 +116,8 @@ class Batch(dict[str, Any]):
             device: Device of the tensors, such as "cuda"; None leaves them on the CPU.
 
         Returns:
-            A batch of tensors. On the CPU, they share the memory of the arrays.
+            A batch of tensors. On the CPU, they share the memory of the arrays. (PyTorch can't share that of
+            an array with a negative stride, such as `batch.obs[:, ::-1]`, which is copied.)
 
         Raises:
             TypeError: If PyTorch has no dtype for a field, as for `np.longdouble`.
@@ -126,7 +127,7 @@ class Batch(dict[str, Any]):
         try:
             for name, value in self.items():
                 tensors[name] = convert(value)
-        except TypeError:  # a NumPy scalar, a tensor, or a dtype that PyTorch lacks
+        except (TypeError, ValueError):  # a NumPy scalar, a tensor, or a dtype or strides that PyTorch lacks
             from replay_tutorial.buffers.frameworks import as_tensor
 
             for name, value in self.items():

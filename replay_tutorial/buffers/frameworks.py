@@ -8,17 +8,26 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
+import numpy as np
+
 Flat = tuple[list[Any], tuple[str, ...]]  # values and names of the fields
 
 
 def as_tensor(torch: Any, name: str, value: Any) -> Any:
-    """Return the tensor of one field; raise TypeError if PyTorch has no dtype for it."""
+    """Return the tensor of one field; raise TypeError if PyTorch has no dtype for it.
+
+    An array whose memory PyTorch can't share is copied, for example one with a negative stride.
+    """
     try:
         return torch.as_tensor(value)
     except TypeError as error:
         raise TypeError(
             f"{name!r} can't become a tensor: {error} Declare the field with one of these."
         ) from None
+    except ValueError:
+        return torch.as_tensor(np.array(value, value.dtype.newbyteorder("="), order="C"))
+    except RuntimeError as error:
+        raise TypeError(f"{name!r} can't become a tensor: {error}.") from None
 
 
 def flatten(batch: Any) -> Flat:

@@ -309,3 +309,17 @@ def test_threads_that_create_the_first_batches_register_the_class_once():
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(create, range(4))) == [[0], [1], [2], [3]]
     assert KNOWN_TO_JAX
+
+
+def test_arrays_that_torch_can_not_share_are_copied_and_others_named():
+    pytest.importorskip("torch")
+    batch = Batch(
+        obs=np.arange(6.0).reshape(2, 3)[:, ::-1], reward=np.arange(3, dtype=">i4"), id=np.arange(4)
+    )
+    tensors = batch.to_torch()
+    assert tensors.obs.tolist() == [[2, 1, 0], [5, 4, 3]] and tensors.reward.tolist() == [0, 1, 2]
+    batch.id[0] = 9
+    assert tensors.id[0] == 9, "the others share their memory"
+    for wrong in (None, "text", Batch(a=np.ones(2))):
+        with pytest.raises(TypeError, match="'inner' can't become a tensor"):
+            Batch(inner=wrong).to_torch()

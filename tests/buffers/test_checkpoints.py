@@ -1,5 +1,6 @@
 """Checkpoints of several files: complete or absent, whatever happens while one is written."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -8,6 +9,8 @@ import pytest
 from programs import run_python
 
 from replay_tutorial import Checkpoints
+
+needs_links = pytest.mark.skipif(sys.platform == "win32", reason="links require a privilege")
 
 
 def write(checkpoints: Checkpoints, step: int) -> None:
@@ -113,3 +116,68 @@ def test_wrong_numbers_are_refused_before_a_folder_is_created(tmp_path):
     with pytest.raises(ValueError, match="keep must be at least 1"):
         Checkpoints(tmp_path, keep=0)
     assert not (tmp_path / "none").exists()
+
+
+@needs_links
+def test_what_only_has_the_name_of_a_checkpoint_is_none_and_is_left_alone(tmp_path):
+    checkpoints = Checkpoints(tmp_path, keep=1)
+    write(checkpoints, 1)
+    (tmp_path / "0008_step_8").write_text("a file")
+    (tmp_path / "0009_step_9").symlink_to(tmp_path / "nowhere")
+    assert [path.name for path in checkpoints.complete()] == ["0001_step_1"]
+    for step in (9, 9):
+        write(checkpoints, step)
+    assert checkpoints.newest == tmp_path / "0011_step_9"
+    assert {path.name for path in tmp_path.iterdir()} == {"0008_step_8", "0009_step_9", "0011_step_9"}
+
+
+@needs_links
+@pytest.mark.parametrize("kind", ["file", "link to a folder", "link to nowhere", "folder"])
+def test_whatever_is_called_unfinished_is_removed_but_not_what_it_links_to(tmp_path, kind):
+    checkpoints, unfinished, other = (
+        Checkpoints(tmp_path / "new"),
+        tmp_path / "new" / "unfinished",
+        tmp_path / "a",
+    )
+    checkpoints.folder.mkdir()
+    if kind == "file":
+        unfinished.write_text("a file")
+    elif kind == "folder":
+        (unfinished / "inside").mkdir(parents=True)
+    else:
+        unfinished.symlink_to(other)
+    if kind == "link to a folder":
+        other.mkdir()
+        (other / "precious").write_text("kept")
+    write(checkpoints, 1)
+    assert contents(checkpoints.folder) == {"0001_step_1": ["1", "1"]}
+    assert kind != "link to a folder" or (other / "precious").read_text() == "kept"
+
+
+@needs_links
+def test_a_checkpoint_that_was_moved_and_linked_is_used_and_only_its_link_removed(tmp_path):
+    checkpoints, elsewhere = Checkpoints(tmp_path / "new", keep=1), tmp_path / "elsewhere"
+    write(checkpoints, 1)
+    checkpoints.newest.rename(elsewhere)
+    (checkpoints.folder / "0001_step_1").symlink_to(elsewhere)
+    assert (checkpoints.newest / "a").read_text() == "1"
+    for step in (2, 3):
+        write(checkpoints, step)
+    assert contents(checkpoints.folder) == {"0003_step_3": ["3", "3"]}
+    assert (elsewhere / "a").read_text() == "1"
+
+
+@needs_links
+def test_links_and_pipes_in_a_checkpoint_do_not_block_it(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    with checkpoints.write(1) as folder:
+        (folder / "link").symlink_to("nowhere")
+        os.mkfifo(folder / "pipe")
+    assert checkpoints.newest is not None
+
+
+def test_a_folder_that_is_a_file_is_an_error_and_not_a_fresh_start(tmp_path):
+    (tmp_path / "file").write_text("")
+    checkpoints = Checkpoints(tmp_path / "file")
+    with pytest.raises(NotADirectoryError):
+        _ = checkpoints.newest

@@ -444,3 +444,20 @@ def test_a_buffer_whose_sample_lacks_an_argument_is_refused_at_once(kind):
     buffer = Wide(8, fields)
     buffer.add(obs=0, next_obs=1, reward=2, terminated=True)
     assert Mixture({"wide": (buffer, 1.0)}).sample(4).reward.tolist() == [2.0] * 4
+
+
+def test_the_indexes_of_a_mixture_alone_are_refused():
+    buffer = PrioritizedReplayBuffer(8, {"x": {}})
+    buffer.add(x=np.arange(8))
+    mixture = Mixture({"a": (buffer, 1.0)})
+    batch = mixture.sample(4)
+    for wrong in (batch.indexes, batch.indexes.tolist(), {"indexes": batch.indexes}, 3):
+        with pytest.raises(TypeError, match="must be a batch of this mixture"):
+            mixture.update_priorities(wrong, np.ones(4))
+
+
+def test_only_empty_buffers_that_have_a_share_are_named():
+    full, empty = ReplayBuffer(8, {"x": {}}), ReplayBuffer(8, {"x": {}})
+    full.add(x=1)
+    with pytest.raises(ValueError, match=r"the buffers \['empty'\] are empty"):
+        Mixture({"full": (full, 0.0), "empty": (empty, 1.0)}).sample(4)

@@ -47,19 +47,30 @@ class Checkpoints:
             TypeError: If keep is not an integer.
             ValueError: If keep is below 1.
         """
-        self.folder, self.keep = Path(folder), index(keep)
-        if self.keep < 1:
-            raise ValueError(f"keep must be at least 1, not {keep}.")
+        self.folder, self.keep = Path(folder), checked("keep", keep, 1)
 
     def complete(self) -> list[Path]:
-        """Return the folders of the complete checkpoints, oldest first."""
-        paths = [path for path in self.folder.glob("*") if NAME.fullmatch(path.name)]
-        return sorted(paths, key=number_of)
+        """Return the folders of the complete checkpoints, oldest first.
+
+        Raises:
+            OSError: If the folder can't be read, or is a file.
+        """
+        return [path for path in self._named() if path.is_dir()]
 
     @property
     def newest(self) -> Path | None:
         """The folder of the newest complete checkpoint; None if there is none."""
-        return self.complete()[-1] if self.complete() else None
+        complete = self.complete()
+        return complete[-1] if complete else None
+
+    def _named(self) -> list[Path]:
+        """Return all paths with the name of a checkpoint, also files and links to nowhere, oldest first."""
+        try:
+            return sorted(
+                (path for path in self.folder.iterdir() if NAME.fullmatch(path.name)), key=number_of
+            )
+        except FileNotFoundError:
+            return []
 
     @contextmanager
     def write(self, step: int) -> Generator[Path]:
@@ -77,16 +88,16 @@ class Checkpoints:
             TypeError: If step is not an integer.
             ValueError: If step is negative.
         """
-        if (step := index(step)) < 0:  # True, too, becomes a number
-            raise ValueError(f"step must be at least 0, not {step}.")
+        step = checked("step", step, 0)  # True, too, becomes a number
         unfinished = self.folder / "unfinished"
-        shutil.rmtree(unfinished, ignore_errors=True)  # of a process that was killed
+        remove(unfinished)  # of a process that was killed
         unfinished.mkdir(parents=True)
         try:
             yield unfinished
             for path in [*unfinished.rglob("*"), unfinished]:
                 sync(path)
-            number = number_of(self.newest) + 1 if self.newest else 1
+            named = self._named()
+            number = number_of(named[-1]) + 1 if named else 1
             os.replace(unfinished, self.folder / f"{number:04d}_step_{step}")
         except BaseException:
             shutil.rmtree(unfinished, ignore_errors=True)  # it may have filled the disk
@@ -94,7 +105,26 @@ class Checkpoints:
         sync(self.folder)
         for path in self.complete()[: -self.keep]:
             os.replace(path, unfinished)  # first: a half removed folder must not look like a checkpoint
-            shutil.rmtree(unfinished)
+            remove(unfinished)
+
+
+def checked(name: str, value: int, least: int) -> int:
+    """Convert an integer of at least `least` to an int."""
+    try:
+        number = index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be an integer, not {value!r:.60}.") from None
+    if number < least:
+        raise ValueError(f"{name} must be at least {least}, not {value}.")
+    return number
+
+
+def remove(path: Path) -> None:
+    """Remove a folder with its contents, a file, or a link but not its target, if there is one."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def number_of(path: Path) -> int:
@@ -103,7 +133,9 @@ def number_of(path: Path) -> int:
 
 
 def sync(path: Path) -> None:
-    """Block until a file or folder has been written to disk."""
+    """Block until a file or folder has been written to disk; other things have no contents, such as links."""
+    if path.is_symlink() or not (path.is_file() or path.is_dir()):
+        return
     if os.name != "posix" and path.is_dir():
         return  # Windows can't open folders
     handle = os.open(path, os.O_RDONLY if os.name == "posix" else os.O_RDWR)

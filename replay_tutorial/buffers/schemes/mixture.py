@@ -202,9 +202,9 @@ class Mixture(Sampled):
         if not sizes.all():
             shares = np.where(sizes > 0, shares, 0.0)
             if not shares.any():
+                empty = [each.name for each in self._components if each.share]
                 raise ValueError(
-                    f"Can't sample {batch_size} transitions: the buffers {self.names} are empty. Add some "
-                    "first."
+                    f"Can't sample {batch_size} transitions: the buffers {empty} are empty. Add some first."
                 )
             shares /= shares.sum()
         order = self._rng.permutation(batch_size)
@@ -318,10 +318,16 @@ class Mixture(Sampled):
         Raises:
             IndexError: If a component doesn't exist, or an index has not been assigned to any row of its
                 buffer. All buffers are then unchanged.
-            TypeError: If the indexes are not integers, or the priorities are not real numbers.
+            TypeError: If the batch is not a mapping that contains `source` and `indexes`, the indexes are not
+                integers, or the priorities are not real numbers.
             ValueError: If the lengths differ, or a priority is negative, infinite or NaN. All buffers are
                 then unchanged.
         """
+        if not (isinstance(batch, Mapping) and {"source", "indexes"} <= batch.keys()):
+            raise TypeError(
+                "The first argument must be a batch of this mixture, or a dict of its `source` and "
+                f"`indexes`, not {batch!r:.60}; an index alone doesn't say from which buffer the row is."
+            )
         source, indexes = as_integers("source", batch["source"]), as_integers("indexes", batch["indexes"])
         if len(source) != len(indexes):
             raise ValueError(

@@ -12,7 +12,7 @@ NAMES = {
     "course": "check_written part",
     "drawings": "draw_checks draw_cliffwalk draw_frames draw_goals draw_layouts draw_masses draw_ring "
     "draw_roles draw_row draw_sequences draw_stamps draw_tree draw_waits draw_way draw_windows",
-    "drawings_episodes": "draw_corridors draw_relabelled draw_unrolled",
+    "drawings_episodes": "draw_corridor draw_corridors draw_relabelled draw_unrolled",
     "drawings_processes": "draw_gauge draw_mailbox draw_processes draw_reordering",
     "drawings_reading": "draw_batch draw_block draw_core draw_log draw_record draw_stamp",
     "edited_files": "edited_copy",

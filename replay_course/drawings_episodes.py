@@ -114,3 +114,22 @@ def draw_relabelled(episode: Sequence[GoalStep], goals: Sequence[NDArray[Any]]) 
         drawing.text(WIDTH - 36, y + 18, "old goal" if not place else "new goal", size=SMALL)
         drawing.box(WIDTH - 72, y + 28, 66, 32, bits(goal), lit=bool(place), size=SMALL)
     return drawing
+
+
+def draw_corridor() -> Drawing:
+    """Draw the corridor that the reader of chapter 08 writes: eleven positions, the start and the exit."""
+    title = "A corridor of positions from -5 to 5. Episodes start at 0; the exit is at 5; "
+    drawing = Drawing(WIDTH, 106, title + "at -5, a move to the left changes nothing.")
+    wide = (WIDTH - 16) / 11
+    for place in range(11):
+        position, x = place - 5, 8 + wide * place
+        drawing.box(x, 30, wide - 3, 32, position, lit=position in (0, 5))
+    for place, words in ((5, "start"), (10, "exit")):
+        drawing.text(8 + wide * (place + 0.45), 20, words, size=SMALL, lit=True)
+    middle = 8 + wide * 5.45
+    drawing.arrow(middle - 6, 78, middle - wide, 78)
+    drawing.arrow(middle + 6, 78, middle + wide, 78)
+    drawing.text(middle - wide - 6, 82, "action 0", size=SMALL, at="end")
+    drawing.text(middle + wide + 6, 82, "action 1", size=SMALL, at="start")
+    drawing.text(8, 82, "a wall", size=SMALL, at="start")
+    return drawing

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from replay_course.drawings import Drawing, draw_goals
-from replay_course.drawings_episodes import draw_corridors, draw_relabelled, draw_unrolled
+from replay_course.drawings_episodes import draw_corridor, draw_corridors, draw_relabelled, draw_unrolled
 from replay_course.drawings_processes import (
     CONNECTIONS,
     draw_gauge,
@@ -44,6 +44,7 @@ DRAWINGS: dict[str, Callable[[], Drawing]] = {
     "reordering": draw_reordering,
     "mailbox": lambda: draw_mailbox(4),
     "gauge": lambda: draw_gauge(560, 1000),
+    "corridor": draw_corridor,
     "corridors": lambda: draw_corridors(np.zeros((2, 12, 2))),
     "unrolled": lambda: draw_unrolled(steps=12, start=8, length=4, burn_in=4),
     "relabelled": lambda: draw_relabelled(EPISODE, [EPISODE[0].goal, EPISODE[-1].next_obs]),

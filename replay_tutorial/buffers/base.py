@@ -52,6 +52,8 @@ class Sampled:
     # `sample(…)` is `_copy(*_draw(…))`: a draw uses random numbers, and a copy may be done by another thread.
     _draw: Callable[..., tuple[Any, ...]]
     _copy: Callable[..., Batch]
+    _buffers: "Callable[[], list[BaseBuffer]]"  # those whose rows are drawn
+    _source: Callable[[], tuple[Any, ...]]  # objects that are others after `clear`, `load` and `reseed`
     _loaded_ahead: "Sequence[list[Batch]]" = ()  # batches that had been drawn ahead when the file was saved
 
     def batches(
@@ -124,14 +126,6 @@ class Sampled:
         batch = buffer.sample(batch_size, **arguments)
         return partial(Batch, batch), batch
 
-    def _buffers(self) -> "list[BaseBuffer]":
-        """Return the buffers whose rows are drawn."""
-        raise NotImplementedError
-
-    def _source(self) -> tuple[Any, ...]:
-        """Return objects that are others after the buffers are cleared, loaded or reseeded."""
-        raise NotImplementedError
-
 
 class BaseBuffer(Sampled):
     """Base class of the buffers; rows are stored in a ring."""
@@ -140,6 +134,12 @@ class BaseBuffer(Sampled):
     _fields: Fields  # the arguments of `add`
     _layout: dict[str, Any]  # must equal the layout in a loaded file
     _rng: Stream
+    # Returns copies of those of some added rows that are stored, and which are: bool[n].
+    _rows: Callable[[Integers], tuple[Batch, Flags]]
+    # Returns the counters, which must be JSON, and the arrays in the order in which they are written.
+    _state: "Callable[[], tuple[dict[str, Any], archive.Arrays]]"
+    # Returns a new buffer with the saved state, without changing this one.
+    _from_state: "Callable[[dict[str, Any], archive.Reader], Any]"
     _renamed: Mapping[str, str] = CPPRB_KEYWORDS  # keyword arguments that are refused with a remedy
     _iterators: "WeakSet[Batches] | None" = None  # those that may have drawn its rows ahead
 
@@ -295,10 +295,6 @@ class BaseBuffer(Sampled):
         """The indexes of all stored rows, oldest first: int64[len(buffer)], a new array."""
         raise NotImplementedError
 
-    def _rows(self, indexes: Integers) -> tuple[Batch, Flags]:
-        """Return copies of those rows that are stored, and which are: bool[n]; all have been added."""
-        raise NotImplementedError
-
     def _check_indexes(self, indexes: Integers) -> None:
         """Raise IndexError if an index has not been assigned to any row."""
         next_index = self._ring.next_index
@@ -396,11 +392,3 @@ class BaseBuffer(Sampled):
         from replay_tutorial.buffers.tensors.batches import read_ahead
 
         return read_ahead(self, counters["ahead"], reader)
-
-    def _state(self) -> "tuple[dict[str, Any], archive.Arrays]":
-        """Return the counters, which must be JSON, and the arrays in the order in which they are written."""
-        raise NotImplementedError
-
-    def _from_state(self, counters: dict[str, Any], reader: "archive.Reader") -> Self:
-        """Return a new buffer with the saved state, without changing this one."""
-        raise NotImplementedError

@@ -7,14 +7,14 @@ Each class is the class of the same name in `replay_tutorial`, with the construc
 from cpprb" lists what differs nevertheless. Files of the two classes are interchangeable.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers import prioritized, uniform
+from replay_tutorial.buffers import archive, prioritized, uniform
 from replay_tutorial.buffers.fields import Batch
 from replay_tutorial.buffers.n_step.settings import NStep
 from replay_tutorial.shared import mp_prioritized, mp_uniform
@@ -91,6 +91,7 @@ class CpprbMethods(uniform.ReplayBuffer):
     """The constructor and the methods of cpprb's buffers."""
 
     _renamed = MappingProxyType({})  # cpprb's keyword arguments are valid
+    _episode_len: Callable[[], int]  # of `EpisodeLength`, or of a shared buffer
 
     def __init__(self, size: int, env_dict: Mapping[str, Mapping[str, Any]], **keywords: Any) -> None:
         """Create an empty buffer.
@@ -138,6 +139,38 @@ class CpprbMethods(uniform.ReplayBuffer):
         return self._rows(self._rng.permutation(self.indexes) if shuffle else self.indexes)[0]
 
 
+class EpisodeLength(CpprbMethods):
+    """The length of the current episode, which cpprb counts; a shared buffer counts it in each process."""
+
+    _episode_start = 0  # the number of steps that had been added
+
+    def _steps_added(self) -> int:
+        return self.next_index + (self._stages.pending_count if self._stages else 0)
+
+    def _episode_len(self) -> int:
+        return self._steps_added() - self._episode_start
+
+    def _flush(self, environment: int | None) -> None:
+        try:
+            super()._flush(environment)
+        finally:
+            if environment is None:
+                self._episode_start = self._steps_added()
+
+    def _cleared(self) -> dict[str, Any]:
+        return super()._cleared() | {"_episode_start": self.next_index}
+
+    def _state(self) -> tuple[dict[str, Any], archive.Arrays]:
+        counters, arrays = super()._state()
+        return counters | {"episode_len": self._episode_len()}, arrays
+
+    def _from_state(self, counters: dict[str, Any], reader: archive.Reader) -> Self:
+        loaded = super()._from_state(counters, reader)
+        length = archive.checked_count({"episode_len": 0} | counters, "episode_len")
+        loaded._episode_start = loaded._steps_added() - length
+        return loaded
+
+
 class CpprbPriorities(CpprbMethods, prioritized.PrioritizedReplayBuffer):
     """The methods of cpprb's prioritized buffers."""
 
@@ -146,7 +179,7 @@ class CpprbPriorities(CpprbMethods, prioritized.PrioritizedReplayBuffer):
         return self.max_priority
 
 
-class ReplayBuffer(CpprbMethods):
+class ReplayBuffer(EpisodeLength):
     """`replay_tutorial.ReplayBuffer` with cpprb's interface.
 
     Example:
@@ -158,7 +191,7 @@ class ReplayBuffer(CpprbMethods):
     """
 
 
-class PrioritizedReplayBuffer(CpprbPriorities):
+class PrioritizedReplayBuffer(EpisodeLength, CpprbPriorities):
     """`replay_tutorial.PrioritizedReplayBuffer` with cpprb's interface."""
 
 

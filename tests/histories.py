@@ -259,11 +259,17 @@ class History:
         buffer, oracle = self.buffer, self.oracle
         assert len(buffer) == len(oracle.rows)
         assert buffer.next_index == oracle.next_index
-        assert buffer._episode_len() == oracle.episode_len
+        if isinstance(buffer, MPReplayBuffer):
+            assert buffer._episode_len() == oracle.episode_len
         assert buffer.capacity == self.size
 
     def compare_rows(self) -> None:
         assert_same_columns(self.buffer[:], self.oracle.all_transitions())
+
+
+def steps_added(buffer: Any) -> int:
+    """The number of steps that were added to a buffer, with those that wait in its window."""
+    return buffer.next_index + getattr(buffer._stages, "pending_count", 0)
 
 
 def snapshot(buffer: Any) -> list[Any]:
@@ -277,7 +283,7 @@ def behaviour(buffer: Any) -> list[Any]:
         len(buffer),
         buffer.capacity,
         buffer.next_index,
-        buffer._episode_len(),
+        steps_added(buffer),
         as_bytes(buffer[:]),
     ]
     if isinstance(buffer, PrioritizedReplayBuffer):
@@ -375,7 +381,7 @@ def example_transitions(rng: np.random.Generator, count: int, buffer: Any = None
     """
     frames = rng.integers(0, 256, (count + 2, 3)).astype(np.uint8)
     if buffer is not None:
-        first = buffer._episode_len()
+        first = steps_added(buffer)
         frames = FRAMES[np.arange(first, first + count + 2) % len(FRAMES)]
     stacks = np.stack([frames[:-1], frames[1:]], axis=1)
     return {

@@ -137,7 +137,7 @@ class OfBuffer(Subject):
         buffer = self.thing
         if repr(buffer).endswith("closed>"):
             return "closed"
-        seen = [buffer.next_index, len(buffer), buffer._episode_len()]
+        seen = [buffer.next_index, len(buffer), buffer._episode_len() if self.is_shared else None]
         seen.append(str(buffer._rng.bit_generator.state))
         seen += [(name, each.tolist()) for name, each in buffer[:].items()]
         if self.is_prioritized:
@@ -375,7 +375,7 @@ class OfVectorBuffer(Subject):
     def see(self) -> Any:
         flushed = copy.deepcopy(self.thing)
         seen = [flushed.next_index, flushed._stages.window.state[2].tolist()]
-        seen += [flushed._episode_len(), flushed._stages.pending_count]
+        seen += [flushed._stages.pending_count]
         seen += [(name, each.tolist()) for name, each in flushed[:].items()]
         flushed.end_episode()
         seen += [(name, each.tolist()) for name, each in flushed[:].items()]

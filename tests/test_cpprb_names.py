@@ -94,6 +94,23 @@ def test_methods_of_cpprb_return_what_the_native_ones_do(name):
     assert buffer.get_all_transitions(shuffle=True)["obs"].shape == (0, 2)
 
 
+@PRIVATE
+@pytest.mark.parametrize("nstep", [None, {"size": 3, "rew": "rew", "next": "next_obs"}])
+def test_the_length_of_an_episode_counts_waiting_steps_and_is_saved(name, nstep, tmp_path):
+    buffer, loaded = (kind_of(name)(8, FIELDS, Nstep=nstep) for _ in range(2))
+    buffer.add(**steps(3))
+    buffer.on_episode_end()
+    buffer.add(**{**steps(2), "done": np.zeros(2)})
+    buffer.save(tmp_path / "saved")
+    loaded.load(tmp_path / "saved")
+    copied = pickle.loads(pickle.dumps(buffer))
+    assert [each.get_current_episode_len() for each in (buffer, loaded, copied)] == [2, 2, 2]
+    buffer.clear()
+    assert buffer.get_current_episode_len() == 0
+    buffer.add(**{field: column[0] for field, column in steps(1).items()})
+    assert buffer.get_current_episode_len() == 1
+
+
 @PRIORITIZED
 def test_the_largest_priority_has_a_method(name):
     buffer = kind_of(name)(8, FIELDS, alpha=0.5, eps=0.01)

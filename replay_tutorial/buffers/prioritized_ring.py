@@ -77,12 +77,11 @@ def append_with_masses_and_change(
     new_rows: Bytes,
     new_masses: Floats,
     max_priority: float,
-    ends_episode: bool,
     state: IntegerRows,
     new_state: IntegerRows,
 ) -> int:
     """Append rows and their masses, and make the change of `append_and_change`."""
-    first_index = append_and_change(rows, counters, new_rows, ends_episode, state, new_state)
+    first_index = append_and_change(rows, counters, new_rows, state, new_state)
     write_leaves(leaves, largest_priority, rows.shape[0], first_index, new_masses, max_priority)
     return first_index
 

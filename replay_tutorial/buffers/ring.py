@@ -25,13 +25,13 @@ from replay_tutorial.buffers.fields import Rows, as_bytes, as_records
 from replay_tutorial.buffers.rows import copy_rows, take_rows
 from replay_tutorial.buffers.runtime.jit import Bytes, Floats, IntegerRows, Integers, Words, kernel
 
-# Positions in the counters, int64[4]: index of the next row; rows before this index have been cleared; first
-# row of the current episode; and, in a prioritized buffer, the row up to which the sum tree is up to date.
-NEXT_INDEX, CLEARED, EPISODE, SYNCED = 0, 1, 2, 3
+# Positions in the counters, int64[3]: index of the next row; rows before this index have been cleared; and,
+# in a prioritized buffer, the row up to which the sum tree is up to date.
+NEXT_INDEX, CLEARED, SYNCED = 0, 1, 2
 
 BYTES_AT_ONCE = 1 << 22  # a larger batch is appended in parts, each of which fits into the processor's cache
 
-Change = tuple[bool, IntegerRows, IntegerRows]  # ends_episode, state and new_state of `append_and_change`
+Change = tuple[IntegerRows, IntegerRows]  # state and new_state of `append_and_change`
 
 
 @kernel
@@ -49,20 +49,13 @@ def append_rows(rows: Bytes, counters: Integers, new_rows: Bytes) -> int:
 
 @kernel
 def append_and_change(
-    rows: Bytes,
-    counters: Integers,
-    new_rows: Bytes,
-    ends_episode: bool,
-    state: IntegerRows,
-    new_state: IntegerRows,
+    rows: Bytes, counters: Integers, new_rows: Bytes, state: IntegerRows, new_state: IntegerRows
 ) -> int:
     """Append rows, and set `state` to `new_state`: the positions of an n-step window's pending steps.
 
     In two calls, Ctrl-C could come between them, and steps would be both in rows and pending.
     """
     first_index = append_rows(rows, counters, new_rows)
-    if ends_episode:
-        counters[EPISODE] = counters[NEXT_INDEX]
     for i in range(state.shape[0]):
         state[i] = new_state[i]
     return first_index
@@ -124,7 +117,7 @@ class Ring:
 
     Attributes:
         capacity: Number of slots.
-        counters: int64[4]; see the positions above.
+        counters: int64[3]; see the positions above.
         bytes: The rows as uint8[capacity, bytes of a row].
     """
 
@@ -134,8 +127,8 @@ class Ring:
         The caller must write `stored` rows to `segments()`; the last one has the index `next_index - 1`.
         """
         self.capacity, self.dtype = capacity, dtype
-        self.counters: Integers = np.zeros(4, np.int64)
-        self.counters[[NEXT_INDEX, CLEARED, EPISODE]] = next_index, next_index - stored, next_index
+        self.counters: Integers = np.zeros(3, np.int64)
+        self.counters[[NEXT_INDEX, CLEARED]] = next_index, next_index - stored
         self.bytes: Bytes = as_bytes(np.zeros(capacity, dtype))
         self._rows_at_once = max(1, BYTES_AT_ONCE // dtype.itemsize)
         self._one_row = self._batch = StagedRows(1, dtype)
@@ -205,10 +198,6 @@ class Ring:
             self.append(*part, max_priority)
         return first_index
 
-    def end_episode(self) -> None:
-        """Begin a new episode with the next row."""
-        self.counters[EPISODE] = self.next_index
-
     def _stage(self, count: int, columns: Sequence[Any]) -> StagedRows:
         """Assemble several rows beside the ring; the memory is reused by a batch of the same size."""
         if self._batch.count != count:
@@ -250,5 +239,5 @@ class Ring:
         """Return an empty ring that uses the same memory and continues the index count."""
         ring = copy.copy(self)
         ring.counters = self.counters.copy()
-        ring.counters[[CLEARED, EPISODE]] = self.next_index
+        ring.counters[CLEARED] = self.next_index
         return ring

@@ -201,7 +201,6 @@ class Stages:
         None ends the episodes of all environments. If a return of one overflows, the others are still ended.
         """
         if self.window is None:
-            ring.end_episode()
             return
         state, batches, errors = self.window.state, list[Batch | None](), list[ValueError]()
         for each in range(self._num_envs) if environment is None else (environment,):
@@ -210,21 +209,16 @@ class Stages:
             batch, state, error = self.window.flush(each, state)
             batches.append(batch)
             errors += [error] if error is not None else []
-        self._append_completed(ring, joined(batches), None, state, ends_episode=environment is None)
+        self._append_completed(ring, joined(batches), None, state)
         if errors:
             raise errors[0]
 
     def _append_completed(
-        self,
-        ring: Ring,
-        batch: Batch | None,
-        max_priority: float | None,
-        state: IntegerRows,
-        ends_episode: bool = False,
+        self, ring: Ring, batch: Batch | None, max_priority: float | None, state: IntegerRows
     ) -> None:
         """Append rows that the window has completed; it moves on together with the ring."""
         window: Any = self.window
-        change = ends_episode, window.state, state
+        change = window.state, state
         if batch is None:
             ring.append(0, [0] * len(self.stored.fields), 0.0, max_priority, change)
             return

@@ -22,7 +22,7 @@ from replay_tutorial.buffers.batch import Batch
 from replay_tutorial.buffers.fields import Fields, FieldSpecs, FiniteFields
 from replay_tutorial.buffers.gather import ArraySpec, Gather, array_specs
 from replay_tutorial.buffers.private import PrivateBuffer
-from replay_tutorial.buffers.ring import EPISODE, Ring
+from replay_tutorial.buffers.ring import Ring
 from replay_tutorial.buffers.rows import (
     check_batch_size,
     check_memory,
@@ -254,11 +254,11 @@ class ReplayBuffer(PrivateBuffer):
             self._finish_copies()
         if environment is not None:
             environment = checked_environment(environment, self._num_envs)
-        if self._stages is None:
-            self._ring.end_episode()
-        elif environment is None or self._num_envs == 1:
-            self._stages.end_episode(self._ring)
-        else:
+        self._flush(environment)
+
+    def _flush(self, environment: int | None) -> None:
+        """Store the pending rows of an environment, or of all."""
+        if self._stages is not None:
             self._stages.end_episode(self._ring, environment)
 
     def sample(self, batch_size: int, *, scheme: "Scheme | None" = None) -> Batch:
@@ -338,17 +338,6 @@ class ReplayBuffer(PrivateBuffer):
         frames = self._stages.memory if self._stages else []
         return self._ring.nbytes + sum(memory.nbytes for memory in frames)
 
-    def _episode_len(self) -> int:
-        """Return the number of transitions added since the last `end_episode()` or `clear`.
-
-        It counts those of all environments. `end_episode(environment)` doesn't change it.
-        """
-        return self._steps_added() - self._ring.counters.item(EPISODE)
-
-    def _steps_added(self) -> int:
-        """Return the number of steps added, including those pending in the window."""
-        return self._ring.next_index + (self._stages.pending_count if self._stages else 0)
-
     def _cleared(self) -> dict[str, Any]:
         """Return new values of the attributes that `clear` replaces."""
         stages = None if self._stages is None else self._stages.cleared()
@@ -405,7 +394,6 @@ class ReplayBuffer(PrivateBuffer):
             "next_index": ring.next_index,
             "stored": ring.stored,
             "waiting": 0,
-            "episode_len": self._episode_len(),
             "frames": [],
             "random_state": self._rng.state,
         }
@@ -430,6 +418,4 @@ class ReplayBuffer(PrivateBuffer):
             loaded._stages = self._stages.from_state(counters, reader, ring)
         if self._counts is not None:
             loaded._counts = self._counts.from_state(reader, loaded.indexes)
-        episode_len = archive.checked_count(counters, "episode_len")
-        ring.counters[EPISODE] = loaded._steps_added() - episode_len
         return loaded

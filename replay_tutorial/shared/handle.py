@@ -230,6 +230,9 @@ class Handle(ReplayBuffer):
         appended, before = self._ring.handle_counts.tolist()
         return appended - before
 
+    def _flush(self, environment: int | None) -> None:
+        self._ring.end_episode()
+
     @classmethod
     def _vector_options(cls, num_envs: int, autoreset: Any) -> dict[str, Any]:
         from replay_tutorial.buffers.n_step.autoreset import resets_at_next_step

@@ -266,10 +266,6 @@ class SharedFrames:
         self.check_sharing(index, index + count)
         return index
 
-    def end_episode(self, ring: SharedRing) -> None:
-        """Begin a new episode; no steps are pending."""
-        ring.end_episode()
-
     def number(self, count: int, columns: Sequence[Any]) -> list[Any]:
         """Write the frames of `count` rows; return the columns with frame indexes instead of observations."""
         skipped = max(0, count - self._rows)  # of more rows than slots, only the last are written

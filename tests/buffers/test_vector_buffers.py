@@ -233,11 +233,11 @@ def test_a_step_that_does_not_continue_its_environment_is_refused_and_changes_no
 def test_episodes_end_for_all_environments_or_for_one():
     buffer = ReplayBuffer(90, FIELDS, num_envs=3, n_step=3)
     buffer.add(**vector_step(3))
-    assert buffer._episode_len() == 3 and len(buffer) == 0
+    assert buffer._stages.pending_count == 3 and len(buffer) == 0
     buffer.end_episode(1)
-    assert buffer._episode_len() == 3 and len(buffer) == 1
+    assert buffer._stages.pending_count == 2 and len(buffer) == 1
     buffer.end_episode()
-    assert buffer._episode_len() == 0 and len(buffer) == 3
+    assert buffer._stages.pending_count == 0 and len(buffer) == 3
     for wrong in (-1, 3):
         with pytest.raises(IndexError, match="between 0 and 2"):
             buffer.end_episode(wrong)
@@ -251,7 +251,7 @@ def test_a_return_that_overflows_discards_the_steps_of_its_environment_only():
     with pytest.raises(ValueError, match=r"too large.*discarded"):
         buffer.end_episode()
     assert buffer[:]["reward"].tolist() == [2, 1, 2, 1]
-    assert buffer._episode_len() == 0
+    assert buffer._stages.pending_count == 0
     buffer.end_episode()
     assert len(buffer) == 4
 

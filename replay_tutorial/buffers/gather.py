@@ -39,7 +39,7 @@ class Gather:
         before them.
         """
         places: Any = fields.dtype.fields  # name → dtype and offset
-        self._names = list(fields.fields)
+        self.fields, self._names = fields, list(fields.fields)
         self._large = [(f, places[f.name][1]) for f in fields.fields.values() if f.nbytes >= LARGE]
         self._large_types = {field.name: value_type(field.dtype, field.shape) for field, _ in self._large}
         small = [f for f in fields.fields.values() if f.nbytes < LARGE]

@@ -175,8 +175,6 @@ class ReplayBuffer(PrivateBuffer):
         self._fields = FiniteFields(arguments.specs) if check_finite else arguments
         self._ring = self._new_ring(capacity, stored.dtype)
         self._gather = Gather(stored)
-        # The arrays of a sample: whole observations instead of frame numbers, and `discount`.
-        self._sampled: dict[str, ArraySpec] = array_specs(stored) | array_specs(arguments)
         self._rng = Stream(seed)
         self._layout = {
             "kind": type(self).__name__,
@@ -186,12 +184,11 @@ class ReplayBuffer(PrivateBuffer):
             "check_finite": check_finite,
         }
         if checked_flag("count_samples", count_samples):
-            from replay_tutorial.buffers.schemes.sample_counts import COUNT_SPECS, SampleCounts
+            from replay_tutorial.buffers.schemes.sample_counts import SampleCounts
 
             if "times_sampled" in arguments.fields:
                 raise ValueError("With count_samples, the field name 'times_sampled' is reserved; rename it.")
             self._counts = SampleCounts.zeros(capacity)
-            self._sampled |= COUNT_SPECS
             self._layout["count_samples"] = True
 
     def _new_ring(self, capacity: int, *arguments: Any) -> Ring:
@@ -330,7 +327,13 @@ class ReplayBuffer(PrivateBuffer):
     @property
     def field_specs(self) -> dict[str, ArraySpec]:
         """The dtype and shape of each field of a sampled transition, and of `times_sampled` if counted."""
-        return dict(self._sampled)
+        # `discount` is only in the rows; observations are whole, even if the rows contain frame numbers
+        specs = array_specs(self._gather.fields) | array_specs(self._fields)
+        if self._counts is None:
+            return specs
+        from replay_tutorial.buffers.schemes.sample_counts import COUNT_SPECS
+
+        return specs | COUNT_SPECS
 
     @property
     def nbytes(self) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 
 from replay_tutorial.buffers.base import BaseBuffer
 from replay_tutorial.buffers.fields import Fields, FiniteFields
-from replay_tutorial.buffers.gather import ArraySpec, Gather, array_specs
+from replay_tutorial.buffers.gather import Gather
 from replay_tutorial.buffers.priorities import Prioritization
 from replay_tutorial.buffers.streams import Stream
 from replay_tutorial.buffers.uniform import ReplayBuffer
@@ -128,14 +128,6 @@ class Handle(ReplayBuffer):
             start = parts["_sampler"].start
         parts["_lease"] = UpdaterLease(ring.counters, block.identity, start)
         self.__dict__.update({**state, **parts})
-
-    @property
-    def _sampled(self) -> dict[str, ArraySpec]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        if self._counts is None:
-            return array_specs(self._fields)
-        from replay_tutorial.buffers.schemes.sample_counts import COUNT_SPECS
-
-        return array_specs(self._fields) | COUNT_SPECS
 
     @property
     def _layout(self) -> dict[str, Any]:  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -14,6 +14,7 @@ NAMES = {
     "draw_roles draw_row draw_sequences draw_stamps draw_tree draw_waits draw_way draw_windows",
     "drawings_episodes": "draw_corridor draw_corridors draw_relabelled draw_unrolled",
     "drawings_processes": "draw_gauge draw_mailbox draw_processes draw_reordering",
+    "drawings_learning": "draw_cart draw_ends draw_late_update draw_loop draw_weights draw_wide_node",
     "drawings_reading": "draw_batch draw_block draw_core draw_log draw_record draw_stamp",
     "edited_files": "edited_copy",
     "exercises": "CheckFailed compare",

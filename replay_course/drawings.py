@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 SLOT, HEIGHT = 56, 34  # width and height of a slot in pixels
+NARROW = 50  # width of a slot if eight of them are as wide as a phone
 ACCENT = "#e8590c"
 FAINT = 0.35  # opacity of lines in the background
 
@@ -91,49 +92,69 @@ class Drawing:
 
 
 def draw_ring(capacity: int, added: int) -> Drawing:
-    """Draw the slots of a ring, the row in each slot, and the next slot to write.
+    """Draw the slots of a ring, the row in each slot, the next slot to write, and the way back to slot 0.
 
     Args:
         capacity: Number of slots.
         added: Number of rows added; the newest `capacity` are stored.
     """
-    title = f"Ring of {capacity} slots after {added} rows; the next row goes to slot {added % capacity}."
-    drawing = Drawing(SLOT * capacity + 60, 116, title)
-    drawing.text(50, 60, "row", at="end")
-    drawing.text(50, 92, "slot", size=11, at="end")
+    target = added % capacity
+    title = f"Ring of {capacity} slots after {added} rows; row {added} goes to slot {target}; "
+    step = NARROW - 8  # pixels
+    drawing = Drawing(step * capacity + 52, 132, title + f"after slot {capacity - 1} comes slot 0.")
+    drawing.text(40, 60, "row", size=12, at="end")
+    drawing.text(40, 90, "slot", size=12, at="end")
     for slot in range(capacity):
-        x = 60 + SLOT * slot
+        x = 46 + step * slot
         newest = added - 1 - (added - 1 - slot) % capacity if added else -1
-        drawing.box(x, 38, SLOT - 6, HEIGHT, newest if newest >= 0 else "–")
-        drawing.text(x + SLOT / 2 - 3, 92, slot, size=11)
-    next_slot = 60 + SLOT * (added % capacity) + SLOT / 2 - 3
-    drawing.arrow(next_slot, 22, next_slot, 36)
-    drawing.text(next_slot, 15, f"next: {added}", size=12, lit=True)
+        drawing.box(x, 38, step - 5, HEIGHT, newest if newest >= 0 else "–", lit=slot == target)
+        drawing.text(x + step / 2 - 3, 90, slot, size=12)
+    first, last, here = (43 + step * (slot + 0.5) for slot in (0, capacity - 1, target))
+    drawing.arrow(here, 20, here, 36)
+    at = "start" if target < capacity / 3 else "end" if target > capacity * 2 / 3 else "middle"
+    drawing.text(here, 14, f"row {added}: {added} % {capacity} = {target}", size=12, lit=True, at=at)
+    for x, y, to_x, to_y in ((last, 96, last, 112), (last, 112, first, 112)):
+        drawing.line(x, y, to_x, to_y, lit=True)
+    drawing.arrow(first, 112, first, 96)
+    drawing.text((first + last) / 2, 128, f"after slot {capacity - 1}, slot 0 again", size=12)
     return drawing
 
 
-def draw_layouts(names: Sequence[str], capacity: int, slot: int) -> Drawing:
-    """Draw where the values of one row lie in memory: in an array per field, and in an array of records.
+def draw_layouts(record: np.dtype[np.void], capacity: int, slot: int) -> Drawing:
+    """Draw the cache lines with the values of one row: in an array per field, and in an array of records.
 
     Args:
-        names: Names of the fields.
+        record: The fields of a row, without gaps.
         capacity: Number of slots.
-        slot: Slot to highlight.
+        slot: The row whose bytes and cache lines are highlighted.
     """
-    count, wide, high = len(names), 11, 18  # width and height of a value in pixels
-    title = f"The values of a row lie in {count} arrays, or in one array of records, side by side."
-    drawing = Drawing(110 + (wide * count + 6) * capacity, 22 * count + 62, title)
-    for field, name in enumerate(names):
-        y = 8 + 22 * field
-        drawing.text(92, y + 13, name, size=11, at="end")
-        for place in range(capacity):
-            drawing.box(100 + wide * place, y, wide, high, lit=place == slot)
-    drawing.text(108 + wide * capacity, 22 * count / 2 + 12, "one array per field", size=12, at="start")
-    y = 22 * count + 24
-    drawing.text(92, y + 13, "records", size=11, at="end")
-    for value in range(count * capacity):
-        place = value // count
-        drawing.box(100 + wide * value + 6 * place, y, wide, high, lit=place == slot)
+    line, wide, high, left = 64, 17, 18, 80  # bytes of a cache line, and its pixels
+    parts = [(name, record[name].itemsize) for name in record.names or ()]
+    drawing = Drawing(NARROW * 8, 22 * len(parts) + 92, "")
+    touched = list[int]()
+
+    def strip(y: float, name: str, size: int) -> None:
+        lines = -(-capacity * size // line)
+        first, last = slot * size // line, (slot * size + size - 1) // line
+        drawing.text(left - 8, y + 13, name, size=12, at="end")
+        for place in range(lines):
+            drawing.box(left + wide * place, y, wide, high, lit=first <= place <= last)
+        scale = wide / line
+        drawing.shapes.append(
+            f'<rect x="{left + scale * slot * size:g}" y="{y + 4:g}" width="{max(scale * size, 2):g}" '
+            f'height="{high - 8}" fill="{ACCENT}"/>'
+        )
+        touched.append(last - first + 1)
+
+    for place, (name, size) in enumerate(parts):
+        strip(26 + 22 * place, name, size)
+    y = 22 * len(parts) + 44
+    far = sum(touched)
+    drawing.text(left, 16, f"one array per field: {far} cache lines", size=12, at="start")
+    strip(y + 22, "records", record.itemsize)
+    drawing.text(left, y + 12, f"records: {touched[-1]} cache lines, side by side", size=12, at="start")
+    drawing.title = f"The values of row {slot} lie on {far} cache lines of {len(parts)} arrays, or on "
+    drawing.title += f"{touched[-1]} adjacent cache lines of one array of records."
     return drawing
 
 
@@ -147,30 +168,32 @@ def draw_frames(frames: int, stack: int, lit: int) -> Drawing:
     """
     rows = frames - stack
     title = f"{frames} frames and the stacks of {rows} rows; the stacks with frame {lit} are highlighted."
-    drawing = Drawing(110 + SLOT * frames, 56 + 34 * rows, title)
-    drawing.text(100, 30, "frame", at="end")
+    wide = 33  # of a frame in pixels
+    drawing = Drawing(100 + wide * frames, 56 + 34 * rows, title)
+    drawing.text(92, 30, "frame", size=12, at="end")
     for frame in range(frames):
-        drawing.box(110 + SLOT * frame, 8, SLOT - 6, HEIGHT, frame, lit=frame == lit)
+        drawing.box(100 + wide * frame, 8, wide - 5, HEIGHT, frame, lit=frame == lit)
     for row in range(rows):
         for place, name in enumerate(["obs", "next_obs"]):
             first, y = row + place, 54 + 34 * row + 14 * place
-            drawing.text(100, y + 10, f"row {row}  {name}", size=11, at="end")
-            drawing.box(110 + SLOT * first, y, SLOT * stack - 6, 11, lit=first <= lit < first + stack)
+            drawing.text(92, y + 10, f"row {row} {name}", size=11, at="end")
+            drawing.box(100 + wide * first, y, wide * stack - 5, 11, lit=first <= lit < first + stack)
     return drawing
 
 
 def draw_cliffwalk(states: int) -> Drawing:
     """Draw the Blind Cliffwalk, where in each state one action leads on and the other ends the episode."""
     title = f"{states} states in a row; a wrong action in any of them ends the episode without a reward."
-    drawing = Drawing(SLOT * (states + 1) + 30, 116, title)
+    step = 33  # from state to state, in pixels
+    drawing = Drawing(step * states + 68, 116, title)
     for state in range(states):
-        x = 10 + SLOT * state
-        drawing.box(x, 8, 36, HEIGHT, state)
-        drawing.arrow(x + 36, 25, x + SLOT, 25)
-        drawing.line(x + 18, 8 + HEIGHT, x + 18, 84)
-    drawing.box(10 + SLOT * states, 8, 62, HEIGHT, "reward 1", lit=True, size=10)
-    drawing.line(10, 84, SLOT * states - 10, 84)
-    drawing.text(10 + SLOT * states / 2, 104, "the cliff: the episode ends, reward 0", size=12)
+        x = 4 + step * state
+        drawing.box(x, 8, 21, HEIGHT, state)
+        drawing.arrow(x + 22, 25, x + step - 1, 25)
+        drawing.line(x + 10, 8 + HEIGHT, x + 10, 84)
+    drawing.box(4 + step * states, 8, 60, HEIGHT, "reward 1", lit=True, size=11)
+    drawing.line(4, 84, step * states - 4, 84)
+    drawing.text(step * states / 2, 104, "the cliff: the episode ends, reward 0", size=12)
     return drawing
 
 
@@ -186,27 +209,29 @@ def draw_tree(
         query: A point below the total, marked on the masses laid end to end below the tree.
     """
     leaves, total = len(levels[-1]), levels[0][0]
-    width, step = SLOT * leaves, 58
-    height = step * len(levels) + (64 if query is not None else 20)
+    width, step = (NARROW - 2) * leaves, 58
+    height = step * len(levels) + (76 if query is not None else 32)
     title = f"Sum tree of {leaves} leaves with total {total:g}"
     title += f"; highlighted: nodes {', '.join(map(str, sorted(path)))}." if path else "."
-    drawing = Drawing(width + 20, height, title)
+    drawing = Drawing(width + 16, height, title)
     for depth, sums in enumerate(levels):
         span, y = width / len(sums), 8 + step * depth
         for place, mass in enumerate(sums):
-            node, x = 2**depth + place, 10 + span * (place + 0.5)
+            node, x = 2**depth + place, 8 + span * (place + 0.5)
             if depth:
-                parent_x = 10 + 2 * span * (place // 2 + 0.5)
+                parent_x = 8 + 2 * span * (place // 2 + 0.5)
                 both = node in path and node // 2 in path
                 drawing.line(parent_x, y - step + HEIGHT, x, y, lit=both)
             drawing.box(x - 20, y, 40, HEIGHT, f"{mass:g}", lit=node in path)
-            drawing.text(x - 22, y + 10, node, size=9, at="end")
-            if depth == len(levels) - 1:
-                drawing.text(x, y + HEIGHT + 13, f"slot {place}", size=10)
+            if depth < len(levels) - 1:
+                drawing.text(x - 23, y + 12, node, size=11, at="end")
+            else:
+                drawing.text(x, y + HEIGHT + 13, node, size=11)
+                drawing.text(x, y + HEIGHT + 27, f"slot {place}", size=11)
     if query is not None:
-        y, place = height - 40, 10 + width * min(query / total, 1.0)
-        for slot, _, x, wide, found in end_to_end(levels[-1], width, [query]):
-            drawing.box(x, y, wide, 18, slot, lit=found, size=10)
+        y, place = height - 40, 8 + width * min(query / total, 1.0)
+        for slot, _, x, wide, found in end_to_end(levels[-1], width, [query], left=8):
+            drawing.box(x, y, wide, 18, slot, lit=found, size=11)
         drawing.arrow(place, y + 36, place, y + 20)
         drawing.text(place + 8, y + 36, f"{query:g}", size=12, lit=True, at="start")
     return drawing
@@ -221,30 +246,33 @@ def draw_waits(queries: int, levels: int) -> Drawing:
     title = (
         f"{queries} queries on {levels} levels: one after another, and level by level, where waits overlap."
     )
-    wide, high, begin = 40, 18, 110
-    drawing = Drawing(begin + wide * queries * levels + 20, 2 * (22 * queries + 44), title)
+    wide, high, begin = 27, 18, 66
+    drawing = Drawing(begin + wide * queries * levels + 8, 2 * (22 * queries + 44), title)
     for part, name in enumerate(["one after another", "level by level"]):
         top = part * (22 * queries + 44) + 30
         drawing.text(begin, top - 12, name, size=12, at="start")
         for query in range(queries):
-            drawing.text(begin - 10, top + 22 * query + 14, f"query {query}", size=11, at="end")
+            drawing.text(begin - 8, top + 22 * query + 14, f"query {query}", size=11, at="end")
             for level in range(levels):
                 # Level by level, a request follows the one before it at once: a tenth of a wait.
                 start = level * (1 + 0.1 * queries) + 0.1 * query if part else query * levels + level
                 x, y = begin + wide * start, top + 22 * query
-                drawing.box(x, y, wide - 3, high, level + 1, lit=level == 0, size=10)
+                drawing.box(x, y, wide - 3, high, level + 1, lit=level == 0, size=11)
     return drawing
 
 
 def end_to_end(
-    masses: Sequence[float], width: float, queries: Sequence[float]
+    masses: Sequence[float], width: float, queries: Sequence[float], left: float = 10
 ) -> Iterator[tuple[int, float, float, float, bool]]:
-    """Yield slot, mass, left edge, width (pixels), and whether a query finds it, for each slot with mass."""
+    """Yield slot, mass, left edge, width (pixels), and whether a query finds it, for each slot with mass.
+
+    The first slot begins at `left`.
+    """
     total, start = sum(masses), 0.0
     for slot, mass in enumerate(masses):
         if mass > 0:
             found = any(start <= query < start + mass for query in queries)
-            yield slot, mass, 10 + width * start / total, width * mass / total, found
+            yield slot, mass, left + width * start / total, width * mass / total, found
         start += mass
 
 
@@ -256,15 +284,15 @@ def draw_masses(masses: Sequence[float], queries: Sequence[float] = (), parts: i
         queries: Points below the total; the slots that they find are highlighted.
         parts: Number of equal segments marked on the line.
     """
-    width, total = 640.0, sum(masses)
+    width, total = 376.0, sum(masses)
     title = f"{len(masses)} masses laid end to end, total {total:g}"
     title += f"; queries at {', '.join(f'{query:g}' for query in queries)}." if len(queries) else "."
-    drawing = Drawing(width + 20, 118, title)
+    drawing = Drawing(width + 24, 124, title)
     for slot, mass, x, wide, found in end_to_end(masses, width, queries):
         label = f"{mass:g}"
-        size = min(13.0, round((wide - 2) / (0.6 * len(label)), 1))  # a character is up to 0.6 sizes wide
-        drawing.box(x, 22, wide, HEIGHT, label, lit=found, size=size)
-        drawing.text(x + wide / 2, 15, slot, size=10)
+        fits = 0.6 * 11 * len(label) <= wide  # a character is up to 0.6 sizes wide
+        drawing.box(x, 22, wide, HEIGHT, label if fits else "", lit=found, size=11)
+        drawing.text(x + wide / 2, 15, slot, size=11)
     for part in range(1, parts):
         place = 10 + width * part / parts
         drawing.line(place, 60, place, 102)
@@ -272,9 +300,9 @@ def draw_masses(masses: Sequence[float], queries: Sequence[float] = (), parts: i
         place = 10 + width * query / total
         drawing.arrow(place, 100, place, 58)
         if len(queries) == 1:
-            drawing.text(place, 114, f"{query:g}", size=12, lit=True)
+            drawing.text(place, 116, f"{query:g}", size=12, lit=True)
     for place, end in ((10.0, 0.0), (10 + width, total)):
-        drawing.text(place, 72, f"{end:g}", size=10)
+        drawing.text(place, 72, f"{end:g}", size=11)
     return drawing
 
 
@@ -293,20 +321,23 @@ def draw_way(*lit: str) -> Drawing:
     """
     if unknown := set(lit) - set(STATIONS):
         raise ValueError(f"There is no station {unknown.pop()!r}; the stations are {', '.join(STATIONS)}.")
-    width, gap = 110, 12
     title = f"Path of a transition: {', '.join(STATIONS)}; priorities return from the learner to the sum tree"
     title += f"; highlighted: {', '.join(lit)}." if lit else "."
-    drawing = Drawing((width + gap) * len(STATIONS), 84, title)
-    for place, station in enumerate(STATIONS):
-        x = (width + gap) * place + 2
-        drawing.box(x, 10, width, HEIGHT, station, lit=station in lit)
-        if place:
-            drawing.line(x - gap, 27, x, 27)
-    tree, learner = (2 + (width + gap) * STATIONS.index(name) + width / 2 for name in ("sum tree", "learner"))
-    drawing.line(learner, 44, learner, 60)
-    drawing.line(learner, 60, tree, 60)
-    drawing.line(tree, 60, tree, 44)
-    drawing.text((tree + learner) / 2, 75, "updated priorities", size=11)
+    wide, gap = 91, 12
+    drawing = Drawing(4 * wide + 3 * gap + 4, 128, title)
+    for place, station in enumerate(STATIONS):  # four to the right, the others below them, back to the left
+        column, y = (place, 6) if place < 4 else (7 - place, 68)
+        x = 2 + (wide + gap) * column
+        drawing.box(x, y, wide, HEIGHT, station, lit=station in lit, size=12)
+        if place == 4:
+            drawing.line(x + wide / 2, 6 + HEIGHT, x + wide / 2, 68)
+        elif place:
+            edge = x - gap if place < 4 else x + wide
+            drawing.line(edge, y + 17, edge + gap, y + 17)
+    learner, tree = (2 + (wide + gap) * column + wide / 2 for column in (1, 3))
+    for x, y, to_x, to_y in ((learner, 102, learner, 112), (learner, 112, tree, 112), (tree, 112, tree, 102)):
+        drawing.line(x, y, to_x, to_y)
+    drawing.text((learner + tree) / 2, 125, "updated priorities", size=12)
     return drawing
 
 
@@ -365,19 +396,20 @@ def draw_windows(rewards: Sequence[float], n: int, lit: int | None = None) -> Dr
     """
     count = len(rewards)
     title = f"Rows of up to {n} steps in an episode of {count} steps; the last rows are shorter."
-    drawing = Drawing(SLOT * count + 300, 62 + 20 * count, title)
-    drawing.text(62, 30, "reward", at="end")
-    drawing.text(70 + SLOT * count, 30, "obs → next_obs: R", size=12, at="start")
+    wide, left = 38, 52  # of a step, and beside the first one, in pixels
+    drawing = Drawing(left + wide * count + 150, 62 + 20 * count, title)
+    drawing.text(left - 6, 30, "reward", size=12, at="end")
+    drawing.text(left + wide * count + 6, 30, "obs → next_obs: R", size=12, at="start")
     for step, reward in enumerate(rewards):
-        drawing.box(70 + SLOT * step, 8, SLOT - 6, HEIGHT, f"{reward:g}")
+        drawing.box(left + wide * step, 8, wide - 5, HEIGHT, f"{reward:g}")
     for row in range(count):
         steps, y = min(n, count - row), 52 + 20 * row
-        drawing.text(62, y + 11, f"row {row}", size=11, at="end", lit=row == lit)
-        drawing.box(70 + SLOT * row, y, SLOT * steps - 6, 14, lit=row == lit)
+        drawing.text(left - 6, y + 11, f"row {row}", size=11, at="end", lit=row == lit)
+        drawing.box(left + wide * row, y, wide * steps - 5, 14, lit=row == lit)
         powers = ["", "γ", *("γ" + "⁰¹²³⁴⁵⁶⁷⁸⁹"[power] for power in range(2, 10))]
         parts = [f"{rewards[row + step]:g}{powers[step]}" for step in range(steps)]
         text = f"{row} → {row + steps}: {' + '.join(parts)}"
-        drawing.text(70 + SLOT * count, y + 11, text, size=11, at="start", lit=row == lit)
+        drawing.text(left + wide * count + 6, y + 11, text, size=11, at="start", lit=row == lit)
     return drawing
 
 

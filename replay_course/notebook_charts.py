@@ -43,24 +43,24 @@ STYLE: Any = {
 
 
 @contextmanager
-def chart(*, x: str, y: str, height: float = 3.2) -> Generator[Any]:
+def chart(*, x: str, y: str, height: float = 3.0) -> Generator[Any]:
     """Draw a chart and display it at the end of the `with` block.
 
     Args:
         x: Label of the horizontal axis, with its unit.
         y: Label of the vertical axis.
-        height: Height in inches; the width is 6.4, scaled down on a narrower page.
+        height: Height in inches; the width is 5.4, scaled down on a narrower page.
 
     Yields:
         The Matplotlib axes; a legend is added if any artist has a label.
     """
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(6.4, height), layout="constrained", facecolor="none")
+        figure = Figure(figsize=(5.4, height), layout="constrained", facecolor="none")
         FigureCanvasSVG(figure)
         axes = figure.add_subplot(facecolor="none", xlabel=x, ylabel=y)
         yield axes
         if labels := axes.get_legend_handles_labels()[1]:  # above the axes, where it hides nothing
-            columns = max(1, min(len(labels), 80 // (max(map(len, labels)) + 6)))
+            columns = max(1, min(len(labels), 67 // (max(map(len, labels)) + 6)))
             axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=columns)
         display(HTML(html_of(figure, f"{y} against {x}" if y else x)))
 

@@ -3,6 +3,7 @@
 A drawing is a page of its own in an `iframe`, which contains the scripts and the style of the site.
 """
 
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
@@ -16,6 +17,7 @@ DRAWINGS = {
         "RingView",
     ),
 }
+BRIEF_HEIGHT = 560  # of the tree alone
 # The colours that the site's theme defines.
 COLOURS = """
 html { font: 20px sans-serif; color-scheme: light dark }
@@ -29,10 +31,14 @@ html { font: 20px sans-serif; color-scheme: light dark }
 class Playable:
     """An interactive drawing that a notebook displays."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, priorities: Sequence[float] = ()) -> None:
         """Read the scripts of a drawing, "sum-tree" or "ring".
 
         The scripts are in the repository. If only the package is installed, a sentence is shown instead.
+
+        Args:
+            name: Name of the drawing.
+            priorities: Eight priorities for the tree, which is then shown without alpha, beta and charts.
 
         Raises:
             ValueError: If there is no such drawing.
@@ -40,14 +46,17 @@ class Playable:
         if name not in DRAWINGS:
             raise ValueError(f"There is no drawing {name!r}; the drawings are {', '.join(DRAWINGS)}.")
         self.height, scripts, view = DRAWINGS[name]
-        self.name, self.page = name, ""
+        self.data, self.page = f'data-explore="{name}"', ""
+        if priorities:
+            self.height = BRIEF_HEIGHT
+            self.data += f' data-brief data-priorities="{" ".join(f"{each:g}" for each in priorities)}"'
         if not FOLDER.exists():
             return
         style = (FOLDER / "explore.css").read_text(encoding="utf-8")
         code = "\n".join((FOLDER / f"{script}.js").read_text(encoding="utf-8") for script in scripts)
         self.page = (
             f"<!doctype html><meta charset='utf-8'><style>{COLOURS}{style}</style>"
-            f"<body class='md-typeset'><div class='explore'></div>"
+            f"<body class='md-typeset'><div class='explore' {self.data}></div>"
             f"<script>{code}\n{view}.start(document.querySelector('.explore'))</script>"
         )
 
@@ -55,4 +64,4 @@ class Playable:
         if not self.page:
             return "<p>To play with this drawing, open the notebook in a clone of the repository.</p>"
         style = f"width:100%;height:{self.height}px;border:0"
-        return f'<iframe data-explore="{self.name}" style="{style}" srcdoc="{escape(self.page)}"></iframe>'
+        return f'<iframe {self.data} style="{style}" srcdoc="{escape(self.page)}"></iframe>'

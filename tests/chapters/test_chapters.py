@@ -145,6 +145,10 @@ def test_a_drawing_to_play_with_loads_nothing_and_a_wrong_name_is_refused() -> N
         assert "src=" not in shown
         assert "import(" not in shown
         assert len(shown) <= 70_000
+    tree = Playable("sum-tree", [1.0, 0.5])._repr_html_()
+    assert tree.count('data-brief data-priorities="1 0.5"') == 1 and "1 0.5&quot;" in tree, (
+        "on the site, in a notebook"
+    )
     with pytest.raises(ValueError, match="the drawings are sum-tree, ring"):
         Playable("tree")
 

@@ -7,8 +7,29 @@ from functools import partial
 import numpy as np
 import pytest
 
-from replay_course.drawings import Drawing, draw_goals
+from replay_course.drawings import (
+    STATIONS,
+    Drawing,
+    draw_cliffwalk,
+    draw_frames,
+    draw_goals,
+    draw_layouts,
+    draw_masses,
+    draw_ring,
+    draw_tree,
+    draw_waits,
+    draw_way,
+    draw_windows,
+)
 from replay_course.drawings_episodes import draw_corridor, draw_corridors, draw_relabelled, draw_unrolled
+from replay_course.drawings_learning import (
+    draw_cart,
+    draw_ends,
+    draw_late_update,
+    draw_loop,
+    draw_weights,
+    draw_wide_node,
+)
 from replay_course.drawings_processes import (
     CONNECTIONS,
     draw_gauge,
@@ -33,7 +54,26 @@ TEXT = r'<text x="([^"]+)" y="([^"]+)" font-size="([^"]+)" text-anchor="(\w+)"[^
 PHONE = 342  # pixels of a page that is 390 pixels wide, inside its margins
 FIELDS = Fields({"obs": {"shape": 4}, "done": {"dtype": bool}, "reward": {}})
 EPISODE = numbered_episode(7, length=4)
+RECORD = np.dtype([("obs", np.float32, 15), ("action", np.int64), ("reward", np.float32)])
+MASSES = [1.0, 0.0, 3.0, 5.0, 0.5, 2.0, 4.0, 0.5]
+SUMS = [[16.0], [9.0, 7.0], [1.0, 8.0, 2.5, 4.5], MASSES]
 DRAWINGS: dict[str, Callable[[], Drawing]] = {
+    "cart": lambda: draw_cart([0.014, -0.023, -0.046, -0.048]),
+    "loop": draw_loop,
+    "online loop": lambda: draw_loop(online=True),
+    "ring": lambda: draw_ring(8, added=11),
+    "layouts": lambda: draw_layouts(RECORD, capacity=8, slot=3),
+    "ends": draw_ends,
+    "windows": lambda: draw_windows([1, 2, 4, 8, 16], n=3, lit=3),
+    "frames": lambda: draw_frames(9, stack=4, lit=4),
+    "cliffwalk": lambda: draw_cliffwalk(10),
+    "masses": lambda: draw_masses(MASSES, queries=[4.5]),
+    "weights": lambda: draw_weights([0] * 7 + [8], [0.1] * 7 + [0.3], [1.25] * 7 + [0.417]),
+    "tree": lambda: draw_tree(SUMS, path=[1, 2, 5, 11], query=4.5),
+    "waits": lambda: draw_waits(queries=4, levels=3),
+    "node": lambda: draw_wide_node(SUMS),
+    "late update": lambda: draw_late_update(capacity=8, new=5, sampled=2),
+    "way": lambda: draw_way(*STATIONS),
     "core": lambda: draw_core("fields", "batch"),
     "record": lambda: draw_record(FIELDS.dtype),
     "batch": lambda: draw_batch(64, 1024, 7056),
@@ -67,6 +107,12 @@ def test_a_drawing_fits_a_phone_with_text_of_nine_pixels_inside_its_edges(name: 
         assert left >= 0, text
         assert left + width <= drawing.width, text
         assert 0 < float(y) <= drawing.height, text
+
+
+def test_the_cache_lines_of_a_row_are_those_of_its_bytes() -> None:
+    # Bytes 180 to 239, 24 to 31 and 12 to 15 of three arrays, or bytes 216 to 287 of one.
+    title = draw_layouts(RECORD, capacity=8, slot=3).title
+    assert "lie on 4 cache lines of 3 arrays, or on 2 adjacent cache lines" in title
 
 
 def test_the_parts_of_a_record_and_its_gap_are_where_numpy_puts_them() -> None:

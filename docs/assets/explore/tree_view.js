@@ -1,5 +1,5 @@
 // The explorable sum tree: <div data-explore="sum-tree"></div>. The tree itself is in tree_model.js.
-// With data-brief only the tree is shown, without alpha, beta and the charts.
+// With data-brief only the tree is shown, without alpha, beta and the charts. data-priorities replaces the priorities.
 const SumTreeView = (() => {
   const { html, svg, button, set, short, range, slider, onWidth } = Parts;
   const PRIORITIES = [3, 1, 5, 1, 4, 0, 2, 8];
@@ -14,7 +14,8 @@ const SumTreeView = (() => {
 
   function start(place) {
     const random = TreeModel.randomNumbers(SEED);
-    const priorities = [...PRIORITIES];
+    const first = place.dataset.priorities?.split(" ").map(Number) ?? PRIORITIES;
+    const priorities = [...first];
     let [alpha, beta] = [1, 0.4];
     let nodes = build();
     let query = null; // of the current draw
@@ -74,7 +75,7 @@ const SumTreeView = (() => {
     }
 
     function startAgain() {
-      priorities.splice(0, priorities.length, ...PRIORITIES);
+      priorities.splice(0, priorities.length, ...first);
       nodes = build();
       recomputed = { slot: null, path: [] };
       changeMasses();

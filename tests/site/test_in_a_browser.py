@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from built_site import Site
@@ -54,9 +54,9 @@ class Visit:
     dark: bool = False  # its background changes when the system turns dark
 
 
-def new_page(browser: "Browser | BrowserContext", search: bool = False, **options: Any) -> "Page":
+def new_page(browser: "Browser | BrowserContext", search: bool = False) -> "Page":
     """Open a page whose waits are long: no test fails by being late on a busy machine."""
-    page = browser.new_page(**options)
+    page = browser.new_page()
     if not search:
         page.add_init_script(NO_WORKER)
     page.set_default_timeout(300_000)  # ms
@@ -184,13 +184,25 @@ def test_a_request_to_the_outside_is_reported_and_not_sent(browser: "Browser") -
     page.close()
 
 
+@pytest.fixture(scope="module")
+def context(browser: "Browser") -> Iterator["BrowserContext"]:
+    """What the pages share: the files and the compiled scripts that the browser has loaded."""
+    context = browser.new_context()
+    yield context
+    context.close()
+
+
 @pytest.fixture
-def open_page(address: str, browser: "Browser") -> Iterator[OpenPage]:
+def open_page(address: str, context: "BrowserContext") -> Iterator[OpenPage]:
     """A function that opens a page of the site; it is closed after the test."""
     with ExitStack() as pages:
 
-        def open_page(path: str, **options: Any) -> "Page":
-            page = pages.enter_context(new_page(browser, **{"viewport": DESKTOP, **options}))
+        def open_page(
+            path: str, viewport: dict[str, int] = DESKTOP, color_scheme: str = "light", search: bool = False
+        ) -> "Page":
+            page = pages.enter_context(new_page(context, search))
+            page.set_viewport_size(viewport)
+            page.emulate_media(color_scheme=color_scheme)
             page.goto(address + path)
             return page
 
@@ -359,7 +371,7 @@ def test_the_number_of_a_line_of_source_is_beside_it(open_page: OpenPage) -> Non
 @pytest.mark.parametrize(("name", "button"), [("sum-tree", "Step"), ("ring", "check stamp 0")])
 def test_a_drawing_is_played_with_in_a_notebook(name: str, button: str, browser: "Browser") -> None:
     faults: list[str] = []
-    page = new_page(browser, viewport=DESKTOP)
+    page = new_page(browser)
     watch(page, "data:", faults.append)
     page.set_content(Playable(name)._repr_html_())
     drawing = page.frame_locator("iframe")

@@ -16,7 +16,7 @@ from interrupts import SUBJECTS, Subject, interrupt_at
 FILE_CALLS = ("save", "load")
 SOME, OTHERS = 40, 4 if "EXPLORE" in os.environ else 8
 # The next calls, which take long, too, are tried after one interrupt in so many.
-CHECKS, FILE_CHECKS = 8, 40
+CHECKS, FILE_CHECKS = (8, 40) if "EXPLORE" in os.environ else (24, 48)
 
 
 # A file that an interrupted `save` had just opened is closed when it is deleted, and Python warns of that.

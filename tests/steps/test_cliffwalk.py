@@ -38,9 +38,9 @@ def test_true_values_solve_bellmans_equation():
 
 
 def test_prioritized_replay_needs_a_fraction_of_the_updates_and_alpha_0_is_uniform():
-    uniform, flat, usual, full = compare(10, runs=10, samplers=["uniform", "alpha 0", "alpha 0.6", "alpha 1"])
+    uniform, flat, usual, full = compare(8, runs=10, samplers=["uniform", "alpha 0", "alpha 0.6", "alpha 1"])
     assert uniform.median >= 4 * usual.median
-    assert uniform.median >= 7 * full.median
+    assert uniform.median >= 6 * full.median
     assert min(uniform.updates) > max(usual.updates) > min(usual.updates) > max(full.updates)
     # The medians of 10 runs, whose spread is about a fifth of it: 0.6 to 1.7 is four standard deviations.
     assert 0.6 < flat.median / uniform.median < 1.7

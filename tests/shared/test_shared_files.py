@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import shared_rows
-from shared_rows import answer, assert_whole, row_fields, rows_of, running
+from shared_rows import START_METHODS, answer, assert_whole, row_fields, rows_of, running
 
 from replay_tutorial import MPPrioritizedReplayBuffer, MPReplayBuffer, NStep
 
@@ -38,7 +38,7 @@ def open_all(gate, folder, rounds, writer, answers):
 
 
 def test_processes_that_make_one_file_at_the_same_time_share_the_fastests(tmp_path):
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context(START_METHODS[0])
     rounds, processes = 40, 4
     gate, answers = context.Barrier(processes), context.Queue()
     arguments = [(gate, tmp_path, rounds, writer, answers) for writer in range(processes)]

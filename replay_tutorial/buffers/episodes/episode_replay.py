@@ -47,7 +47,6 @@ from replay_tutorial.buffers.n_step.autoreset import (
     ResetWatch,
     episode_ended,
     find_resets,
-    nothing_ends,
     resets_at_next_step,
 )
 from replay_tutorial.buffers.n_step.windows import check_one_of_each, differ
@@ -281,7 +280,7 @@ class EpisodeReplayBuffer(Prioritized, PrivateBuffer):
     def _find_transitions(self, staged: StagedSteps) -> Integers:
         """Return which steps don't only reset their environment, and prepare the resets after them."""
         rings, environments, ends = self._ring.arrays.rings, staged.arrays.environments, staged.arrays.ends
-        if nothing_ends(rings["reset"], [ends]):
+        if not rings["reset"].any() and not ends.any():  # the usual case
             rings["next_reset"] = TRANSITION
             return np.arange(len(ends))
         continues = ~np.logical_or.reduce([*self._differences(staged).values()])

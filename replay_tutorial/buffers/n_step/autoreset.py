@@ -15,7 +15,7 @@ Built in chapter 02, *Episodes and n-step returns*.
 """
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any
 
@@ -175,11 +175,6 @@ def replaced(observations: Any, environments: Integers, others: list[Any]) -> An
     copies = np.array(observations)
     copies[environments] = others
     return copies
-
-
-def nothing_ends(resets: Resets, end_columns: Iterable[Any]) -> bool:
-    """Return whether no environment has yet to be reset, and no step ends its episode: the usual case."""
-    return not np.count_nonzero(resets) and not any(map(np.count_nonzero, end_columns))
 
 
 def find_resets(

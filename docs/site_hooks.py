@@ -170,7 +170,7 @@ def output_text(output: dict[str, Any], is_solution: bool) -> str:
         return f"<div>{SVG.sub(wide, image, count=1)}</div>"
     if page := data.get("text/html"):
         # The site has the scripts of the interactive drawings, and starts them in such an element.
-        return re.sub(r"<iframe (data-explore=.*?) style=.*?></iframe>", r"<div \1></div>", page)
+        return re.sub(r"<iframe (data-explore=[^>]*?) style=[^>]*></iframe>", r"<div \1></div>", page)
     if "text/markdown" in data:
         return data["text/markdown"]
     return indent("".join(output.get("text") or output.get("traceback") or data["text/plain"]), "    ")

@@ -17,7 +17,7 @@ DRAWINGS = {
         "RingView",
     ),
 }
-BRIEF_HEIGHT = 560  # of the tree alone
+BRIEF_HEIGHT = 640  # of the tree alone
 # The colours that the site's theme defines.
 COLOURS = """
 html { font: 20px sans-serif; color-scheme: light dark }

@@ -48,6 +48,7 @@ def test_a_chapter_shows_the_outputs_stored_in_its_notebook(site: Site) -> None:
         for output in outputs:
             assert "".join(output.get("text", [])).rstrip() in text, path.name
         drawings = sum("image/svg+xml" in output.get("data", {}) for output in outputs)
+        assert "<iframe" not in text, "the site starts the interactive drawings itself"
         assert len(re.findall(r'<svg [^>]*style="width:100%;max-width:[\d.]+px', text)) == drawings, path.name
         assert (site.folder / "chapters" / path.name).read_bytes() == path.read_bytes()
 

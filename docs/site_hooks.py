@@ -41,6 +41,8 @@ COPY = re.compile(
 BUILT = re.compile(r"^ *(?:Built|Read) in chapter (\d\db?), \*[^*]+\*\.$", re.MULTILINE)
 # A drawing of a notebook: an image, because GitHub shows no elements. On a page, it is as wide as the column.
 SVG = re.compile(r'<svg .*?color="#\d+" width="(?P<pixels>[\d.]+)" (?P<attributes>[^>]*?style=")')
+# A cell that only displays code or a drawing: its page shows these, and not the call.
+DISPLAYS = re.compile(r"(?:show|draw_\w+)\([^\n]*\)")
 IMAGE = re.compile(r'<img\b[^>]*\bsrc="(?P<address>[^"]+\.(?:svg|png))"[^>]*>')
 
 
@@ -147,7 +149,10 @@ def chapter_page(path: Path) -> str:
     parts = []
     for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
         source = "".join(cell["source"])
-        parts.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
+        if cell["cell_type"] == "markdown":
+            parts.append(source)
+        elif not (DISPLAYS.fullmatch(source) and cell["outputs"]):
+            parts.append(f"```python\n{source}\n```")
         tags = cell["metadata"].get("tags", [])
         parts += [output_text(output, "solution" in tags) for output in cell.get("outputs", [])]
     text = "\n\n".join(parts)

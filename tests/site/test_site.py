@@ -53,6 +53,18 @@ def test_a_chapter_shows_the_outputs_stored_in_its_notebook(site: Site) -> None:
         assert (site.folder / "chapters" / path.name).read_bytes() == path.read_bytes()
 
 
+def test_a_page_shows_the_code_and_the_drawings_of_a_chapter_without_the_calls_that_display_them(
+    site: Site,
+) -> None:
+    for path in (site.folder / "chapters").glob("[0-9]*.html"):
+        blocks = re.findall(r"<code>(.*?)</code>", path.read_text(encoding="utf-8"), re.DOTALL)
+        code = [html.unescape(re.sub("<[^>]+>", "", block)).strip() for block in blocks]
+        assert [block for block in code if re.fullmatch(r"(?:show|draw_\w+)\([^\n]*\)", block)] == []
+    text = (site.folder / "chapters" / "05b_reading_the_real_buffer.html").read_text(encoding="utf-8")
+    assert 'aria-label="One record of 24 bytes' in text
+    assert "<summary>Nested observations</summary>" in text
+
+
 def test_no_style_sheet_loads_anything_from_outside_or_missing(site: Site) -> None:
     sheets = list(site.folder.rglob("*.css"))
     assert any(sheet.name == "katex.min.css" for sheet in sheets)

@@ -426,16 +426,17 @@ def draw_sequences(steps: int, starts: Sequence[int], length: int, burn_in: int 
     count = before + max(steps, max(starts) + length)
     title = f"Windows of {burn_in} + {length} entries in an episode of {steps} steps, which start at "
     title += f"{', '.join(map(str, starts))}; entries outside the episode are padding."
-    drawing = Drawing(96 + SLOT * count, 54 + 34 * len(starts), title)
-    drawing.text(82, 30, "step", at="end")
+    wide, left = 29, 60  # of a step, and beside the first one, in pixels
+    drawing = Drawing(left + wide * count, 54 + 34 * len(starts), title)
+    drawing.text(left - 8, 30, "step", size=12, at="end")
     for step in range(steps):
-        drawing.box(90 + SLOT * (before + step), 8, SLOT - 6, HEIGHT, step)
+        drawing.box(left + wide * (before + step), 8, wide - 4, HEIGHT, step)
     for place, start in enumerate(starts):
         y = 54 + 34 * place
-        drawing.text(82, y + 18, f"from {start}", size=12, at="end")
+        drawing.text(left - 8, y + 18, f"from {start}", size=12, at="end")
         for step in range(start - burn_in, start + length):
-            real, x = 0 <= step < steps, 90 + SLOT * (before + step)
-            drawing.box(x, y, SLOT - 6, 26, step if real else "–", lit=real and step >= start, size=12)
+            real, x = 0 <= step < steps, left + wide * (before + step)
+            drawing.box(x, y, wide - 4, 26, step if real else "–", lit=real and step >= start, size=12)
     return drawing
 
 
@@ -447,16 +448,16 @@ def draw_row(values: npt.NDArray[np.float64]) -> Drawing:
     """
     starts = np.flatnonzero(np.concatenate([[True], values[1:] != values[:-1]]))
     ends = np.append(starts[1:], len(values))
-    narrow = min(46.0, 640 / len(starts))  # wide enough for a number, even if a run is short
-    widths = narrow + (640 - narrow * len(starts)) * (ends - starts) / len(values)
+    narrow = min(36.0, 380 / len(starts))  # wide enough for a number, even if a run is short
+    widths = narrow + (380 - narrow * len(starts)) * (ends - starts) / len(values)
     title = f"Row of {len(values):,} values; number of runs of equal values: {len(starts)}."
-    drawing, x = Drawing(660, 84, title), 10.0
+    drawing, x = Drawing(400, 84, title), 10.0
     for place, (start, width) in enumerate(zip(starts.tolist(), widths.tolist(), strict=True)):
-        text = f"{values[start]:.0f}" if width > 40 else ""
+        text = f"{values[start]:.0f}" if width > 34 else ""
         drawing.box(x, 10, width, HEIGHT, text, lit=place % 2 == 1, size=11)
         x += width
     drawing.text(10, 66, "value 0", size=11, at="start")
-    drawing.text(650, 66, f"value {len(values) - 1:,}", size=11, at="end")
+    drawing.text(390, 66, f"value {len(values) - 1:,}", size=11, at="end")
     return drawing
 
 
@@ -466,60 +467,62 @@ def draw_stamps(stamps: Sequence[int]) -> Drawing:
     Args:
         stamps: As in `StampedRows`: 2 * (index + 1), plus 1 while the slot is held; 0 if never written.
     """
-    drawing = Drawing(SLOT * len(stamps) + 76, 96, f"Rows and stamps of {len(stamps)} slots.")
+    wide = 42  # of a slot in pixels
+    drawing = Drawing(wide * len(stamps) + 58, 96, f"Rows and stamps of {len(stamps)} slots.")
     for y, head in ((30, "row"), (62, "stamp"), (84, "slot")):
-        drawing.text(64, y, head, size=12, at="end")
+        drawing.text(50, y, head, size=12, at="end")
     for slot, stamp in enumerate(map(int, stamps)):
-        x = 74 + SLOT * slot
+        x = 58 + wide * slot
         held = stamp % 2 == 1
-        drawing.box(x, 8, SLOT - 6, HEIGHT, "held" if held else stamp // 2 - 1 if stamp else "–", lit=held)
-        drawing.text(x + SLOT / 2 - 3, 62, stamp, lit=held)
-        drawing.text(x + SLOT / 2 - 3, 84, slot, size=11)
+        text = "held" if held else stamp // 2 - 1 if stamp else "–"
+        drawing.box(x, 8, wide - 5, HEIGHT, text, lit=held, size=12)
+        drawing.text(x + wide / 2 - 2, 62, stamp, lit=held)
+        drawing.text(x + wide / 2 - 2, 84, slot, size=11)
     return drawing
 
 
 def draw_checks() -> Drawing:
     """Draw a writer that replaces row 3 with row 11, and three samplers that check the stamp twice."""
-    drawing = Drawing(680, 236, "A writer and three samplers; two equal even stamps mean a complete row.")
-    drawing.text(70, 42, "writer", at="end")
+    drawing = Drawing(400, 236, "A writer and three samplers; two equal even stamps mean a complete row.")
+    drawing.text(56, 42, "writer", size=12, at="end")
     for x, width, words, lit in (
-        (80, 150, "row 3", False),
-        (230, 240, "writes row 11", True),
-        (470, 200, "row 11", False),
+        (62, 74, "row 3", False),
+        (136, 136, "writes row 11", True),
+        (272, 124, "row 11", False),
     ):
         drawing.box(x, 20, width, HEIGHT, words, lit=lit)
-    drawing.text(70, 78, "stamp", at="end")
-    for x, words in ((155, "8"), (350, "25: held"), (570, "24")):
+    drawing.text(56, 78, "stamp", size=12, at="end")
+    for x, words in ((99, "8"), (204, "25: held"), (334, "24")):
         drawing.text(x, 78, words, lit=words.endswith("held"))
-    drawing.line(230, 20, 230, 86)
-    drawing.line(470, 20, 470, 86)
+    drawing.line(136, 20, 136, 86)
+    drawing.line(272, 20, 272, 86)
     checks = (
-        (90, 210, "8 and 8: row 3, complete"),
-        (150, 330, "8 and 25: discarded"),
-        (500, 640, "24 and 24: row 11, complete"),
+        (70, 126, "8 and 8: row 3, complete"),
+        (106, 200, "8 and 25: discarded"),
+        (290, 384, "24 and 24: row 11, complete"),
     )
     for place, (start, end, words) in enumerate(checks):
         y = 112 + 40 * place
-        drawing.text(70, y + 5, f"sampler {place + 1}", at="end")
+        drawing.text(56, y + 5, f"sampler {place + 1}", size=11, at="end")
         drawing.line(start, y, end, y, lit=True)
         for x in (start, end):
             drawing.box(x - 4, y - 8, 8, 16, lit=True)
         drawing.text(
             end + 14 if place < 2 else start - 14, y + 5, words, size=12, at="start" if place < 2 else "end"
         )
-    drawing.text(80, 228, "time →", size=11, at="start")
+    drawing.text(62, 228, "time →", size=11, at="start")
     return drawing
 
 
 # Each part of Ape-X: left, top, width and height of its box in pixels.
 PLACES = {
-    "actor 0": (10, 60, 110, 34),
-    "actor 1": (10, 102, 110, 34),
-    "actor 2": (10, 144, 110, 34),
-    "limiter": (260, 10, 120, 34),
-    "replay": (260, 94, 120, 50),
-    "mailbox": (260, 190, 120, 34),
-    "learner": (520, 94, 110, 50),
+    "actor 0": (4, 60, 84, 34),
+    "actor 1": (4, 102, 84, 34),
+    "actor 2": (4, 144, 84, 34),
+    "limiter": (160, 10, 102, 34),
+    "replay": (168, 94, 86, 50),
+    "mailbox": (160, 190, 102, 34),
+    "learner": (326, 94, 70, 50),
 }
 
 
@@ -534,23 +537,24 @@ def draw_roles(*lit: str) -> Drawing:
     """
     if unknown := set(lit) - set(PLACES):
         raise ValueError(f"There is no {unknown.pop()!r}; choose from {', '.join(PLACES)}.")
-    drawing = Drawing(640, 234, "Actors, replay, learner, mailbox and limiter, and the data between them.")
+    drawing = Drawing(400, 234, "Actors, replay, learner, mailbox and limiter, and the data between them.")
     for name, (x, y, width, height) in PLACES.items():
-        drawing.box(x, y, width, height, name, lit=name in lit)
-    drawing.arrow(124, 119, 256, 119)
-    drawing.text(190, 112, "rows, priorities", size=11)
-    drawing.arrow(384, 108, 516, 108)
-    drawing.text(450, 101, "batches", size=11)
-    drawing.arrow(516, 130, 384, 130)
-    drawing.text(450, 146, "priorities", size=11)
-    drawing.line(575, 148, 575, 207, lit=True)
-    drawing.arrow(575, 207, 384, 207)
-    drawing.text(480, 200, "parameters", size=11)
-    drawing.line(256, 207, 65, 207, lit=True)
-    drawing.arrow(65, 207, 65, 182)
-    drawing.text(160, 200, "parameters", size=11)
-    for x, y, word in ((190, 96, "may I add?"), (450, 86, "may I draw?")):
+        drawing.box(x, y, width, height, name, lit=name in lit, size=12)
+    drawing.arrow(92, 119, 164, 119)
+    drawing.text(128, 113, "rows,", size=11)
+    drawing.text(128, 134, "priorities", size=11)
+    drawing.arrow(258, 108, 322, 108)
+    drawing.text(288, 101, "batches", size=11)
+    drawing.arrow(322, 130, 258, 130)
+    drawing.text(290, 146, "priorities", size=11)
+    drawing.line(361, 148, 361, 207, lit=True)
+    drawing.arrow(361, 207, 266, 207)
+    drawing.text(314, 200, "parameters", size=11)
+    drawing.line(156, 207, 46, 207, lit=True)
+    drawing.arrow(46, 207, 46, 182)
+    drawing.text(102, 200, "parameters", size=11)
+    for x, y, word in ((128, 98, "may I add?"), (288, 88, "may I draw?")):
         drawing.line(x, y, x, 27)
-        drawing.line(x, 27, 260 if x < 320 else 380, 27)
-        drawing.text(x - 6 if x < 320 else x + 6, 60, word, size=11, at="end" if x < 320 else "start")
+        drawing.line(x, 27, 160 if x < 200 else 262, 27)
+        drawing.text(x - 6 if x < 200 else x + 6, 48, word, size=11, at="end" if x < 200 else "start")
     return drawing

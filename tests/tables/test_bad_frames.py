@@ -427,6 +427,22 @@ def test_the_first_server_makes_a_key_that_others_cannot_read(no_key: None, tmp_
 
 
 @needs_paths
+def test_a_key_that_is_a_folder_or_a_link_to_nowhere_is_reported_as_such(
+    no_key: None, tmp_path: Path
+) -> None:
+    key_path().mkdir()
+    for look in (make_key, read_key):
+        with pytest.raises(ValueError, match="key is a directory, not a file"):
+            look()
+    key_path().rmdir()
+    key_path().symlink_to(tmp_path / "gone")
+    for look in (make_key, read_key):
+        with pytest.raises(ValueError, match=r"key is a symbolic link to .*gone, which does not exist"):
+            look()
+    assert [path.name for path in tmp_path.iterdir()] == [key_path().name]
+
+
+@needs_paths
 def test_nobody_reads_half_a_key(no_key: None) -> None:
     """Some servers make it at once, and clients look for it meanwhile."""
 

@@ -235,6 +235,18 @@ def test_a_handle_that_was_away_too_long_is_told(
     assert over_relay.served.info()["replay"].inserts == 1
 
 
+def test_a_handle_of_another_host_that_is_closed_ends_its_session_although_all_lanes_wait(
+    over_relay: SimpleNamespace,
+) -> None:
+    """Otherwise its writers would be kept for a minute."""
+    with calling(over_relay.server.sample, "queue", 1) as outcomes:
+        until(lambda: over_relay.served.info()["queue"].waiting_samples == 1)
+        assert not over_relay.server._sessions[-1]._idle
+        over_relay.server.close()
+        until(lambda: not over_relay.endpoint._sessions)
+    assert outcomes == [CLOSED]
+
+
 @pytest.mark.skipif(os.name != "posix", reason="there are no socket paths")
 def test_a_relative_path_is_relative_to_the_folder_where_the_handle_was_made(
     key: bytes, monkeypatch: pytest.MonkeyPatch

@@ -153,7 +153,7 @@ def key_path() -> Path:
 def make_key() -> Keys:
     """Return the server key, after creating the key file if there is no key."""
     location = key_path()
-    if KEY_VARIABLE not in os.environ and not location.exists():
+    if KEY_VARIABLE not in os.environ and not os.path.lexists(location):
         # so that no process reads a partial key
         temporary = location.with_name(f"{location.name}.{secrets.token_hex(8)}")
         try:
@@ -181,6 +181,11 @@ def read_key() -> Keys:
     text, source = os.environ.get(KEY_VARIABLE), f"the variable {KEY_VARIABLE}"
     if text is None:
         source = f"the file {(location := key_path())}"
+        if location.is_dir() or (location.is_symlink() and not location.exists()):
+            problem = "a directory, not a file"
+            if not location.exists():
+                problem = f"a symbolic link to {os.readlink(location)}, which does not exist"
+            raise ValueError(f"The key is {problem}. Remove {location}; the next server creates a new key.")
         if not location.exists():
             raise FileNotFoundError(
                 f"There is no key: {KEY_VARIABLE} is not set, and {location} does not exist. Start the "

@@ -87,7 +87,7 @@ def cells(count: int) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("there", [count], indirect=True)
 
 
-WRITERS: WeakKeyDictionary[Server, dict[int, tuple[WriterState, list[Message]]]] = WeakKeyDictionary()
+WRITERS: WeakKeyDictionary[Server, dict[int, WriterState]] = WeakKeyDictionary()
 
 
 def send(server: Server | RemoteServer, sent: Sent, timeout: float | None = None) -> list[int]:
@@ -97,17 +97,13 @@ def send(server: Server | RemoteServer, sent: Sent, timeout: float | None = None
     known = WRITERS.setdefault(server, {})
     if sent.writer not in known and sent.sequence:
         raise UnknownWriter("There is no such writer.")
-    writer, messages = known.setdefault(sent.writer, (server._open_writer(), []))
-    if sent.sequence == len(messages):
+    writer = known.setdefault(sent.writer, server._open_writer())
+    if (message := writer.message) is None or message.sequence != sent.sequence + 1:
         writer.check_open()
         for run in sent.runs:
             writer.check_slice(run)
-        messages.append(Message(sent.runs, sent.items, sent.keep_from))
-    try:
-        return server._insert(writer, messages[sent.sequence], timeout)
-    finally:
-        if messages and messages[-1].keys is None:  # it was refused
-            del messages[-1]
+        message = Message(sent.runs, sent.items, sent.keep_from, sent.sequence + 1)
+    return server._insert(writer, message, timeout)
 
 
 def call_of(sent: Sent, timeout: float | None = None) -> codec.Insert:
@@ -121,7 +117,7 @@ def forget(server: Server | RemoteServer, writer: int) -> None:
     if isinstance(server, RemoteServer):
         server._send_close(writer)
     elif (known := WRITERS.setdefault(server, {}).pop(writer, None)) is not None:
-        server._close_writer(known[0])
+        server._close_writer(known)
 
 
 def message(writer: int, sequence: int, table: str = "replay", items: int = 1) -> Sent:

@@ -60,7 +60,7 @@ def call(name: Any, *arguments: Any) -> list[bytes]:
     return framed([b"", 1, [1], [name, *arguments]])
 
 
-NESTED = b"\x94\xc4\x00\x01\x91\x01\x92\xa5Reset"
+NESTED = b"\x94\xc4\x00\x01\x91\x01\x93\xa2Do\xa5reset"
 BAD = {
     "no MessagePack": framed(b"\xc1" * 16),
     "nested without end": framed(b"\x91" * 50_000),
@@ -80,7 +80,7 @@ BAD = {
     "no fields": framed([]),
     "a name that is a list": call(["Info"]),
     "a call of another name": call("__init__", "replay"),
-    "a call of what the server keeps to itself": call("close"),
+    "a call of what the server keeps to itself": call("Do", "close", "x"),
     "an answer": framed([1, None, None]),
     "too few arguments": framed([b"", 1, [1], GOOD[:3]]),
     "a table that is no word": altered([4, 0, 0], ["replay"]),
@@ -98,7 +98,7 @@ BAD = {
     "no array": altered([3, 0, 2], 5),
     "an array of another one's frame": altered([3, 0, 2, 2], 1),
     "a frame of no array": [*call("Info"), b"x"],
-    "a call that is too long": call("Reset", "x" * (1 << 23)),
+    "a call that is too long": call("Do", "reset", "x" * (1 << 23)),
     "many frames": call("Info") * 2000,
 }
 

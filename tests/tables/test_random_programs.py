@@ -182,7 +182,7 @@ class Program:
         """Do in the model what the server did with a writer's last message."""
         message, plans, done = self.last[w]
         # a call that has timed out has not answered, but remembers what it would have
-        given = WRITERS[self.server][self.writer(w)][0].message.keys if keys is None else keys
+        given = WRITERS[self.server][self.writer(w)].message.keys if keys is None else keys
         while plans and self.tables[plans[0][0]].may_insert():
             name, priority, layout, cells, values = plans.pop(0)
             table, there = self.tables[name], self.server.items(name).info.keys.tolist()

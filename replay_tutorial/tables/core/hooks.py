@@ -2,7 +2,7 @@
 
 Hooks are called during the operation, with the server's lock held. A hook may read all tables and change
 other tables. Calls that change its own table, `save` and `load` raise RuntimeError, and a call that would
-have to wait raises TimeoutError. Exceptions are logged, and the operation continues.
+have to wait raises TimeoutError. Exceptions, also SystemExit, are logged, and the operation continues.
 """
 
 import logging

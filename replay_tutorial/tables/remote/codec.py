@@ -10,7 +10,7 @@ with arguments of the declared types. The server itself checks the values.
 
 import threading
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
@@ -91,10 +91,11 @@ class ReplaceLimiter(Call):
     limiter: RateLimiter
 
 
-class Reset(Call):
-    """Delete all items of a table."""
+class Do(Call):
+    """Call a method with a table or a path."""
 
-    table: str
+    method: Literal["reset", "save", "load"]
+    argument: str
 
 
 class ReadItems(Call):
@@ -107,18 +108,6 @@ class Info(Call):
     """Return for each table the class of its limiter, and its state."""
 
 
-class Save(Call):
-    """Save all tables."""
-
-    path: str
-
-
-class Load(Call):
-    """Load a saved file."""
-
-    path: str
-
-
 class Cancel(Unanswered):
     """Only tell the server which calls are still pending."""
 
@@ -127,20 +116,7 @@ class Bye(Unanswered):
     """End the session."""
 
 
-AnyCall = (
-    Insert
-    | CloseWriter
-    | Draw
-    | Mutate
-    | ReplaceLimiter
-    | Reset
-    | ReadItems
-    | Info
-    | Save
-    | Load
-    | Cancel
-    | Bye
-)
+AnyCall = Insert | CloseWriter | Draw | Mutate | ReplaceLimiter | Do | ReadItems | Info | Cancel | Bye
 
 
 class Request(msgspec.Struct, array_like=True):

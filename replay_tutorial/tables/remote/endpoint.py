@@ -131,7 +131,7 @@ class Endpoint:
         self._tick_at = 0.0
         self._closed = False
         self._rejected, self._logged_at = 0, -LOG_INTERVAL
-        self._context = zmq.Context()
+        self._context = zmq.Context(2)  # I/O threads; a flood of frames keeps only one of them busy
         self._router = open_socket(
             self._context,
             zmq.ROUTER,
@@ -262,12 +262,8 @@ class Endpoint:
                 return server.items(request.table, most_bytes=codec.MAX_CALL_BYTES)
             case codec.Info():
                 return {name: (type(t.rate_limiter).__name__, t) for name, t in server.info().items()}
-            case codec.Reset():
-                server.reset(request.table)
-            case codec.Save():
-                server.save(request.path)
-            case codec.Load():
-                server.load(request.path)
+            case codec.Do():
+                getattr(server, request.method)(request.argument)
             case _:
                 pass
 
@@ -317,7 +313,10 @@ class Endpoint:
         if isinstance(result, Cancelled):
             session.calls.pop(call.number, None)  # if the client repeats it, it is carried out
         else:
-            call.reply = codec.pack_reply(call.number, result)
+            try:
+                call.reply = codec.pack_reply(call.number, result)
+            except MemoryError as error:
+                call.reply = codec.pack_reply(call.number, error)
             self._send(call.lane, call.reply)
 
     def _cancel(self, session: Session, call: RunningCall) -> None:

@@ -74,13 +74,11 @@ class Session:
         self._id, self._token = secrets.token_bytes(16), b""  # token: b"" before the first greeting
         self._lock, self._numbers, self._pending = threading.RLock(), itertools.count(1), set[int]()
         self._lanes, self._idle = list[Lane](), list[Lane]()
-        self._is_lost = self.is_closed = False
+        self.is_closed = False
 
     def _socket(self, **options: Any) -> Lane:
         options = {**self._options, **options, "routing_id": self._id + secrets.token_bytes(8)}
-        lane = cast(Lane, open_socket(context_of(os.getpid()), zmq.DEALER, Lane, **options))
-        self._lanes.append(lane)  # also if it is not idle: the session lasts as long as its connections
-        return lane
+        return cast(Lane, open_socket(context_of(os.getpid()), zmq.DEALER, Lane, **options))
 
     def connect(self, should_cancel: ShouldCancel = None) -> None:
         """Open a further lane and wait for the greeting."""
@@ -97,9 +95,8 @@ class Session:
                     f"The server at {self._url} has a different key, or a process without the key listens "
                     f"there. Set {KEY_VARIABLE} to the key that the server prints."
                 )
-            if not self._token:
-                return self._timeout + CONNECT_SECONDS * (not events & E.CONNECT_RETRIED)
-            return self._patience() or CONNECT_SECONDS * (not self._is_lost)
+            is_refused = bool(events & E.CONNECT_RETRIED)  # no process listens there
+            return (self._patience() if self._token else self._timeout) + CONNECT_SECONDS * (not is_refused)
 
         try:
             lane.connect(self._url)
@@ -108,20 +105,18 @@ class Session:
             if greeting.version != codec.VERSION:
                 raise msgspec.ValidationError
             self._token, self.columns = self._token or greeting.token, greeting.columns
+            lane.rcvtimeo = round(1000 * POLL_INTERVAL)
+            self._lanes.append(lane)  # also if it is not idle: the session lasts as long as its connections
         except msgspec.MsgspecError:
-            lane.close()
             raise ConnectionError(
                 f"The server at {self._url} runs an incompatible version of this package. Use the same "
                 "version in all processes."
             ) from None
-        except BaseException:
-            lane.close()
-            raise
         finally:
-            if not lane.closed:
-                lane.disable_monitor()  # first: an event without a receiver would block ZeroMQ
+            lane.disable_monitor()  # first: an event without a receiver would block ZeroMQ
             monitor.close()
-        lane.rcvtimeo = round(1000 * POLL_INTERVAL)
+            if lane not in self._lanes:
+                lane.close()
         self._release(lane)
 
     def _messages(
@@ -145,7 +140,6 @@ class Session:
             if should_cancel is not None and should_cancel():
                 raise Cancelled
             if now - lost_at >= patience():
-                self._is_lost = self._is_local
                 raise ServerLost(
                     f"The server at {self._url} has exited, closed its endpoint, or can't be reached; the "
                     "call may or may not have been carried out. Restart it, and create a new handle and new "
@@ -384,7 +378,7 @@ class RemoteServer:
 
     def reset(self, table: str) -> None:
         """Delete all items of a table; see `Server.reset`."""
-        self._call(codec.Reset(table))
+        self._call(codec.Do("reset", table))
 
     def replace_limiter(self, table: str, limiter: RateLimiter) -> None:
         """Replace the rate limiter of a table; see `Server.replace_limiter`."""
@@ -408,14 +402,14 @@ class RemoteServer:
 
         A relative path refers to the working directory of this process.
         """
-        self._call(codec.Save(os.path.abspath(path)))
+        self._call(codec.Do("save", os.path.abspath(path)))
 
     def load(self, path: str | PathLike[str]) -> None:
         """Replace the content of all tables with that of a saved file; see `Server.load`.
 
         A relative path refers to the working directory of this process.
         """
-        self._call(codec.Load(os.path.abspath(path)))
+        self._call(codec.Do("load", os.path.abspath(path)))
 
     def close(self) -> None:
         """Close the handle and its writers; calls of other threads raise `Closed`."""

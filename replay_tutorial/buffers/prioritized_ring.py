@@ -30,7 +30,7 @@ from replay_tutorial.buffers.ring import (
     append_and_change,
     append_rows,
 )
-from replay_tutorial.buffers.runtime.jit import Bytes, Floats, IntegerRows, Integers, int64, kernel
+from replay_tutorial.buffers.runtime.jit import Bytes, Floats, Integers, Matrix, int64, kernel
 from replay_tutorial.buffers.sum_tree import ROOT, SumTree, find_stratified, first_leaf, recompute_above
 
 
@@ -77,8 +77,8 @@ def append_with_masses_and_change(
     new_rows: Bytes,
     new_masses: Floats,
     max_priority: float,
-    state: IntegerRows,
-    new_state: IntegerRows,
+    state: Matrix,
+    new_state: Matrix,
 ) -> int:
     """Append rows and their masses, and make the change of `append_and_change`."""
     first_index = append_and_change(rows, counters, new_rows, state, new_state)

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from replay_tutorial.buffers.fields import Rows, as_bytes, as_records
 from replay_tutorial.buffers.rows import copy_rows, take_rows
-from replay_tutorial.buffers.runtime.jit import Bytes, Floats, IntegerRows, Integers, Words, kernel
+from replay_tutorial.buffers.runtime.jit import Bytes, Floats, Integers, Matrix, Words, kernel
 
 # Positions in the counters, int64[3]: index of the next row; rows before this index have been cleared; and,
 # in a prioritized buffer, the row up to which the sum tree is up to date.
@@ -31,7 +31,7 @@ NEXT_INDEX, CLEARED, SYNCED = 0, 1, 2
 
 BYTES_AT_ONCE = 1 << 22  # a larger batch is appended in parts, each of which fits into the processor's cache
 
-Change = tuple[IntegerRows, IntegerRows]  # state and new_state of `append_and_change`
+Change = tuple[Matrix, Matrix]  # state and new_state of `append_and_change`
 
 
 @kernel
@@ -49,7 +49,7 @@ def append_rows(rows: Bytes, counters: Integers, new_rows: Bytes) -> int:
 
 @kernel
 def append_and_change(
-    rows: Bytes, counters: Integers, new_rows: Bytes, state: IntegerRows, new_state: IntegerRows
+    rows: Bytes, counters: Integers, new_rows: Bytes, state: Matrix, new_state: Matrix
 ) -> int:
     """Append rows, and set `state` to `new_state`: the positions of an n-step window's pending steps.
 

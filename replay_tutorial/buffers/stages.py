@@ -32,7 +32,7 @@ from replay_tutorial.buffers.n_step.settings import NStep, optional_settings
 from replay_tutorial.buffers.n_step.windows import Restore, Windows, joined
 from replay_tutorial.buffers.ring import BYTES_AT_ONCE, Ring, parts_of
 from replay_tutorial.buffers.rows import MAX_COUNT, check_memory
-from replay_tutorial.buffers.runtime.jit import Bytes, Floats, IntegerRows
+from replay_tutorial.buffers.runtime.jit import Bytes, Floats, Matrix
 
 # The mass of a pending step. In a prioritized buffer, users can't declare a field of this name.
 MASS: FieldSpecs = {"priorities": {"dtype": np.float64}}
@@ -214,7 +214,7 @@ class Stages:
             raise errors[0]
 
     def _append_completed(
-        self, ring: Ring, batch: Batch | None, max_priority: float | None, state: IntegerRows
+        self, ring: Ring, batch: Batch | None, max_priority: float | None, state: Matrix
     ) -> None:
         """Append rows that the window has completed; it moves on together with the ring."""
         window: Any = self.window

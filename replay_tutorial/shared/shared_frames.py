@@ -24,16 +24,7 @@ from replay_tutorial.buffers.gather import Gather, new_arrays, value_type
 from replay_tutorial.buffers.images.frame_layout import CHECKED_AT, FrameLayout, with_numbers
 from replay_tutorial.buffers.images.frame_search import Hashes, empty_index, number_frames, same_bytes
 from replay_tutorial.buffers.priorities import NO_PRIORITY
-from replay_tutorial.buffers.runtime.jit import (
-    Flags,
-    Floats,
-    IntegerRows,
-    Integers,
-    Words,
-    jitable,
-    kernel,
-    types,
-)
+from replay_tutorial.buffers.runtime.jit import Flags, Floats, Integers, Matrix, Words, jitable, kernel, types
 from replay_tutorial.buffers.runtime.user_warning import warn_user
 from replay_tutorial.shared import snapshot
 from replay_tutorial.shared.atomics import fence_acquire, fetch_add, load_acquire
@@ -93,7 +84,7 @@ def number_in_ring(
     observations: StackWords,
     next_observations: StackWords,
     start: int,
-    indexes: IntegerRows,
+    indexes: Matrix,
 ) -> int:
     """Write the frames of rows to a ring, and their indexes to `indexes`; see `number_frames`.
 
@@ -106,7 +97,7 @@ def number_in_ring(
 
 @kernel
 def read_frames(
-    stamps: Integers, frames: Words, indexes: IntegerRows, places: Integers, copies: StackWords, gone: Flags
+    stamps: Integers, frames: Words, indexes: Matrix, places: Integers, copies: StackWords, gone: Flags
 ) -> None:
     """Copy the frames of rows to `places` in `copies`; set `gone` for places that lack a frame."""
     for i in range(indexes.shape[0]):

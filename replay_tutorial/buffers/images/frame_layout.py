@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.fields import Field, Fields, field_names
-from replay_tutorial.buffers.runtime.jit import Bytes, IntegerRows, Integers, jitable, kernel, types
+from replay_tutorial.buffers.runtime.jit import Bytes, Integers, Matrix, jitable, kernel, types
 from replay_tutorial.buffers.runtime.user_warning import warn_user
 
 Stacks = Annotated[npt.NDArray[np.uint8], types.uint8[:, :, ::1]]  # [rows, frames of a stack, bytes]
@@ -50,7 +50,7 @@ def deinterleave(stack: Any, frames: tuple[Any, ...]) -> None:
 
 
 @kernel
-def interleave_frames(frames: Bytes, numbers: IntegerRows, stacks: Bytes) -> None:
+def interleave_frames(frames: Bytes, numbers: Matrix, stacks: Bytes) -> None:
     """Interleave the frames of each row, given by `numbers`; frames may be longer than needed."""
     depth = numbers.shape[1]
     for row in range(numbers.shape[0]):

@@ -11,16 +11,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers.runtime.jit import (
-    Bytes,
-    IntegerRows,
-    Integers,
-    int64,
-    jitable,
-    kernel,
-    types,
-    uint64,
-)
+from replay_tutorial.buffers.runtime.jit import Bytes, Integers, Matrix, int64, jitable, kernel, types, uint64
 
 # Size of the hash table. Each frame has two possible places; a new frame replaces the older entry.
 TABLE_BITS = 14
@@ -77,7 +68,7 @@ def number_frames(
     observations: Any,
     next_observations: Any,
     start: int,
-    numbers: IntegerRows,
+    numbers: Matrix,
 ) -> int:
     """Write the number of each frame of some rows; append the frames that are not found to the store.
 
@@ -153,7 +144,7 @@ PlainLog = Annotated[tuple[Any, ...], Log]
 
 @kernel
 def number_in_log(
-    plain: PlainLog, observations: Stacks, next_observations: Stacks, start: int, numbers: IntegerRows
+    plain: PlainLog, observations: Stacks, next_observations: Stacks, start: int, numbers: Matrix
 ) -> int:
     """Call `number_frames` for a log."""
     log = Log(*plain)

@@ -20,16 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.rows import bytes_differ, copy_part, copy_row
-from replay_tutorial.buffers.runtime.jit import (
-    Bytes,
-    Flags,
-    Floats,
-    IntegerRows,
-    Integers,
-    jitable,
-    kernel,
-    types,
-)
+from replay_tutorial.buffers.runtime.jit import Bytes, Flags, Floats, Integers, Matrix, jitable, kernel, types
 
 FloatRows = Annotated[npt.NDArray[np.float64], types.float64[:, ::1]]  # [steps or rows, reward elements]
 StepBytes = Annotated[npt.NDArray[np.uint8], types.uint8[:, :, ::1]]
@@ -42,7 +33,7 @@ class PendingSteps(NamedTuple):
 
     steps: StepBytes  # [environments, room, bytes]
     rewards: StepRewards  # [environments, room, reward elements + 1]; the last column is γ
-    state: IntegerRows  # [3, environments], position of the oldest step in each ring, number of steps, reset
+    state: Matrix  # [3, environments], position of the oldest step in each ring, number of steps, reset
 
 
 class CompletedRows(NamedTuple):

@@ -54,7 +54,7 @@ from replay_tutorial.buffers.rows import (
     checked_flag,
     chosen_environments,
 )
-from replay_tutorial.buffers.runtime.jit import Flags, IntegerRows, Integers, compile_now
+from replay_tutorial.buffers.runtime.jit import Flags, Integers, Matrix, compile_now
 
 # Converts stored values of a field, an array of shape (n, ...), to observations if they are frame numbers.
 Restore = Callable[[str, npt.NDArray[Any]], npt.NDArray[Any]]
@@ -127,7 +127,7 @@ class Windows:
 
     def _start(self) -> None:
         """Begin without pending steps."""
-        self.state: IntegerRows = np.zeros((3, self.environments), np.int64)
+        self.state: Matrix = np.zeros((3, self.environments), np.int64)
         self._steps, self._rewards = self._empty(min(4, self._most))
 
     @property
@@ -175,7 +175,7 @@ class Windows:
 
     def step(
         self, rows: Rows, environments: Integers, restore: Restore | None = None, is_checked: bool = False
-    ) -> tuple[Batch | None, IntegerRows, ResetWatch | None, Integers]:
+    ) -> tuple[Batch | None, Matrix, ResetWatch | None, Integers]:
         """Compute what new steps, as stored, change. Steps are written only to free slots.
 
         Their environments are all the same, so that the steps are consecutive, or all different. `restore`
@@ -295,7 +295,7 @@ class Windows:
 
     def _push(
         self, rows: Rows, environments: Integers, terminates: Flags, ends: Flags
-    ) -> tuple[Batch | None, IntegerRows]:
+    ) -> tuple[Batch | None, Matrix]:
         """Compute the rows that steps complete; return them, or None, and the new `state`."""
         consecutive = are_consecutive(environments)
         if consecutive or self._steps.shape[1] < self._most:
@@ -315,9 +315,7 @@ class Windows:
             raise self._overflow_error(completed, overflow)
         return self._batch(completed), state
 
-    def flush(
-        self, environment: int, state: IntegerRows
-    ) -> tuple[Batch | None, IntegerRows, ValueError | None]:
+    def flush(self, environment: int, state: Matrix) -> tuple[Batch | None, Matrix, ValueError | None]:
         """Compute the rows of all pending steps of an environment, at the end of an episode.
 
         `state` is the present state, or the new one of another environment's flush. If a return overflows,

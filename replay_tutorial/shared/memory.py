@@ -2,9 +2,7 @@
 
 The arrays lie in one block. Its header, a JSON text, describes the arrays and carries the owner's layout. By
 default the block has no name in any file system, so it needs no cleanup however the processes end. With a
-path, the block is a file on disk that outlives the processes. The file is written completely under a
-temporary name and then linked to its path, so no process can open an incomplete one. If several processes
-create it at the same time, the first link wins and all of them open that file.
+path, the block is a file on disk that outlives the processes (`block_file`).
 
 A process inherits the block (fork) or receives it with its start arguments (spawn, forkserver). An unrelated
 process opens it by address; on Linux a pickle contains the address.
@@ -20,7 +18,6 @@ import errno
 import json
 import mmap
 import os
-import shutil
 import sys
 import tempfile
 import uuid
@@ -36,7 +33,6 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.rows import CHECKED_FROM
-from replay_tutorial.shared.processes import join_namespace
 
 # Bytes. Each array starts at a multiple of this size, so that no two arrays share a cache line.
 CACHE_LINE = 64
@@ -44,7 +40,6 @@ CACHE_LINE = 64
 HEADER_BYTES = 1 << 16
 NAMESPACE_OFFSET = HEADER_BYTES - CACHE_LINE
 FORMAT = "replay_tutorial shared arrays 3"
-OPEN_FLAGS = os.O_RDWR | getattr(os, "O_BINARY", 0)
 GONE = "The process that shared this memory has closed it or exited"
 
 Specs = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]  # name → shape and dtype of an array
@@ -90,9 +85,16 @@ class SharedArrays:
         self._size = size_of(self._specs)
         self._tag = f"replay_tutorial-{uuid.uuid4()}"  # name of an anonymous block on Windows
         self.path = None if path is None else Path(path).absolute()
+        text = self._header()
         if self.path is not None:
-            if not self.path.exists():
-                self._create_file(self.path, initial)
+            from replay_tutorial.shared import block_file
+
+            contents, offset = {0: text}, HEADER_BYTES
+            for name, (shape, dtype) in self._specs.items():
+                if name in initial:
+                    contents[offset] = np.full(shape, initial[name], dtype).tobytes()
+                offset += padded_size(shape, dtype)
+            block_file.create(self.path, self._size, contents)
             ours = self.layout
             self._open(self.path)
             if self.layout != ours:
@@ -101,8 +103,10 @@ class SharedArrays:
                     "the arguments that it was created with, or pass another path."
                 )
             return
-        text = self._header()
-        check_free_space(self._size, None)
+        if self._size >= CHECKED_FROM:
+            from replay_tutorial.buffers.runtime.machine_memory import check_fits, free_memory
+
+            check_fits(self._size, free_memory(), "memory")
         self._handle = self._create_memory()
         self._map()
         self._block[: len(text)] = text
@@ -157,8 +161,9 @@ class SharedArrays:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         if self.path is not None:
-            self._handle = open_file(self.path)
-        elif isinstance(self._handle, tuple):
+            self._open(self.path)
+            return
+        if isinstance(self._handle, tuple):
             address, identity = state["_handle"]
             self._handle = open_memory(address, identity)
         elif not isinstance(self._handle, int):
@@ -186,31 +191,7 @@ class SharedArrays:
         os.ftruncate(handle, self._size)
         return handle
 
-    def _create_file(self, path: Path, initial: Mapping[str, float]) -> None:
-        """Create the block's file, unless another process creates it first."""
-        text = self._header()
-        check_free_space(self._size, path)
-        handle, name = tempfile.mkstemp(prefix=f".{path.name[:100]}.", suffix=".part", dir=path.parent)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.truncate(self._size)
-                file.write(text)
-                offset = HEADER_BYTES
-                for array, (shape, dtype) in self._specs.items():
-                    if array in initial:
-                        file.seek(offset)
-                        file.write(np.full(shape, initial[array], dtype).tobytes())
-                    offset += padded_size(shape, dtype)
-            link_into_place(Path(name), path)
-        finally:
-            Path(name).unlink(missing_ok=True)
-
     def _map(self) -> None:
-        if self.path is not None and (size := os.fstat(self._handle).st_size) < self._size:
-            raise ValueError(
-                f"{self.path} is truncated: it has {size:,} of {self._size:,} bytes. Restore it from a "
-                "backup, or delete it to start with an empty buffer."
-            )
         # The block is unmapped when the last array that views it is deleted.
         tag = () if self._handle >= 0 or sys.platform != "win32" else (self._tag,)
         self._block = mmap.mmap(self._handle, self._size, *tag)
@@ -220,9 +201,6 @@ class SharedArrays:
             flat = np.frombuffer(self._block, dtype, int(np.prod(shape)), offset)
             self._arrays[name] = flat.reshape(shape)
             offset += padded_size(shape, dtype)
-        if self.path is not None:
-            number = np.frombuffer(self._block, np.int64, 1, NAMESPACE_OFFSET)
-            join_namespace(self._handle, number, self.path)
 
     def _header(self) -> bytes:
         """Return the header as bytes; raise ValueError if it is too long."""
@@ -237,7 +215,9 @@ class SharedArrays:
 
     def _open(self, path: Path) -> None:
         """Open a block's file and map the arrays that its header describes."""
-        self._handle = open_file(path)
+        from replay_tutorial.shared import block_file
+
+        self._handle = block_file.open_file(path)
         os.lseek(self._handle, 0, os.SEEK_SET)  # raises OSError for a pipe; reading it could block
         text = parse_header(os.read(self._handle, NAMESPACE_OFFSET), path)
         self.layout = text["layout"]
@@ -245,27 +225,14 @@ class SharedArrays:
             name: (tuple(shape), np.dtype(dtype)) for name, (shape, dtype) in text["arrays"].items()
         }
         self._size = size_of(self._specs)
+        if (size := os.fstat(self._handle).st_size) < self._size:
+            raise ValueError(
+                f"{path} is truncated: it has {size:,} of {self._size:,} bytes. Restore it from a backup, or "
+                "delete it to start with an empty buffer."
+            )
         self._map()
-
-
-def open_file(path: Path) -> int:
-    """Return a descriptor of a block's file."""
-    from replay_tutorial.buffers.runtime.atomic_file import repeat_while_denied
-
-    return repeat_while_denied(lambda: os.open(path, OPEN_FLAGS))
-
-
-def link_into_place(finished: Path, path: Path) -> None:
-    """Link a finished file to its path, unless another process did so first."""
-    try:  # neither call overwrites an existing file
-        os.rename(finished, path) if sys.platform == "win32" else os.link(finished, path)
-    except FileExistsError:
-        pass
-    except OSError as error:
-        raise OSError(
-            f"Cannot create {path} ({error}). Its file system must support hard links; without them, two "
-            "processes could each create a separate file. Pass a path on another disk."
-        ) from error
+        number = np.frombuffer(self._block, np.int64, 1, NAMESPACE_OFFSET)
+        block_file.join_namespace(self._handle, number, path)
 
 
 def open_memory(address: str, identity: Hashable) -> int:
@@ -304,18 +271,3 @@ def size_of(specs: Specs) -> int:
 def padded_size(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
     """Return the size of an array in bytes, rounded up to whole cache lines."""
     return -(-int(np.prod(shape)) * dtype.itemsize // CACHE_LINE) * CACHE_LINE
-
-
-def check_free_space(size: int, path: Path | None) -> None:
-    """Raise MemoryError if `size` bytes exceed the free memory, or the free space on the path's disk."""
-    if path is None and size < CHECKED_FROM:
-        return
-    from replay_tutorial.buffers.runtime.machine_memory import free_memory
-
-    room = free_memory() if path is None else shutil.disk_usage(path.parent).free
-    if room is not None and size > room:
-        where = "memory" if path is None else f"disk below {path.parent}"
-        raise MemoryError(
-            f"{size / 1e9:.1f} GB of shared memory do not fit: {room / 1e9:.1f} GB of {where} are free. "
-            "Lower the capacity, or pass a path on a disk with more space."
-        )

@@ -41,7 +41,6 @@ from replay_tutorial.shared.protocol import SAMPLED, raise_max
 from replay_tutorial.shared.sampler import draw_rows, sync_tree, update_rows
 
 if TYPE_CHECKING:  # options are loaded when they are used
-    from replay_tutorial.buffers import archive
     from replay_tutorial.buffers.schemes.scheme import Scheme
     from replay_tutorial.shared.shared_frames import DrawAgain
 
@@ -208,24 +207,3 @@ class MPPrioritizedReplayBuffer(  # pyright: ignore[reportIncompatibleVariableOv
         block, ring = self._block, self._ring
         updated = block["updated_indexes"][slots] == ring.indexes(slots) + 1
         return np.where(updated, block["updated_masses"][slots], ring.masses[slots])
-
-    def _priority_arrays(self, slots: Integers) -> dict[str, Any]:
-        return {"seen": [self._block["seen"]], "masses": lambda: [self._masses(slots)]}
-
-    def _read(
-        self, counters: dict[str, Any], reader: "archive.Reader", masses: Floats | None = None
-    ) -> Callable[[], None]:
-        from replay_tutorial.buffers import archive
-
-        count = archive.checked_count(counters, "next_index")
-        masses, seen = np.zeros(min(count, self._ring.capacity)), np.zeros(1)
-        reader.read_into("masses", [masses])
-        reader.read_into("seen", [seen])
-        self._ring.rules.check_loaded(masses, float(seen[0]))
-        fill_rings = super()._read(counters, reader, masses)
-
-        def fill() -> None:
-            fill_rings()
-            raise_max(self._ring.largest_priority, float(seen[0]))
-
-        return fill

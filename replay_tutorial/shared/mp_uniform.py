@@ -21,7 +21,7 @@ from replay_tutorial.buffers.batch import Batch
 from replay_tutorial.buffers.cast import round_floats
 from replay_tutorial.buffers.fields import Fields, FieldSpecs, Rows, expand_groups, field_names
 from replay_tutorial.buffers.rows import checked_at_least, checked_flag, checked_number, checked_size
-from replay_tutorial.buffers.runtime.jit import Flags, Floats, Integers, compile_now
+from replay_tutorial.buffers.runtime.jit import Flags, Integers, compile_now
 from replay_tutorial.buffers.streams import Stream, restore_rng_on_error
 from replay_tutorial.buffers.sum_tree import SumTree
 from replay_tutorial.buffers.uniform import BufferOptions
@@ -279,66 +279,11 @@ class MPReplayBuffer(Handle):
             ValueError: If rows have already been added to this buffer, or the file is damaged or has another
                 layout or version. The buffer is left unchanged.
         """
-        from replay_tutorial.buffers import archive
-        from replay_tutorial.buffers.runtime.interrupts import run_in_thread
+        from replay_tutorial.shared.snapshot import load
 
-        with archive.open_archive(path, self._layout) as (counters, reader):
-            fill, ahead = self._read(counters, reader), self._read_ahead(counters, reader)
-        run_in_thread(fill)
-        self._loaded_ahead = ahead
+        load(self, path)
 
-    def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        from replay_tutorial.shared import snapshot
+    def _state(self) -> "tuple[dict[str, Any], archive.Arrays]":
+        from replay_tutorial.shared.snapshot import state_of
 
-        ring, frames, counts = self._ring, self._stages, self._counts
-        counters, arrays = snapshot.save_state(ring)
-        indexes = arrays.pop("indexes")
-        count: int = min(counters["next_index"], ring.capacity)
-        slots = np.arange(count)
-        if frames is not None:
-            counters["frames"], of_frames = frames.state()
-            arrays |= of_frames
-        if counts is not None:
-            arrays["times_sampled"] = lambda: [counts.of(ring.indexes(slots))]
-        arrays |= self._priority_arrays(slots)
-        own = {"episode_len": self._episode_len(), "random_state": self._rng.state}
-        # The indexes come last: rows that change before the indexes are written are left out.
-        return counters | own, arrays | {"indexes": indexes}
-
-    def _priority_arrays(self, slots: Integers) -> dict[str, Any]:
-        """Return further arrays to save, of the rows in `slots`; overridden by the prioritized buffer."""
-        return {}
-
-    def _read(
-        self, counters: dict[str, Any], reader: "archive.Reader", masses: Floats | None = None
-    ) -> Callable[[], None]:
-        """Read an archive without changing the buffer; return a function that fills the rings."""
-        from replay_tutorial.buffers import archive
-        from replay_tutorial.shared import snapshot
-
-        generator = archive.checked_generator(counters)
-        episode_len = archive.checked_count(counters, "episode_len")
-        rows = snapshot.read_ring(self._ring, counters, reader)
-        times = np.zeros(0, np.int64)
-        if self._counts is not None:
-            times = np.zeros(min(rows.counters["next_index"], self._ring.capacity), np.int64)
-            from replay_tutorial.buffers.schemes.sample_counts import check_times
-
-            reader.read_into("times_sampled", [times])
-            check_times(times)
-        frames = (
-            self._stages.read_snapshots(counters, reader, self._ring.as_rows(rows.words))
-            if self._stages
-            else []
-        )
-
-        def fill() -> None:
-            snapshot.reserve_indexes([(self._ring, rows), *frames])
-            if self._counts is not None:  # before another process can sample and count the rows
-                self._counts.restore(rows.indexes, times[rows.slots])
-            for ring, read in frames:
-                snapshot.restore(ring, read)
-            snapshot.restore(self._ring, rows, masses)
-            self._rng, self._ring.handle_counts[1] = generator, self._ring.handle_counts[0] - episode_len
-
-        return fill
+        return state_of(self)

@@ -2,10 +2,6 @@
 
 A process is identified by its PID and its start time, because the system reuses PIDs. A process that has
 exited but has not been waited for (a zombie) counts as dead.
-
-Containers can share a file, but they cannot see each other's processes and would treat living writers as
-dead. Therefore, all processes that have a file open at the same time must belong to one PID namespace. On
-file systems without locks this cannot be checked.
 """
 
 import os
@@ -15,11 +11,6 @@ import zlib
 from functools import cache
 from pathlib import Path
 from typing import Any
-
-from replay_tutorial.buffers.runtime.jit import Integers
-
-if sys.platform != "win32":
-    import fcntl
 
 # Packed identity of a process: 31 bits of its start time above 32 bits of its PID.
 PID_BITS = 32
@@ -120,32 +111,3 @@ def identity_of(process: int) -> int:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=count_fork)
-
-
-def namespace() -> int:
-    """Return the number of this process's PID namespace; 0 on systems that have only one."""
-    return os.stat("/proc/self/ns/pid").st_ino if sys.platform == "linux" else 0
-
-
-def join_namespace(handle: int, number: Integers, path: Path) -> None:
-    """Lock a file for the processes of this PID namespace; closing `handle` releases the lock.
-
-    `number`, a word in the file, holds the namespace of the processes that have the file open. A process that
-    opens the file while no other process has it open writes its own namespace. Raise RuntimeError if
-    processes of another namespace have the file open.
-    """
-    if sys.platform == "win32":
-        return
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        number[0] = namespace()  # no other process has it open
-    except BlockingIOError:
-        pass
-    except OSError:
-        return  # this file system has no locks
-    fcntl.flock(handle, fcntl.LOCK_SH)
-    if number[0] != namespace():
-        raise RuntimeError(
-            f"{path} is open in another PID namespace, such as another container, whose processes cannot be "
-            "checked from here. Run all processes in one namespace (docker run --pid=container:NAME)."
-        )

@@ -1,25 +1,95 @@
-"""Snapshots of a shared ring: saving it while other processes write, and restoring it.
+"""Saving a shared buffer while other processes write, and restoring it.
 
 Every row is copied, complete or not. Its index is read before and after the copy; the row counts only if the
 two are equal. Restoring writes the rows with the writers' protocol, under their old indexes. The
 registrations of the old processes are not restored.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
+from os import PathLike
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from replay_tutorial.buffers.archive import Damaged, Reader, checked_count
+from replay_tutorial.buffers.archive import (
+    Arrays,
+    Damaged,
+    Reader,
+    checked_count,
+    checked_generator,
+    open_archive,
+)
+from replay_tutorial.buffers.runtime.interrupts import run_in_thread
 from replay_tutorial.buffers.runtime.jit import Floats, Integers, Words
+from replay_tutorial.buffers.schemes.sample_counts import check_times
 from replay_tutorial.shared import protocol
-from replay_tutorial.shared.protocol import NEXT_INDEX, NO_INDEX, swap, write_rows
+from replay_tutorial.shared.protocol import NEXT_INDEX, NO_INDEX, raise_max, swap, write_rows
 from replay_tutorial.shared.shared_ring import SharedRing
 
 # Counters that a file contains, named as in `protocol`.
 KEPT = ["next_index", "published", "cleared", "sampled", "rejected", "stale", "dropped"]
 SAVED: dict[str, int] = {name: getattr(protocol, name.upper()) for name in KEPT}
+
+
+def state_of(buffer: Any) -> tuple[dict[str, Any], Arrays]:
+    """Return what `save` writes of a shared buffer: its counters and arrays."""
+    ring: SharedRing = buffer._ring
+    frames, counts = buffer._stages, buffer._counts
+    counters, arrays = save_state(ring)
+    indexes, count = arrays.pop("indexes"), min(int(counters["next_index"]), ring.capacity)
+    slots = np.arange(count)
+    if frames is not None:
+        counters["frames"], of_frames = frames.state()
+        arrays |= of_frames
+    if counts is not None:
+        arrays["times_sampled"] = lambda: [counts.of(ring.indexes(slots))]
+    if "alpha" in buffer._layout:
+        arrays |= {"seen": [buffer._block["seen"]], "masses": lambda: [buffer._masses(slots)]}
+    own = {"episode_len": buffer._episode_len(), "random_state": buffer._rng.state}
+    # The indexes come last: rows that change before the indexes are written are left out.
+    return counters | own, arrays | {"indexes": indexes}
+
+
+def load(buffer: Any, path: str | PathLike[str]) -> None:
+    """Restore a file into a new shared buffer; see `MPReplayBuffer.load`."""
+    with open_archive(path, buffer._layout) as (counters, reader):
+        fill, ahead = read_buffer(buffer, counters, reader), buffer._read_ahead(counters, reader)
+    run_in_thread(fill)
+    buffer._loaded_ahead = ahead
+
+
+def read_buffer(buffer: Any, counters: dict[str, Any], reader: Reader) -> Callable[[], None]:
+    """Read an archive without changing the buffer; return a function that fills the rings."""
+    ring: SharedRing = buffer._ring
+    frames, counts = buffer._stages, buffer._counts
+    generator, episode_len = checked_generator(counters), checked_count(counters, "episode_len")
+    rows = read_ring(ring, counters, reader)
+    count = min(rows.counters["next_index"], ring.capacity)
+    masses, largest_priority, times = np.zeros(count), np.zeros(1), np.zeros(count, np.int64)
+    if has_priorities := "alpha" in buffer._layout:
+        reader.read_into("masses", [masses])
+        reader.read_into("seen", [largest_priority])
+        ring.rules.check_loaded(masses, float(largest_priority[0]))
+    if counts is not None:
+        reader.read_into("times_sampled", [times])
+        check_times(times)
+    of_frames: list[tuple[SharedRing, Snapshot]] = []
+    if frames is not None:
+        of_frames = frames.read_snapshots(counters, reader, ring.as_rows(rows.words))
+
+    def fill() -> None:
+        reserve_indexes([(ring, rows), *of_frames])
+        if counts is not None:  # before another process can sample and count the rows
+            counts.restore(rows.indexes, times[rows.slots])
+        for frame_ring, read in of_frames:
+            restore(frame_ring, read)
+        restore(ring, rows, masses)
+        buffer._rng, ring.handle_counts[1] = generator, ring.handle_counts[0] - episode_len
+        if has_priorities:
+            raise_max(ring.largest_priority, float(largest_priority[0]))
+
+    return fill
 
 
 def save_state(ring: SharedRing) -> tuple[dict[str, Any], dict[str, Any]]:

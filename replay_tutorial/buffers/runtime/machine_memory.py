@@ -34,6 +34,15 @@ def compare_with_memory(size: int) -> None:
         )
 
 
+def check_fits(size: int, room: int | None, where: str) -> None:
+    """Raise MemoryError if `size` bytes of shared memory exceed the room, which is unknown if it is None."""
+    if room is not None and size > room:
+        raise MemoryError(
+            f"{size / 1e9:.1f} GB of shared memory do not fit: {room / 1e9:.1f} GB of {where} are free. "
+            "Lower the capacity, or pass a path on a disk with more space."
+        )
+
+
 def total_memory(group: Path = GROUP, meminfo: Path = MEMINFO) -> int | None:
     """Return how many bytes all processes of this machine or container can allocate; None if unknown."""
     if sys.platform == "linux":

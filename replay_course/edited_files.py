@@ -54,8 +54,8 @@ class EditedCopy:
             text = edited if each == name else inspect.getsource(package)
             for copied in self._copies:
                 text = re.sub(
-                    rf"^from {FOLDER}\.{copied} import",
-                    f"from {prefix}_{copied} import",
+                    rf"^( *)from {FOLDER}\.{copied} import",
+                    rf"\1from {prefix}_{copied} import",
                     text,
                     flags=re.MULTILINE,
                 )

@@ -18,6 +18,7 @@ from numpy import ndarray
 from replay_tutorial.buffers.batch import Batch
 from replay_tutorial.buffers.cast import as_array, as_dtype, cast, check_finite
 from replay_tutorial.buffers.rows import checked_integer
+from replay_tutorial.buffers.runtime.jit import Bytes, Floats, Words
 
 Rows = npt.NDArray[np.void]  # records, one per transition
 FieldSpecs = Mapping[str, Mapping[str, Any]]
@@ -370,3 +371,28 @@ def as_bytes(rows: Rows) -> npt.NDArray[np.uint8]:
 def as_records(memory: npt.NDArray[Any], dtype: np.dtype[np.void]) -> Rows:
     """Return a view of contiguous bytes or words, [n, …], as n records."""
     return np.ndarray(len(memory), dtype, memory)
+
+
+class StagedRows:
+    """Rows that are assembled outside the ring, to be copied to their slots as whole records.
+
+    Attributes:
+        records: The rows as structured records.
+        columns: Views of the records, one per field.
+        bytes: The same memory, uint8[count, bytes of a row].
+        words: The same memory, uint64[count, words of a row], as a shared ring stores it.
+        masses: The masses of the rows in a prioritized buffer, float64[count].
+    """
+
+    def __init__(self, count: int, dtype: np.dtype[np.void]) -> None:
+        self.count = count
+        self.records: Rows = np.zeros(count, dtype)
+        self.columns: list[Any] = [self.records[name] for name in dtype.names or ()]
+        self.bytes: Bytes = as_bytes(self.records)
+        self.words: Words = self.bytes.view(np.uint64)
+        self.masses: Floats = np.zeros(count)
+
+    def write(self, columns: Sequence[Any]) -> None:
+        """Write one array per field, or one value per field of a single row."""
+        for place, column in zip(self.columns, columns, strict=True):
+            place[...] = column

@@ -30,7 +30,6 @@ from replay_tutorial.buffers.priorities import (
     only_stored_count,
     write_weights,
 )
-from replay_tutorial.buffers.prioritized_ring import PrioritizedRing
 from replay_tutorial.buffers.rows import check_batch_size, checked_share
 from replay_tutorial.buffers.runtime.jit import Floats, Integers
 from replay_tutorial.buffers.streams import restore_rng_on_error
@@ -39,6 +38,7 @@ from replay_tutorial.buffers.uniform import PrivateBufferOptions, ReplayBuffer
 
 if TYPE_CHECKING:  # options are loaded when they are used
     from replay_tutorial.buffers import archive
+    from replay_tutorial.buffers.prioritized_ring import PrioritizedRing
     from replay_tutorial.buffers.schemes.scheme import Scheme, StoredRows
 
 
@@ -63,7 +63,7 @@ class PrioritizedReplayBuffer(Prioritized, ReplayBuffer):
         ['obs', 'action', 'reward', 'indexes', 'weights']
     """
 
-    _ring: PrioritizedRing
+    _ring: "PrioritizedRing"
     # Defaults for the shared buffer, which doesn't call this class's constructor.
     _has_priorities = True
     _only_stored_count = False
@@ -112,7 +112,9 @@ class PrioritizedReplayBuffer(Prioritized, ReplayBuffer):
         if self._only_stored_count:
             self._layout["initial_priority"] = initial_priority
 
-    def _new_ring(self, capacity: int, *arguments: Any) -> PrioritizedRing:
+    def _new_ring(self, capacity: int, *arguments: Any) -> "PrioritizedRing":
+        from replay_tutorial.buffers.prioritized_ring import PrioritizedRing  # not used by a shared buffer
+
         rules = Prioritization(capacity, np.full(1, NO_PRIORITY), self._alpha, self._eps)
         return PrioritizedRing(rules, capacity, *arguments)
 

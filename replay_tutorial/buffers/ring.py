@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers.fields import Rows, as_bytes, as_records
+from replay_tutorial.buffers.fields import Rows, StagedRows, as_bytes, as_records
 from replay_tutorial.buffers.rows import copy_rows, take_rows
-from replay_tutorial.buffers.runtime.jit import Bytes, Floats, Integers, Matrix, Words, kernel
+from replay_tutorial.buffers.runtime.jit import Bytes, Floats, Integers, Matrix, kernel
 
 # Positions in the counters, int64[3]: index of the next row; rows before this index have been cleared; and,
 # in a prioritized buffer, the row up to which the sum tree is up to date.
@@ -85,31 +85,6 @@ def parts_of(
         rows = slice(first, first + part_count) if part_count > 1 else first
         part_masses = masses[rows] if isinstance(masses, np.ndarray) else masses
         yield part_count, [column[rows] for column in columns], part_masses
-
-
-class StagedRows:
-    """Rows that are assembled outside the ring, to be copied to their slots as whole records.
-
-    Attributes:
-        records: The rows as structured records.
-        columns: Views of the records, one per field.
-        bytes: The same memory, uint8[count, bytes of a row].
-        words: The same memory, uint64[count, words of a row], as a shared ring stores it.
-        masses: The masses of the rows in a prioritized buffer, float64[count].
-    """
-
-    def __init__(self, count: int, dtype: np.dtype[np.void]) -> None:
-        self.count = count
-        self.records: Rows = np.zeros(count, dtype)
-        self.columns: list[Any] = [self.records[name] for name in dtype.names or ()]
-        self.bytes: Bytes = as_bytes(self.records)
-        self.words: Words = self.bytes.view(np.uint64)
-        self.masses: Floats = np.zeros(count)
-
-    def write(self, columns: Sequence[Any]) -> None:
-        """Write one array per field, or one value per field of a single row."""
-        for place, column in zip(self.columns, columns, strict=True):
-            place[...] = column
 
 
 class Ring:

@@ -22,7 +22,6 @@ from replay_tutorial.buffers.batch import Batch
 from replay_tutorial.buffers.fields import Fields, FieldSpecs, FiniteFields
 from replay_tutorial.buffers.gather import ArraySpec, Gather, array_specs
 from replay_tutorial.buffers.private import PrivateBuffer
-from replay_tutorial.buffers.ring import Ring
 from replay_tutorial.buffers.rows import (
     check_batch_size,
     check_memory,
@@ -37,6 +36,7 @@ from replay_tutorial.buffers.streams import Stream
 if TYPE_CHECKING:  # options are loaded when they are used
     from replay_tutorial.buffers import archive
     from replay_tutorial.buffers.n_step.settings import NStep
+    from replay_tutorial.buffers.ring import Ring
     from replay_tutorial.buffers.schemes.sample_counts import SampleCounts
     from replay_tutorial.buffers.schemes.scheme import Drawn, Scheme, StoredRows
     from replay_tutorial.buffers.stages import Stages
@@ -191,8 +191,10 @@ class ReplayBuffer(PrivateBuffer):
             self._counts = SampleCounts.zeros(capacity)
             self._layout["count_samples"] = True
 
-    def _new_ring(self, capacity: int, *arguments: Any) -> Ring:
+    def _new_ring(self, capacity: int, *arguments: Any) -> "Ring":
         """Create the ring; overridden by the prioritized buffer, whose ring stores masses as well."""
+        from replay_tutorial.buffers.ring import Ring  # not used by a shared buffer
+
         return Ring(capacity, *arguments)
 
     def add(self, /, **fields: Any) -> int | None:

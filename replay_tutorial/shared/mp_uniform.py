@@ -34,11 +34,11 @@ from replay_tutorial.shared.protocol import (
     read_slots,
     swap,
 )
-from replay_tutorial.shared.shared_ring import Statistics
 
 if TYPE_CHECKING:  # options are loaded when they are used
     from replay_tutorial.buffers import archive
     from replay_tutorial.buffers.schemes.scheme import Drawn, Scheme
+    from replay_tutorial.shared.statistics import Statistics
 
 
 class MPBufferOptions(BufferOptions, total=False):
@@ -201,10 +201,11 @@ class MPReplayBuffer(Handle):
             )
         return wait_until(lambda: ring.stored >= rows, timeout)
 
-    def statistics(self) -> Statistics:
+    def statistics(self) -> "Statistics":
         """Return counters that cover all processes. Any process may call this."""
-        statistics, frames = self._ring.statistics(), self._stages
-        return statistics._replace(frames_added=frames.added) if frames else statistics
+        from replay_tutorial.shared.statistics import statistics_of
+
+        return statistics_of(self._ring, self._stages)
 
     def _copy(self, rows: Any, others: Mapping[str, Any]) -> Batch:
         """Return a batch of the rows, which were copied when they were drawn, before they could be replaced.

@@ -15,13 +15,12 @@ Built in chapter 06, *Shared memory*.
 
 import time
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from replay_tutorial.buffers.fields import Rows
+from replay_tutorial.buffers.fields import Rows, StagedRows
 from replay_tutorial.buffers.priorities import NO_PRIORITY, Prioritization
-from replay_tutorial.buffers.ring import BYTES_AT_ONCE, StagedRows
 from replay_tutorial.buffers.rows import random_below
 from replay_tutorial.buffers.runtime.jit import Flags, Floats, Integers, Words
 from replay_tutorial.buffers.streams import state_before
@@ -36,7 +35,6 @@ from replay_tutorial.shared.protocol import (
     PUBLISHED,
     REJECTED,
     SAMPLED,
-    STALE,
     RingArrays,
     add_to_counter,
     append_rows,
@@ -52,37 +50,11 @@ from replay_tutorial.shared.protocol import (
 from replay_tutorial.shared.registry import WriterRegistry
 
 MAX_DRAWS = 1000
+MAX_KEPT = 1 << 22  # bytes of a staging buffer that is kept for the next batch
 # Attempts to write a row whose slots are held by other writers.
 MAX_ATTEMPTS = 10
 # Slots checked at once when rows are counted.
 SLOTS_PER_CHECK = 1 << 16
-
-
-class Statistics(NamedTuple):
-    """Counters of a shared buffer, over all processes.
-
-    Attributes:
-        rows_added: Rows published, including those abandoned because a newer row was already in their slot.
-        rows_sampled: Rows returned by `sample`.
-        rows_rejected: Rows drawn again because they, or their frames, were overwritten while being read.
-        rows_dropped: Rows not written because stopped processes held every slot that was tried.
-        stale_updates: Priority updates dropped because their row had been overwritten.
-        writers_alive: Living processes that have added rows.
-        writers_lost: Processes that had added rows and were killed, or ended without Python's exit handlers
-            (`os._exit`, a crash). Those that returned, raised an exception or called `sys.exit` don't count.
-        rows_per_second: Rows published per second since the buffer was created.
-        frames_added: Frames written for the observation with the most frames; 0 if none is stored as frames.
-    """
-
-    rows_added: int
-    rows_sampled: int
-    rows_rejected: int
-    rows_dropped: int
-    stale_updates: int
-    writers_alive: int
-    writers_lost: int
-    rows_per_second: float
-    frames_added: int = 0
 
 
 def ring_specs(capacity: int, dtype: np.dtype[np.void], prefix: str = "") -> Specs:
@@ -214,7 +186,7 @@ class SharedRing:
         if masses is not None:
             staged.masses[...] = masses
         index = self.write(staged.words, staged.masses, max_priority)
-        if staged.bytes.nbytes <= BYTES_AT_ONCE:
+        if staged.bytes.nbytes <= MAX_KEPT:
             self.free_buffers.append(staged)
         return index
 
@@ -349,15 +321,6 @@ class SharedRing:
         """Move rows from the counter of sampled rows to that of rejected rows."""
         self.count(SAMPLED, -rows)
         self.count(REJECTED, rows)
-
-    def statistics(self) -> Statistics:
-        """Return the counters, and the numbers of living and dead writers."""
-        added, sampled, rejected, dropped, stale, created_at = (
-            int(self.counters[i]) for i in (PUBLISHED, SAMPLED, REJECTED, DROPPED, STALE, CREATED_AT)
-        )
-        alive, dead = self.writers.count()
-        rate = added / max(1e-9, (time.time_ns() - created_at) / 1e9)
-        return Statistics(added, sampled, rejected, dropped, stale, alive, dead, rate)
 
     def as_rows(self, copies: Words) -> Rows:
         """View copied words as records."""

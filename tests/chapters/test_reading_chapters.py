@@ -34,7 +34,7 @@ def test_a_part_of_a_source_begins_and_ends_with_the_lines_that_are_asked_for() 
 
 
 def test_a_source_is_shown_without_its_docstrings() -> None:
-    whole, code = show(ring.StagedRows), show(ring.StagedRows, docstrings=False)
+    whole, code = show(fields.StagedRows), show(fields.StagedRows, docstrings=False)
     assert '"""' in whole.text
     assert '"""' not in code.text
     assert [line for line in code.text.split("\n") if line not in whole.text.split("\n")] == []

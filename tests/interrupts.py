@@ -487,7 +487,7 @@ def points_of(code: CodeType) -> dict[int, bool]:
 def is_finalizing(frame: FrameType | None) -> bool:
     """Return whether an object is being deleted: of its finalizer, Python reports exceptions, and goes on."""
     while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
-        if frame.f_code.co_name in ("__del__", "clear_word"):
+        if frame.f_code.co_name in ("__del__", "clear_words"):
             return True
         frame = frame.f_back
     return False

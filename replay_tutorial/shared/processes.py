@@ -75,27 +75,9 @@ def is_alive(word: int) -> bool:
     return started is not None and pack_identity(process, started) == word
 
 
-def pid_and_forks() -> tuple[int, int]:
-    """Return this process's PID and the number of forks that led to it.
-
-    A descendant can have the same PID as a dead ancestor, but never the same fork count.
-    """
-    return os.getpid(), _forks
-
-
 def own_identity() -> int:
     """Return this process's packed identity."""
     return identity_of(os.getpid())
-
-
-_forks = 0
-
-
-def count_fork() -> None:
-    """Count a fork, in the child, and drop the cached identities of the parent."""
-    global _forks
-    _forks += 1
-    identity_of.cache_clear()
 
 
 @cache
@@ -109,5 +91,5 @@ def identity_of(process: int) -> int:
     return pack_identity(process, started)
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=count_fork)
+if hasattr(os, "register_at_fork"):  # a descendant can have the same PID as a dead ancestor
+    os.register_at_fork(after_in_child=identity_of.cache_clear)

@@ -28,7 +28,7 @@ import numpy as np
 from replay_tutorial.buffers.runtime.interrupts import defer_sigint
 from replay_tutorial.buffers.runtime.jit import Integers
 from replay_tutorial.shared.memory import Specs
-from replay_tutorial.shared.processes import PID_BITS, is_alive, own_identity, pid_and_forks
+from replay_tutorial.shared.processes import PID_BITS, is_alive, own_identity
 from replay_tutorial.shared.protocol import (
     NOBODY,
     OWNER_COUNT,
@@ -54,6 +54,8 @@ class ProcessRegistration:
         last_to_update: Identifies the handle of this process that was the last to update.
         table: The table in which the process has its number; None until it adds.
         number: The process's number in the `WriterRegistry`; NOBODY until it adds.
+        words: Where in shared memory the process may have swapped in its identity: arrays and positions.
+            These words are cleared when the registration ends; a forked child has none.
     """
 
     def __init__(self, is_mine: bool) -> None:
@@ -65,10 +67,8 @@ class ProcessRegistration:
         self.number = NOBODY
         self.last_to_update: object = None
         self.identity = -1
-
-    def clear_word_at_end(self, words: Integers, place: int) -> None:
-        """Clear this process's identity from `words[place]` when the registration ends."""
-        weakref.finalize(self, clear_word, words, place, pid_and_forks()).atexit = False
+        self.words: list[tuple[Integers, int]] = []
+        weakref.finalize(self, clear_words, self.words).atexit = False
 
     def become_updater(self, counters: Integers) -> None:
         """Make this process the updater of a ring.
@@ -79,7 +79,7 @@ class ProcessRegistration:
         is_free = updater in (0, me) or not is_alive(updater)
         if is_free and self.identity != me:
             # Before the swap, because an interrupt may come between the two.
-            self.clear_word_at_end(counters, UPDATER_PROCESS)
+            self.words.append((counters, UPDATER_PROCESS))
             self.identity = me
         if not (is_free and swap(counters, UPDATER_PROCESS, updater, me)):
             updater = int(counters[UPDATER_PROCESS])  # again, because another process may have won the swap
@@ -90,13 +90,13 @@ class ProcessRegistration:
             )
 
 
+def clear_words(words: Sequence[tuple[Integers, int]]) -> None:
+    """Clear this process's identity from words."""
+    for array, place in words:
+        swap(array, place, own_identity(), 0)
+
+
 NOT_REGISTERED = ProcessRegistration(is_mine=False)
-
-
-def clear_word(words: Integers, place: int, life: tuple[int, int]) -> None:
-    """Clear this process's identity from a word, unless the process is a forked child."""
-    if life == pid_and_forks():
-        swap(words, place, own_identity(), 0)
 
 
 def mark_exit() -> None:
@@ -137,6 +137,7 @@ def reset_after_fork() -> None:
     _guard, _marks_exit = threading.Lock(), False
     for registration in list(_registrations.values()):
         registration.is_mine = False
+        registration.words.clear()
     _registrations.clear()
 
 
@@ -195,7 +196,7 @@ class WriterRegistry:
         for number in range(1, OWNER_COUNT):
             # A free number holds no slot: it is cleared only after the last thread using it has finished.
             if self._table[number] == 0:
-                registration.clear_word_at_end(self._table, number)  # before the swap
+                registration.words.append((self._table, number))  # before the swap
                 if swap(self._table, number, 0, me):
                     return number
         for number in range(1, OWNER_COUNT):
@@ -203,7 +204,7 @@ class WriterRegistry:
             if holder and is_alive(abs(holder)):
                 continue
             self._release_all(number)  # otherwise the dead writer's slots would appear to be ours
-            registration.clear_word_at_end(self._table, number)
+            registration.words.append((self._table, number))
             if swap(self._table, number, holder, me):
                 add_to_counter(self._table, NOBODY, int(holder > 0))
                 return number

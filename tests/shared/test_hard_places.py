@@ -64,7 +64,8 @@ def test_a_descendant_with_an_ancestors_number_is_another_process(monkeypatch):
     buffer = MPReplayBuffer(8, FIELDS)
     buffer.add(**ROWS)
     mine, number, word = buffer._ring.writers.writer_number(), os.getpid(), processes.own_identity()
-    words = np.array([word])
+    words, registration = np.array([word]), buffer._ring.writers._registration
+    registration.words.append((words, 0))
 
     def say(answers):
         # The system has given it the number of this process, which has died meanwhile.
@@ -72,10 +73,9 @@ def test_a_descendant_with_an_ancestors_number_is_another_process(monkeypatch):
         monkeypatch.setattr(processes, "start_time", lambda process: 12345)
         own = processes.own_identity()
         words[0] = own  # as if the child had written its name where its ancestor's stood
-        registry.clear_word(words, 0, life)
-        answers.send((processes.pid_and_forks()[0], buffer._ring.writers.writer_number(), own, int(words[0])))
+        registry.clear_words(registration.words)
+        answers.send((os.getpid(), buffer._ring.writers.writer_number(), own, int(words[0])))
 
-    life = processes.pid_and_forks()
     answers, end = multiprocessing.Pipe(duplex=False)
     child = multiprocessing.get_context("fork").Process(target=say, args=(end,))
     child.start()

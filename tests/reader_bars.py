@@ -43,7 +43,7 @@ NOT_BUILT = {  # modules that no chapter builds: what a buffer needs beside its 
         "stages",
         "streams",
     ),
-    *("block_file", "handle", "processes", "scheme_draw", "shared_frames", "snapshot", "statistics"),
+    *("block_file", "processes", "scheme_draw", "shared_frames", "snapshot", "statistics"),
 }
 FOLDERS = {"buffers": (5, 20), "shared": (8, 30)}  # the last chapter that its readers know; bar in percent
 BARS = {

@@ -276,7 +276,7 @@ class MPReplayBuffer(ReplayBuffer):
             ring.rules = Prioritization(capacity, block["seen"], layout["alpha"], layout["eps"])
             ring.rules.stale_updates = ring.counters[STALE : STALE + 1]
             only_stored = layout.get("initial_priority") == "max_stored"
-            parts["_sampler"] = PrioritizedSampler(ring, ring.rules, block, only_stored_count=only_stored)
+            parts["_sampler"] = PrioritizedSampler(ring, block, only_stored_count=only_stored)
             start = parts["_sampler"].start
         parts["_lease"] = UpdaterLease(ring.counters, block.identity, start)
         self.__dict__.update({**state, **parts})

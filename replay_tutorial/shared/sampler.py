@@ -26,14 +26,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar, TypeVarTu
 import numpy as np
 
 from replay_tutorial.buffers.fields import Rows
-from replay_tutorial.buffers.priorities import (
-    DONE,
-    NO_PRIORITY,
-    Formula,
-    Prioritization,
-    check_update,
-    masses_of,
-)
+from replay_tutorial.buffers.priorities import DONE, NO_PRIORITY, Formula, check_update, masses_of
 from replay_tutorial.buffers.runtime.jit import Floats, Integers, Words, int64, jitable, kernel, uint64
 from replay_tutorial.buffers.sum_tree import ROOT, SumTree, find_stratified, first_leaf, recompute_above
 from replay_tutorial.shared.atomics import (
@@ -385,20 +378,16 @@ class PrioritizedSampler:
     """Draws rows in proportion to their masses and updates the masses. The caller must hold the lease.
 
     Attributes:
-        rules: Conversion of priorities to masses, and the maximum priority.
         tree: Masses of the known rows.
         arrays: Arrays of the kernels.
         numbers_drawn: Random numbers drawn since the caller set it to 0.
     """
 
-    def __init__(
-        self, ring: SharedRing, rules: Prioritization, block: SharedArrays, only_stored_count: bool
-    ) -> None:
+    def __init__(self, ring: SharedRing, block: SharedArrays, only_stored_count: bool) -> None:
         """Create a sampler; `start` must be called next.
 
         `only_stored_count` says that `update` lowers the maximum priority to that of the stored rows.
         """
-        self.rules = rules
         self._ring, self._block = ring, block
         self._only_stored_count = only_stored_count
         self.numbers_drawn = 0
@@ -439,7 +428,7 @@ class PrioritizedSampler:
             RuntimeError: If rows are overwritten faster than they can be read, or no row has all its frames.
             ValueError: If there are no rows, or every mass is 0.
         """
-        if self.tree.total == 0.0 or self.rules.eps == 0.0:  # with eps > 0 no mass becomes 0
+        if self.tree.total == 0.0 or self._ring.rules.eps == 0.0:  # with eps > 0 no mass becomes 0
             self._wait_for_mass(batch_size)
         words, indexes, masses, missing = self._draw(batch_size, rng)
         for _ in range(MAX_DRAWS):
@@ -479,16 +468,16 @@ class PrioritizedSampler:
 
     def update(self, indexes: Any, priorities: Any) -> None:
         """Set the priorities of rows; see `MPPrioritizedReplayBuffer.update_priorities`."""
-        checked, given = self.rules.as_update(indexes, priorities)
-        status = update_rows(self._tuple, checked, given, self.rules.formula, self._ring.largest_priority)
+        rules = self._ring.rules
+        checked, given = rules.as_update(indexes, priorities)
+        status = update_rows(self._tuple, checked, given, rules.formula, self._ring.largest_priority)
         if self.tree.ranking is not None:
             self._mark_changed(self.tree.ranking)
         if status != DONE:
-            next_index = int(self.arrays.progress[SYNCED_TO])
-            raise self.rules.update_error(status, checked, given, next_index)
+            raise rules.update_error(status, checked, given, int(self.arrays.progress[SYNCED_TO]))
         if self._only_stored_count:
             # A writer may raise the maximum at the same time; its row is in the tree at the next update.
-            self.rules.lower_max(self.tree, self._ring.capacity)
+            rules.lower_max(self.tree, self._ring.capacity)
 
     def _mark_changed(self, ranking: "Ranking") -> None:
         """Mark the slots whose masses the kernels have changed."""

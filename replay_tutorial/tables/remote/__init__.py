@@ -1,1 +1,1 @@
-"""Calls from other processes on the same machine: wire format, sockets, endpoint, sessions and handle."""
+"""Calls from other processes and hosts: wire format, addresses and keys, endpoint, and handle."""

@@ -16,7 +16,7 @@ COMMANDS = {  # name → module
         name: f"benchmarks.{name}"
         for name in (
             *("buffers", "article", "memory", "startup", "shared", "learning", "sb3", "cleanrl"),
-            *("throughput", "tables", "tensors", "load", "transports", "cluster", "report"),
+            *("throughput", "tables", "tensors", "load", "transports", "cluster", "cluster_tables", "report"),
         )
     },
     "conformance": "benchmarks.conformance.command",

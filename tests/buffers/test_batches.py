@@ -4,6 +4,7 @@ import copy
 import os
 import pickle
 import signal
+import sys
 import threading
 from itertools import count
 from multiprocessing.reduction import ForkingPickler
@@ -560,6 +561,48 @@ def test_after_ctrl_c_the_iterator_continues():
     with pytest.raises(KeyboardInterrupt):
         next(batches)
     check_whole(next(batches))
+
+
+@pytest.mark.skipif(not hasattr(signal, "alarm"), reason="a hang would not end")
+@pytest.mark.parametrize("call", ["next", "add", "close"])
+def test_ctrl_c_leaves_no_lock_of_the_executor_locked(call):
+    """At any instruction of the executor, its futures and their locks, which are written in Python."""
+    left = 0
+
+    def trace(frame: Any, event: str, _: Any) -> Any:
+        nonlocal left
+        if not frame.f_code.co_filename.endswith(("thread.py", "_base.py", "threading.py")):
+            return trace
+        frame.f_trace_opcodes = True
+        left -= event == "opcode"
+        if left == 0:
+            left = -1
+            signal.raise_signal(signal.SIGINT)
+        return trace
+
+    buffer = filled(ReplayBuffer, 8)
+    calls = {
+        "next": next,
+        "add": lambda _: buffer.add(**rows(0, 1)),
+        "close": lambda batches: batches.close(),
+    }
+    signal.alarm(120)
+    for moment in count(1, 3):
+        batches, left = buffer.batches(2, prefetch=1), moment
+        next(batches)
+        try:
+            sys.settrace(trace)
+            calls[call](batches)
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(None)
+        for _ in () if call == "close" else range(3):
+            check_whole(next(batches))
+        batches.close()
+        if left > 0:
+            break
+    signal.alarm(0)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 
 from replay_tutorial.buffers.batch import Batch, pytorch
+from replay_tutorial.buffers.runtime.interrupts import defer_sigint
 
 if TYPE_CHECKING:  # loaded when a buffer is saved or loaded
     from replay_tutorial.buffers.archive import Arrays, Reader
@@ -55,6 +56,7 @@ class Batches(Iterator[Batch]):
         self._number = start  # of the next batch to draw
         self._source: Any = None  # of the batches in `_ahead`
         self._copier = new_copier()
+        self._num_submitted, self._num_copied = 0, [0]  # batches; the second is changed by the thread only
         self._stream = cuda_stream(device)
         self._is_closed = False
         for each in buffer._buffers():
@@ -83,16 +85,18 @@ class Batches(Iterator[Batch]):
             batch = self._buffer.sample(self._batch_size, **self._arguments())
             self._number += 1
             return batch.to_torch(self._device)
-        while len(self._ahead) <= self._prefetch:
-            self._submit(self._buffer._draw_batch(self._batch_size, self._arguments())[0])
-        wait([self._ahead[0]])
-        ready = self._ahead.popleft().result()  # after waiting, which Ctrl-C may interrupt; may be an error
+        with defer_sigint():  # it could leave a lock of the executor or of a future locked
+            while len(self._ahead) <= self._prefetch:
+                self._submit(self._buffer._draw_batch(self._batch_size, self._arguments())[0])
+            wait([self._ahead[0]])
+        ready = self._ahead.popleft().result()  # may be an error
         return ready.received()
 
     def close(self) -> None:
         """Stop the thread, and discard the batches that have not been returned."""
         self._is_closed = True
-        self._copier.shutdown(cancel_futures=True)
+        with defer_sigint():
+            self._copier.shutdown(cancel_futures=True)
         self._ahead.clear()
         for each in self._buffer._buffers():
             each._iterators.discard(self)
@@ -105,8 +109,9 @@ class Batches(Iterator[Batch]):
 
     def finish_copies(self) -> None:
         """Wait until all rows that have been drawn are copied."""
-        if self._ahead and not self._ahead[-1].done():  # the thread copies in this order
-            wait(self._ahead)
+        if self._num_copied[0] < self._num_submitted:
+            with defer_sigint():
+                wait(self._ahead)
 
     def drawn_ahead(self, buffer: Any) -> list[Batch]:
         """Return the batches of this buffer, as arrays, that have been drawn and will be returned."""
@@ -114,16 +119,18 @@ class Batches(Iterator[Batch]):
             return []  # of a mixture of this buffer and others
         if self._source != buffer._source():
             return []  # `next` will discard them
+        with defer_sigint():
+            copied = [future.result() for future in self._ahead if future.exception() is None]
         return [
-            Batch({name: tensor.numpy(force=True) for name, tensor in future.result().received().items()})
-            for future in self._ahead
-            if future.exception() is None
+            Batch({name: tensor.numpy(force=True) for name, tensor in each.received().items()})
+            for each in copied
         ]
 
     def restart_in_child(self) -> None:
         """Discard the batches of the parent process, and its thread, which doesn't exist in this one."""
         self._number -= len(self._ahead)
         self._ahead, self._copier, self._source = deque(), new_copier(), None
+        self._num_submitted, self._num_copied = 0, [0]
 
     def _start(self, source: Any) -> None:
         """Discard the batches of another source, and begin with those that were loaded with this one."""
@@ -148,7 +155,9 @@ class Batches(Iterator[Batch]):
 
     def _submit(self, finish: Finish) -> None:
         """Let the thread copy a batch that has been drawn."""
-        self._ahead.append(self._copier.submit(copy_to_device, finish, self._device, self._stream))
+        job = copy_to_device, finish, self._device, self._stream
+        self._ahead.append(self._copier.submit(count_copied, self._num_copied, *job))
+        self._num_submitted += 1
         self._number += 1
         for each in self._buffer._buffers():
             each._iterators.add(self)
@@ -180,6 +189,14 @@ def cuda_stream(device: Any) -> Any:
     torch = pytorch()
     is_cuda = device is not None and torch.device(device).type == "cuda"
     return torch.cuda.Stream(device) if is_cuda else None
+
+
+def count_copied(num_copied: list[int], copy: Callable[..., "OnDevice"], *arguments: Any) -> "OnDevice":
+    """Call `copy`, and count that it has returned or failed."""
+    try:
+        return copy(*arguments)
+    finally:
+        num_copied[0] += 1
 
 
 def copy_to_device(finish: Finish, device: Any, stream: Any) -> OnDevice:

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
@@ -449,6 +450,21 @@ def test_an_abandoned_call_that_arrives_late_is_not_carried_out(there: SimpleNam
     session._release(lane)
     send(there.server, message(1, 0))
     assert there.served.info()["replay"].inserts == 1
+
+
+def test_a_reply_to_a_call_that_waited_is_freed_with_the_next_call(there: SimpleNamespace) -> None:
+    """Without the garbage collector, because replies may be large."""
+    with calling(there.server.sample, "queue", 1):
+        until(lambda: there.served.info()["queue"].waiting_samples == 1)
+        (session,) = there.endpoint._sessions.values()
+        gc.disable()
+        waiter = weakref.ref(next(iter(session.calls.values())).waiter)
+        Client(there.served).insert({"obs": np.zeros(3)}, {"queue": 1.0})
+    there.server.info()
+    try:
+        assert waiter() is None
+    finally:
+        gc.enable()
 
 
 CLOSED = ("Closed", "This handle was closed. Create a new one.")

@@ -127,6 +127,7 @@ class Endpoint:
         self._columns = [(column.name, column.dtype.char, column.shape) for column in columns]
         self._sessions: dict[bytes, Session] = {}
         self._lanes: dict[int, bytes] = {}  # by descriptor
+        self._new: list[int] = []  # descriptors of connections since the last tick
         self._woken = deque[tuple[Session, RunningCall]]()  # waiting calls to resume
         self._tick_at = 0.0
         self._closed = False
@@ -307,7 +308,7 @@ class Endpoint:
                 self._tick_at = min(self._tick_at, call.deadline, waiter.warn_at)
 
     def _reply(self, session: Session, call: RunningCall, result: Any) -> None:
-        call.steps = None
+        call.steps = call.waiter = None  # the waiter refers to the call, which would keep its reply
         if isinstance(result, Cancelled) and self._closed:
             result = ServerLost("The endpoint was closed.")
         if isinstance(result, Cancelled):
@@ -357,28 +358,35 @@ class Endpoint:
         session = self._sessions.setdefault(lane[:SESSION_BYTES], Session())
         session.lanes[lane], session.lost_at = descriptor, math.inf
         self._lanes[descriptor] = lane
+        self._new.append(descriptor)
         self._send(lane, codec.pack_reply(0, codec.Greeting(codec.VERSION, session.token, self._columns)))
 
     def _handle_events(self) -> None:
-        """Count rejected connections, and cancel the waiting calls of lost ones."""
+        """Count rejected connections, and remove lost ones."""
         while self._monitor.poll(0):
             event = recv_monitor_message(self._monitor)
             if event["event"] != zmq.Event.DISCONNECTED:
                 self._rejected += self.client_key is not None  # a path needs no key
-                continue
-            descriptor = event["value"]
-            lane = self._lanes.pop(descriptor, b"")
-            session = self._sessions.get(lane[:SESSION_BYTES])
-            if session is not None and session.lanes.get(lane) == descriptor:
-                del session.lanes[lane]
-                for call in [call for call in session.calls.values() if call.lane == lane]:
-                    self._cancel(session, call)
-                if not session.lanes:
-                    session.lost_at = time.monotonic()
+            else:
+                self._disconnect(event["value"])
+
+    def _disconnect(self, descriptor: int) -> None:
+        """Cancel the waiting calls of a lost connection."""
+        lane = self._lanes.pop(descriptor, b"")
+        session = self._sessions.get(lane[:SESSION_BYTES])
+        if session is not None and session.lanes.get(lane) == descriptor:
+            del session.lanes[lane]
+            for call in [call for call in session.calls.values() if call.lane == lane]:
+                self._cancel(session, call)
+            if not session.lanes:
+                session.lost_at = time.monotonic()
 
     def _tick(self) -> None:
         """Handle events and timeouts, end sessions without a client, and log rejections."""
         self._handle_events()
+        while self._new:  # their loss may have been reported before they were announced
+            if is_gone(descriptor := self._new.pop()):
+                self._disconnect(descriptor)
         now = time.monotonic()
         self._tick_at = now + POLL_INTERVAL
         grace = 0.0 if self.is_local else GRACE_SECONDS

@@ -19,6 +19,7 @@ import numpy as np
 
 import replay_tutorial
 from replay_tutorial import Mailbox, NStep, NStepWindow, SamplesPerInsert
+from replay_tutorial.buffers.schemes import Proportional
 
 PACKAGE = str(Path(replay_tutorial.__file__).parent)
 CAPACITY = 8
@@ -113,6 +114,7 @@ class OfBuffer(Subject):
         if self.is_prioritized:
             indexes = np.arange(max(0, buffer.next_index - CAPACITY - 2), buffer.next_index)
             self.calls |= {
+                "sample in proportion": lambda: buffer.sample(4, scheme=Proportional()),
                 "update_priorities": lambda: buffer.update_priorities(indexes, np.full(len(indexes), 500.0)),
                 "total_mass": lambda: buffer.total_mass,
             }

@@ -200,6 +200,12 @@ def find_leaves(sums: Floats, queries: Floats) -> tuple[Integers, Floats]:
 
 
 @kernel
+def write_leaves(sums: Floats, queries: Floats, slots: Integers, masses: Floats) -> None:
+    """Write what `find_leaves` returns, for Python: see `kernel`."""
+    slots[:], masses[:] = find_leaves(sums, queries)
+
+
+@kernel
 def find_stratified(sums: Floats, uniforms: Floats) -> tuple[Integers, Floats]:
     """Sample one slot from each of n equal segments of the total (appendix B.2.1).
 
@@ -284,7 +290,9 @@ class SumTree:
             ValueError: If every mass is 0.
         """
         self.check_total()
-        return find_leaves(self.sums, writable(queries))
+        slots, masses = np.empty(len(queries), np.int64), np.empty(len(queries))
+        write_leaves(self.sums, writable(queries), slots, masses)
+        return slots, masses
 
     def recompute(self, slots: Integers) -> None:
         """Recompute the nodes above `slots`, int64[n], after writing to their `leaves`."""

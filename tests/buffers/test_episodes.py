@@ -301,7 +301,8 @@ class Life:
             entry = entries[step["episode"]["episode"]]
             masses[slot], first = step["mass"], entry["start"] // self.environments
             places[slot] = [position, first, first + entry["length"]]
-        located = locate(buffer._ring.arrays_tuple, np.array([*places], np.int64))
+        located = np.empty((3, len(places)), np.int64)
+        locate(buffer._ring.arrays_tuple, np.array([*places], np.int64), *located)
         assert np.transpose(located).tolist() == [*places.values()]
         tree = buffer._ring.tree
         np.testing.assert_allclose(

@@ -1,5 +1,6 @@
 """Kernels are compiled once each, at their first call, whatever happens meanwhile."""
 
+import ast
 import os
 import re
 import signal
@@ -11,13 +12,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numba.core import event
-from places import modules_in
+from places import PACKAGE, modules_in
 
 from replay_tutorial.buffers.runtime import jit, numba_internals
 from replay_tutorial.buffers.runtime.jit import Floats, kernel
 from replay_tutorial.buffers.runtime.kernel_cache import KernelFile, digest_of
 
 ROOT = Path(__file__).parents[2]
+SCALARS = {"None", "int", "float", "bool", "tuple", "np.uint64"}  # what kernels return that is no array
 
 
 def new_kernels():
@@ -244,3 +246,25 @@ def test_warm_up_compiles_every_kernel(capsys):
     assert compiled >= set(files)
     assert re.match(r"\d+ kernels are ready after \d+\.\d s, cached in\n", told)
     assert all(Path(line.strip()).is_dir() for line in told.splitlines()[1:])
+
+
+def test_python_calls_no_kernel_that_returns_an_array():
+    """Numba makes such an array by Python code, out of which Ctrl-C came as a SystemError."""
+    functions = [
+        node
+        for path in modules_in(PACKAGE)
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.FunctionDef)
+    ]
+    decorators = [{ast.unparse(each) for each in function.decorator_list} for function in functions]
+    returning, calls = set[str](), dict[str, str]()
+    for function, decorated in zip(functions, decorators, strict=True):
+        returns = ast.unparse(function.returns) if function.returns else ""
+        if "kernel" in decorated and not set(re.findall(r"[\w.]+", returns)) <= SCALARS:
+            returning.add(function.name)
+        if not decorated & {"kernel", "jitable"}:
+            for node in ast.walk(function):
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                    calls[node.func.id] = function.name
+    assert returning, "find_leaves, for example, which kernels call"
+    assert {name: calls[name] for name in returning if name in calls} == {}

@@ -18,9 +18,6 @@ from replay_tutorial import (
     MPReplayBuffer,
     PrioritizedReplayBuffer,
 )
-from replay_tutorial.buffers.priorities import write_weights
-from replay_tutorial.buffers.prioritized_ring import draw
-from replay_tutorial.buffers.runtime.jit import compile_now
 
 ENV_DICT: dict[str, dict[str, Any]] = {"action": {"dtype": np.int64}}
 PRIORITIZED = [name for name in CONFIGURATIONS if name.startswith("prioritized")]
@@ -200,13 +197,6 @@ def test_update_of_nothing_is_nothing(empty):
         buffer.update_priorities(empty, [])
         buffer.update_priorities(empty, np.empty((0, 1)))
         assert snapshot(buffer) == before
-
-
-def test_kernels_of_a_draw_return_no_array():
-    """Numba makes an array that is returned by Python code, out of which Ctrl-C came as a SystemError."""
-    compile_now(draw, write_weights)
-    returned = [str(kernel.nopython_signatures[0].return_type) for kernel in (draw, write_weights)]
-    assert returned == ["none", "none"]
 
 
 class TestRefused:

@@ -57,8 +57,7 @@ class Case:
             signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-6, 1.2 * self.seconds))
             self.subject.calls[self.name]()
             armed = False
-        # SystemError is what Numba makes of it where it turns a kernel's result into arrays.
-        except (KeyboardInterrupt, SystemError):
+        except KeyboardInterrupt:
             interrupted = True
         finally:
             armed = False

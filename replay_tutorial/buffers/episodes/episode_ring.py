@@ -342,15 +342,16 @@ def evict_episodes(arrays_tuple: ArraysTuple, entries: Integers) -> None:
 
 
 @kernel
-def locate(arrays_tuple: ArraysTuple, slots: Integers) -> tuple[Integers, Integers, Integers]:
-    """Return the position of each slot's step, and where its stored episode starts and ends.
+def locate(
+    arrays_tuple: ArraysTuple, slots: Integers, positions: Integers, starts: Integers, ends: Integers
+) -> None:
+    """Write the position of each slot's step, and where its stored episode starts and ends.
 
     The start is at least the oldest position. The end is the position of the final observation or, in a
     running episode, of the newest observation.
     """
     arrays = EpisodeArrays(*arrays_tuple)
     environments, count = arrays.rings.shape[0], slots.shape[0]
-    positions, starts, ends = np.empty(count, np.int64), np.empty(count, np.int64), np.empty(count, np.int64)
     for i in range(count):  # only this, so that the cache misses overlap
         positions[i], starts[i] = arrays.slots[slots[i]].index, arrays.slots[slots[i]].entry
     for i in range(count):
@@ -358,7 +359,6 @@ def locate(arrays_tuple: ArraysTuple, slots: Integers) -> tuple[Integers, Intege
         positions[i], environment = index // environments, index % environments
         starts[i] = max(entry.start, oldest_position(arrays, environment))
         ends[i] = arrays.rings[environment].head if entry.end == RUNNING else entry.end
-    return positions, starts, ends
 
 
 @kernel

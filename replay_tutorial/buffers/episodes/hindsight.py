@@ -58,7 +58,8 @@ def choose_goals(
     """
     arrays, count = EpisodeArrays(*arrays_tuple), slots.shape[0]
     room = arrays.kinds.shape[0] // arrays.rings.shape[0]
-    positions, starts, ends = locate(arrays_tuple, slots)
+    positions, starts, ends = np.empty_like(slots), np.empty_like(slots), np.empty_like(slots)
+    locate(arrays_tuple, slots, positions, starts, ends)
     ring, head = -room, 0
     for i in range(count):
         if not ring <= slots[i] < ring + room:
@@ -314,7 +315,8 @@ class HindsightReplayBuffer(EpisodeReplayBuffer):
         """Return the n-step rows of steps; `goals` are those of the relabelled rows."""
         ring, reward, flag = self._ring, self._layout["reward"], self._roles.terminated
         rows = ring.rows
-        positions, _, ends = locate(ring.arrays_tuple, slots)
+        positions, starts, ends = np.empty((3, len(slots)), np.int64)
+        locate(ring.arrays_tuple, slots, positions, starts, ends)
         counts = np.minimum(ends - positions, n_step.n)
         steps = np.arange(int(counts.max()))
         environments = slots[:, None] // ring.room

@@ -20,12 +20,10 @@ def next_slot(slot: int, count: int) -> int:
     return slot + 1 if (slot + 1) % count else slot + 1 - count
 
 
-@kernel
 def next_slots(slots: Integers, count: int) -> Integers:
     """Return the next slots in their rings."""
-    following = np.empty_like(slots)
-    for i in range(len(slots)):
-        following[i] = next_slot(slots[i], count)
+    following = slots + 1
+    following -= count * (following % count == 0)
     return following
 
 

@@ -93,7 +93,8 @@ def locate_windows(
     burn_in, length, n = lengths
     room, padding = arrays.kinds.shape[0] // arrays.rings.shape[0], arrays.kinds.shape[0]
     total = burn_in + length + n
-    positions, firsts, ends = locate(arrays_tuple, starts)
+    positions, firsts, ends = np.empty_like(starts), np.empty_like(starts), np.empty_like(starts)
+    locate(arrays_tuple, starts, positions, firsts, ends)
     for i in range(starts.shape[0]):
         environment, zero = starts[i] // room, positions[i] - burn_in  # the position of time 0
         if crosses:

@@ -69,6 +69,9 @@ def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
 
     Kernels release the GIL. They assume valid arguments, which the class that owns the arrays has checked.
     The Python function remains available as `.py_func`.
+
+    Only a kernel may call a kernel that returns an array; Python passes the arrays to write to. Numba
+    converts a returned array by Python code, and an interrupt there becomes a SystemError.
     """
     dispatcher: Any = numba.njit(nogil=True, error_model="numpy")(function)
 

@@ -24,7 +24,7 @@ import numpy as np
 from replay_tutorial.buffers.gather import ArraySpec
 from replay_tutorial.buffers.rows import checked_at_least, checked_number, random_below
 from replay_tutorial.buffers.runtime.jit import Floats, Integers
-from replay_tutorial.buffers.sum_tree import ROOT, SumTree, find_stratified
+from replay_tutorial.buffers.sum_tree import ROOT, SumTree
 
 ROUNDING = 1e-9  # relative tolerance for equal probabilities
 SMALLEST = float(np.finfo(np.float64).tiny)  # stands for probabilities that are too small for a double
@@ -184,7 +184,7 @@ class Proportional(Distribution):
     def draw(self, stored: StoredRows, batch_size: int, rng: np.random.Generator) -> Drawn:
         """Draw one row from each of `batch_size` equal segments of the total mass."""
         tree = tree_of(stored, self)
-        slots, masses = find_stratified(tree.sums, rng.random(batch_size))
+        slots, masses = tree.find((np.arange(batch_size) + rng.random(batch_size)) / batch_size * tree.total)
         return Drawn(stored.indexes_of(slots), masses / tree.total, float(tree.minima[ROOT]) / tree.total)
 
     def probabilities(self, stored: StoredRows, indexes: Integers) -> Floats:

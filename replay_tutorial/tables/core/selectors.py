@@ -239,20 +239,22 @@ class MaxHeap(MinHeap):
 
 
 @kernel
-def masses_of(priorities: Floats, exponent: float) -> Floats:
-    """Return the mass for each priority, float64[n]."""
-    masses = np.zeros(priorities.shape[0])
+def write_masses(priorities: Floats, exponent: float, masses: Floats) -> None:
+    """Write the mass for each priority."""
     for i in range(priorities.shape[0]):
         if priorities[i] > 0.0:
             small = exponent <= 1.0  # the range that `power` supports
             masses[i] = power(priorities[i], exponent) if small else priorities[i] ** exponent
-    return masses
+        else:
+            masses[i] = 0.0
 
 
 @kernel
 def set_mass(sums: Floats, minima: Floats, slot: int, priority: float, exponent: float) -> None:
     """Set the mass of one slot, without the overhead of two kernel calls on arrays of one element."""
-    set_leaves(sums, minima, np.full(1, slot), masses_of(np.full(1, priority), exponent))
+    masses = np.empty(1)
+    write_masses(np.full(1, priority), exponent, masses)
+    set_leaves(sums, minima, np.full(1, slot), masses)
 
 
 @dataclass
@@ -292,7 +294,9 @@ class Prioritized(Selector):
         set_mass(self._tree.sums, self._tree.minima, slot, priority, self.exponent)
 
     def update(self, slots: Integers, priorities: Floats) -> None:
-        self._tree.set(slots, masses_of(priorities, self.exponent))
+        masses = np.empty(len(slots))
+        write_masses(priorities, self.exponent, masses)
+        self._tree.set(slots, masses)
 
     def delete(self, slot: int) -> None:
         self._present[slot] = False

@@ -193,7 +193,12 @@ class BaseBuffer(Sampled):
 
         read: dict[str, Any] = {"fields": fields_of_environment(env, options.get("dedupe_next"))}
         if hasattr(env, "single_observation_space"):
-            read |= cls._vector_options(env.num_envs, env.metadata.get("autoreset_mode"))
+            if not hasattr(env, "num_envs"):
+                raise TypeError(
+                    f"env must have num_envs, because it has single_observation_space: {env!r:.60}."
+                )
+            metadata: Any = getattr(env, "metadata", None) or {}
+            read |= cls._vector_options(env.num_envs, metadata.get("autoreset_mode"))
         construct: Any = cls
         return construct(capacity, **(read | options))
 

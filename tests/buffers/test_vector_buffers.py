@@ -3,6 +3,7 @@
 import copy
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
@@ -357,6 +358,19 @@ class TestForEnv:
 
         rules = {"compute_reward": lambda *_: 0, "compute_terminated": lambda *_: False}
         assert HindsightReplayBuffer.for_env(Goals(0, 0), 90, **rules).capacity >= 87
+
+    def test_a_vector_environment_without_a_number_or_metadata(self):
+        cart = gym.make("CartPole-v1")
+        envs = SimpleNamespace(
+            single_observation_space=cart.observation_space, single_action_space=cart.action_space
+        )
+        with pytest.raises(TypeError, match="env must have num_envs"):
+            ReplayBuffer.for_env(envs, 90)
+        envs.num_envs = 3
+        for _ in range(2):
+            buffer = ReplayBuffer.for_env(envs, 90)
+            assert buffer._layout["num_envs"] == 3 and not buffer._layout["next_step"]
+            envs.metadata = None
 
     def test_anything_else_is_refused(self):
         with pytest.raises(TypeError, match="env must be an environment or vector environment"):

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from replay_tutorial.buffers.rows import checked_at_least
 from replay_tutorial.buffers.runtime.jit import Integers, compile_now, kernel
-from replay_tutorial.buffers.tensors.module_vector import load_vector, vector_of
+from replay_tutorial.buffers.tensors.module_vector import load_vector, shapes_of, vector_of
 from replay_tutorial.shared.atomics import fence_acquire, fence_release, load_acquire, store_release
 from replay_tutorial.shared.memory import SharedArrays
 
@@ -91,10 +91,13 @@ class Mailbox:
             dtype: Dtype of a vector.
 
         Raises:
-            TypeError: If `length` is not an integer.
+            TypeError: If `length` is not an integer, or `dtype` contains Python objects.
             ValueError: If `length` is below 1.
         """
         length = checked_at_least("length", length, 1)
+        if np.dtype(dtype).hasobject:
+            raise TypeError(f"dtype must not contain Python objects, as {dtype!r:.60} does; pass np.float32.")
+        self._shapes: list[tuple[int, ...]] | None = None  # of a module's parameters, if they are known
         # Compiled once here, instead of in each process that pulls.
         compile_now(begin_version, publish_version, newest_version, is_intact)
         self._arrays = SharedArrays(
@@ -110,7 +113,9 @@ class Mailbox:
                 batch normalization, are published with the parameters.
         """
         vector = vector_of(module)
-        return cls(len(vector), vector.dtype)
+        mailbox = cls(len(vector), vector.dtype)
+        mailbox._shapes = shapes_of(module)
+        return mailbox
 
     @property
     def version(self) -> int:
@@ -178,11 +183,12 @@ class Mailbox:
 
         Raises:
             TypeError: If `known_version` is not an integer.
-            ValueError: If `known_version` is negative, or the module has another number of parameters.
+            ValueError: If `known_version` is negative, or the module has another number of parameters. Also
+                if their shapes differ from those passed to `for_module`; other mailboxes know no shapes.
         """
         pulled = self.pull(known_version)
         if pulled is None:
             return known_version
         version, vector = pulled
-        load_vector(module, vector)
+        load_vector(module, vector, self._shapes)
         return version

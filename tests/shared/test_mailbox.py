@@ -1,6 +1,8 @@
 """The mailbox holds the newest weights: never torn, never older than what a reader has."""
 
 import multiprocessing
+import pickle
+from multiprocessing.reduction import ForkingPickler
 
 import numpy as np
 import pytest
@@ -76,6 +78,18 @@ def test_modules_are_published_and_loaded_with_their_statistics_and_in_their_dty
         mailbox.load_into(torch.nn.Linear(3, 2), 0)
 
 
+def test_a_module_of_other_shapes_and_equal_size_is_refused():
+    torch = pytest.importorskip("torch")
+    learner, actor = torch.nn.Linear(3, 5), torch.nn.Linear(9, 2)  # 20 numbers each
+    made = Mailbox.for_module(learner)
+    mailbox = pickle.loads(ForkingPickler.dumps(made))
+    mailbox.publish(learner)
+    before = actor.weight.tolist()
+    with pytest.raises(ValueError, match=r"shape \(2, 9\).*of shape \(5, 3\)"):
+        mailbox.load_into(actor, 0)
+    assert actor.weight.tolist() == before
+
+
 def test_whole_numbers_in_a_module_are_published_exactly():
     torch = pytest.importorskip("torch")
     sender, receiver = torch.nn.Linear(2, 1), torch.nn.Linear(2, 1)
@@ -85,6 +99,12 @@ def test_whole_numbers_in_a_module_are_published_exactly():
     mailbox.publish(sender)
     mailbox.load_into(receiver, 0)
     assert receiver.steps.item() == 2**24 + 1 and torch.equal(receiver.weight, sender.weight)
+
+
+@pytest.mark.parametrize("dtype", [object, [("number", object)]])
+def test_objects_cannot_be_shared(dtype):
+    with pytest.raises(TypeError, match="dtype must not contain Python objects"):
+        Mailbox(3, dtype)
 
 
 def test_masked_elements_are_not_published():

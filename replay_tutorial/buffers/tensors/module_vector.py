@@ -4,7 +4,9 @@ Floating-point buffers of the module, such as the statistics of batch normalizat
 bfloat16 become float32 in the vector, and are exact again in the module. Integers need a float64 vector.
 """
 
+from collections.abc import Sequence
 from functools import reduce
+from itertools import zip_longest
 from typing import Any
 
 import numpy.typing as npt
@@ -32,11 +34,24 @@ def vector_of(module: Any) -> npt.NDArray[Any]:
     return torch.cat([tensor.detach().flatten().to(dtype) for tensor in tensors]).numpy(force=True)
 
 
-def load_vector(module: Any, vector: npt.NDArray[Any]) -> None:
-    """Overwrite all parameters in place; raise ValueError if the vector has another length."""
+def shapes_of(module: Any) -> list[tuple[int, ...]]:
+    """Return the shapes of the tensors of which `vector_of` makes a vector."""
+    return [tuple(tensor.shape) for tensor in tensors_of(module)]
+
+
+def load_vector(
+    module: Any, vector: npt.NDArray[Any], shapes: Sequence[tuple[int, ...]] | None = None
+) -> None:
+    """Overwrite all parameters in place; raise ValueError for another length, or other shapes."""
     torch, start, tensors = pytorch(), 0, tensors_of(module)
     if (count := sum(tensor.numel() for tensor in tensors)) != len(vector):
         raise ValueError(f"The module has {count} parameters, but {len(vector)} were published.")
+    for own, published in zip_longest(shapes_of(module), shapes) if shapes else ():
+        if own != published:
+            raise ValueError(
+                f"The module has a parameter of shape {own} where the mailbox was created for one of shape "
+                f"{published}; pass a module of the same architecture."
+            )
     with torch.no_grad():
         for tensor in tensors:
             part = torch.from_numpy(vector[start : start + tensor.numel()])

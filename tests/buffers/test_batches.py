@@ -678,6 +678,14 @@ def test_workers_of_a_data_loader_draw_rows_of_their_own(kind, prefetch):
     assert len({*drawn}) == 8
 
 
+def test_a_data_loader_that_would_stack_batches_is_refused():
+    """It returned batches of shape (1, 8, ...)."""
+    from torch.utils.data import DataLoader
+
+    with pytest.raises(TypeError, match="batch_size=None"):
+        next(iter(DataLoader(filled(ReplayBuffer).batches(8))))
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are started by a fork")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.parametrize("workers", [0, 2])

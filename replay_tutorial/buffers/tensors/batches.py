@@ -266,8 +266,17 @@ def read_ahead(buffer: Any, described: Any, reader: "Reader") -> list[list[Batch
 
 @cache
 def register_dataset() -> None:
-    """Let PyTorch's `DataLoader` accept an iterator as a dataset, which it tells by the class."""
+    """Let PyTorch's `DataLoader` accept an iterator as a dataset, but not combine its batches."""
     import_module("torch.utils.data").IterableDataset.register(Batches)
+    import_module("torch.utils.data._utils.collate").default_collate_fn_map[Batch] = refuse_to_stack
+
+
+def refuse_to_stack(batches: list[Batch], **_: Any) -> None:
+    """Raise TypeError, because a DataLoader would make arrays of shape (1, B, ...) of a batch."""
+    raise TypeError(
+        f"The dataset already yields batches, of which DataLoader would stack {len(batches)}. Pass "
+        "batch_size=None, or a collate_fn of your own."
+    )
 
 
 _iterators: weakref.WeakSet[Batches] = weakref.WeakSet()

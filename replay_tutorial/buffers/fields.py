@@ -237,7 +237,7 @@ class Fields:
             if value.dtype is not dtype:
                 value = cast(name, value, dtype)
             columns.append(value if given == shape else value.reshape(shape))
-        if len(columns) != len(values):
+        if not len(columns) == len(values) == len(self._in_order):
             return self._any_to_columns(values)
         length = len(columns[0])
         return (length, columns) if length > 1 else (1, [column[0] for column in columns])

@@ -759,3 +759,15 @@ def test_a_subclass_may_change_what_sample_returns(kind):
     batches = filled(Clipped).batches(32, prefetch=2)
     for _ in range(4):
         assert {*next(batches).reward.tolist()} == {2.0, 3.0}
+
+
+def test_a_mixture_of_shared_buffers_that_has_been_loaded_can_be_pickled(tmp_path):
+    with filled(MPReplayBuffer) as buffer, filled(MPReplayBuffer) as other:
+        mixed, loaded = (Mixture({"a": (each, 1.0)}, seed=seed) for each, seed in ((buffer, 0), (other, 1)))
+        batches = mixed.batches(8, prefetch=2)
+        next(batches)
+        mixed.save(tmp_path / "mixture")
+        loaded.load(tmp_path / "mixture")
+        copied = pickle.loads(pickle.dumps(loaded))
+        drawn = [next(each).row.tolist() for each in (batches, loaded.batches(8), copied.batches(8))]
+        assert drawn[0] == drawn[1] == drawn[2]

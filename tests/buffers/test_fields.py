@@ -475,3 +475,11 @@ class RaisesKeyError:
 def test_key_error_of_a_value_is_raised():
     with pytest.raises(KeyError, match="gone"):
         Fields({"obs": {"shape": 2}}).to_columns({"obs": RaisesKeyError()})
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_batch_that_lacks_its_last_field_is_refused_after_a_whole_one(count):
+    fields, batch = Fields({"obs": {"shape": 2}, "done": {}}), {"obs": np.zeros((count, 2))}
+    fields.to_columns(batch | {"done": np.ones(count)})
+    with pytest.raises(KeyError, match=r"missing \['done'\]"):
+        fields.to_columns(batch)

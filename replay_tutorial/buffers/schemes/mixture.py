@@ -137,10 +137,13 @@ class Mixture(Sampled):
         self._rng = Stream(seed)
         self._loaded: tuple[Any, Sequence[list[Batch]]] = (), ()  # the source, and batches drawn ahead of it
 
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_loaded": self._loaded_ahead}  # the ring of a shared buffer can't be pickled
+
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        if self._rng.sender is not None:  # another process draws batches of its own
-            self._loaded = (), ()
+        # another process draws batches of its own
+        self._loaded_ahead = () if self._rng.sender is not None else state["_loaded"]
 
     @property
     def names(self) -> list[str]:

@@ -20,7 +20,7 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
 PACKAGE = Path(__file__).resolve().parents[1] / "replay_tutorial"
-COURSE = PACKAGE.parent / "replay_course"
+COURSE, SOLUTIONS = PACKAGE.parent / "replay_course", PACKAGE.parent / "chapters" / "solutions"
 LAB, LAB_FOLDERS = PACKAGE.parent / "benchmarks", ("measuring", "peers", "conformance")
 PROGRAMS = PACKAGE.parent / "docs" / "recipes" / "programs"
 CHAPTERS = PACKAGE.parent / "chapters"
@@ -50,13 +50,14 @@ IMAGE = re.compile(r'<img\b[^>]*\bsrc="(?P<address>[^"]+\.(?:svg|png))"[^>]*>')
 def modules() -> dict[str, Path]:
     """Return the programs and all modules of both packages and the lab that aren't empty, as {name: file}.
 
-    The name is relative to the package, or begins with "replay_course/", "benchmarks/" or "docs/". Hidden
-    files are skipped: editors leave lock files there, and Jupyter its checkpoints.
+    The name is relative to the package, or begins with "replay_course/", "solutions/", "benchmarks/" or
+    "docs/". Hidden files are skipped: editors leave lock files there, and Jupyter its checkpoints.
     """
     found = {path.relative_to(PACKAGE): path for path in sorted(PACKAGE.rglob("*.py"))}
     lab = [LAB.glob("*.py"), *(LAB.glob(f"{folder}/**/*.py") for folder in LAB_FOLDERS)]
     beside = [*lab, PROGRAMS.glob("*.py"), COURSE.rglob("*.py")]
     found |= {path.relative_to(LAB.parent): path for paths in beside for path in sorted(paths)}
+    found |= {Path("solutions", path.name): path for path in sorted(SOLUTIONS.glob("*.py"))}
     visible = {name: path for name, path in found.items() if not any(p.startswith(".") for p in name.parts)}
     return {name.as_posix(): path for name, path in visible.items() if path.stat().st_size}
 

@@ -131,14 +131,8 @@ def check_completed(given: Any, wanted: Sequence[Row], where: str) -> None:
                 )
 
 
-def careless_row(rewards: Sequence[float], terminated: bool, n: int, gamma: float) -> tuple[float, float]:
-    """Return (return, discount) of a window of at most n rewards. The function has one bug."""
-    total = sum(gamma**k * reward for k, reward in enumerate(rewards))
-    return total, 0.0 if terminated else gamma**n
-
-
 def check_mended_row(fold: Callable[..., Any]) -> None:
-    """Check a corrected version of `careless_row`."""
+    """Check a corrected function that computes a row."""
     for rewards in ([1.0, 2.0, 4.0], [1.0, 2.0], [3.0]):
         for terminated, gamma in ((False, 0.5), (True, 0.5), (False, 0.9)):
             wanted = returns_by_definition(rewards, terminated, len(rewards), gamma)[0]

@@ -74,6 +74,7 @@ def check_prioritized(kind: Callable[..., Any]) -> None:
             if turn % 5 == 4 or turn == 0:
                 expect_batch(buffer, BETAS[turn % 4], known, oldest, where)
         expect_rejected(buffer, known, len(known) - capacity, f"capacity {capacity}")
+        expect_unknown_rejected(kind(capacity, FIELDS, alpha=ALPHA, eps=EPS, seed=0), f"capacity {capacity}")
         buffer.update_priorities(np.array([0]), np.array([1000.0]))  # an update of replaced rows only
         where = f"capacity {capacity}, after rejected updates, an update of row 0, and a new row"
         buffer.add(**rows_from(len(known), 1))
@@ -201,6 +202,19 @@ def expect_rejected(buffer: Any, known: dict[int, float], oldest: int, where: st
                 f"{where}: update_priorities accepted the priority {bad} for row {row}{replaced}; raise "
                 "ValueError"
             )
+
+
+def expect_unknown_rejected(buffer: Any, where: str) -> None:
+    """Raise CheckFailed unless indexes of rows that were never added raise IndexError and change nothing."""
+    buffer.add(**rows_from(0, 3))
+    for unknown in (-1, 3, 1_000):
+        where = f"{where}, 3 rows added, update of rows 0 and {unknown}"
+        try:
+            buffer.update_priorities(np.array([0, unknown]), np.array([9.0, 9.0]))
+        except IndexError:
+            expect_batch(buffer, 0.5, dict.fromkeys(range(3), 1.0), 0, f"{where}, which was rejected")
+        else:
+            raise CheckFailed(f"{where}: row {unknown} was never added; raise IndexError and change nothing")
 
 
 def check_late(dropped: Sequence[Any], priority_of_8: Any) -> None:

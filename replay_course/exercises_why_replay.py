@@ -168,21 +168,8 @@ class Counter:
         return self.place, self.place % 100 == self.length
 
 
-def store_across(env: Counter, steps: int) -> list[tuple[int, int]]:
-    """Return (obs, next_obs) of each step. The function has one bug."""
-    rows: list[tuple[int, int]] = []
-    obs = env.reset()
-    for _ in range(steps):
-        next_obs, ended = env.step()
-        if ended:
-            next_obs = env.reset()
-        rows.append((obs, next_obs))
-        obs = next_obs
-    return rows
-
-
 def check_store(store: Callable[..., Any]) -> None:
-    """Check a corrected version of `store_across`."""
+    """Check a corrected loop that plays and stores transitions."""
     for length, steps in ((3, 8), (3, 1), (1, 4), (5, 10)):
         where = f"episodes of {length} steps, {steps} steps in all"
         rows = store(Counter(length), steps)

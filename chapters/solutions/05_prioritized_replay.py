@@ -36,6 +36,8 @@ class MyPrioritizedReplay:
     def update_priorities(self, indexes, priorities):
         if not np.all((priorities >= 0) & np.isfinite(priorities)):
             raise ValueError("priorities must be finite and at least 0")
+        if not np.all((indexes >= 0) & (indexes < self.next_index)):
+            raise IndexError(f"the indexes must be from 0 to {self.next_index - 1}")
         kept = indexes >= self.next_index - self.capacity
         self.tree.set(indexes[kept] % self.capacity, (priorities[kept] + self.eps) ** self.alpha)
         self.largest = max([self.largest, *priorities[kept]])

@@ -7,6 +7,9 @@ WRONG = {
     "MyPrioritizedReplay": [
         ("add returned", "return first\n", "return self.next_index\n"),
         ("The difference must be less than 2", "(np.arange(batch_size) + self.rng.random(batch_size)) / batch_size", "self.rng.random(batch_size)"),
+        ("row -1 was never added; raise IndexError", "(indexes >= 0) & (indexes < self.next_index)", "True"),
+        ("row -1 was never added; raise IndexError", "(indexes >= 0) & ", ""),
+        ("row 3 was never added; raise IndexError", " & (indexes < self.next_index)", ""),
         ("independently at random", QUERIES, "(np.arange(batch_size) + self.rng.random())"),
         ("independently at random", QUERIES, "(np.arange(batch_size) + 0.5)"),
         ("independently at random", QUERIES, "(np.arange(batch_size) + np.random.default_rng(0).random(batch_size))"),
@@ -131,6 +134,8 @@ class MyPrioritizedReplay:
         for priority in priorities:
             if not 0 <= priority < float("inf"):
                 raise ValueError(f"priority {priority}")
+        if min(indexes) < 0 or max(indexes) >= self.count:
+            raise IndexError("never added")
         for index, priority in zip(indexes, priorities):
             if self.index_of[index % self.size] != index:
                 self.stale_updates += 1

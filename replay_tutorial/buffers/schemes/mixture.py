@@ -143,7 +143,7 @@ class Mixture(Sampled):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         # another process draws batches of its own
-        self._loaded_ahead = () if self._rng.sender is not None else state["_loaded"]
+        self._loaded = self._source(), () if self._rng.sender is not None else state["_loaded"]
 
     @property
     def names(self) -> list[str]:

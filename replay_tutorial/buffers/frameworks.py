@@ -24,9 +24,9 @@ def as_tensor(torch: Any, name: str, value: Any) -> Any:
         raise TypeError(
             f"{name!r} can't become a tensor: {error} Declare the field with one of these."
         ) from None
-    except ValueError:
-        return torch.as_tensor(np.array(value, value.dtype.newbyteorder("="), order="C"))
-    except RuntimeError as error:
+    except (RuntimeError, ValueError) as error:
+        if hasattr(value, "dtype"):  # an array
+            return torch.as_tensor(np.array(value, value.dtype.newbyteorder("="), order="C"))
         raise TypeError(f"{name!r} can't become a tensor: {error}.") from None
 
 

@@ -95,13 +95,7 @@ class SharedArrays:
                     contents[offset] = np.full(shape, initial[name], dtype).tobytes()
                 offset += padded_size(shape, dtype)
             block_file.create(self.path, self._size, contents)
-            ours = self.layout
-            self._open(self.path)
-            if self.layout != ours:
-                raise ValueError(
-                    f"{path} has a different layout: {self.layout} in the file and {ours} here. Open it with "
-                    "the arguments that it was created with, or pass another path."
-                )
+            self._open(self.path, self.layout)
             return
         if self._size >= CHECKED_FROM:
             from replay_tutorial.buffers.runtime.machine_memory import check_fits, free_memory
@@ -161,7 +155,7 @@ class SharedArrays:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         if self.path is not None:
-            self._open(self.path)
+            self._open(self.path, self.layout)
             return
         if isinstance(self._handle, tuple):
             address, identity = state["_handle"]
@@ -213,14 +207,19 @@ class SharedArrays:
             )
         return text
 
-    def _open(self, path: Path) -> None:
-        """Open a block's file and map the arrays that its header describes."""
+    def _open(self, path: Path, layout: Any = None) -> None:
+        """Open a block's file, which must have this layout if given, and map the arrays in its header."""
         from replay_tutorial.shared import block_file
 
         self._handle = block_file.open_file(path)
         os.lseek(self._handle, 0, os.SEEK_SET)  # raises OSError for a pipe; reading it could block
         text = parse_header(os.read(self._handle, NAMESPACE_OFFSET), path)
         self.layout = text["layout"]
+        if layout not in (None, self.layout):
+            raise ValueError(
+                f"{path} has a different layout: {self.layout} in the file and {layout} here. Open it with "
+                "the arguments that it was created with, or pass another path."
+            )
         self._specs = {
             name: (tuple(shape), np.dtype(dtype)) for name, (shape, dtype) in text["arrays"].items()
         }

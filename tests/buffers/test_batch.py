@@ -320,6 +320,6 @@ def test_arrays_that_torch_can_not_share_are_copied_and_others_named():
     assert tensors.obs.tolist() == [[2, 1, 0], [5, 4, 3]] and tensors.reward.tolist() == [0, 1, 2]
     batch.id[0] = 9
     assert tensors.id[0] == 9, "the others share their memory"
-    for wrong in (None, "text", Batch(a=np.ones(2))):
+    for wrong in (None, "text", [[1], [1, 2]], Batch(a=np.ones(2))):
         with pytest.raises(TypeError, match="'inner' can't become a tensor"):
             Batch(inner=wrong).to_torch()

@@ -155,6 +155,15 @@ def test_file_that_was_cut_is_refused_with_its_size(tmp_path):
             opened()
 
 
+def test_a_pickled_handle_refuses_the_file_of_another_buffer_on_its_path(tmp_path):
+    path = tmp_path / "rows"
+    with fresh(path) as buffer:
+        sent = pickle.dumps(buffer)
+    path.unlink()
+    with MPReplayBuffer(64, row_fields(), path=path), pytest.raises(ValueError, match="different layout"):
+        pickle.loads(sent)
+
+
 def test_other_fields_alpha_or_kind_on_one_path_are_refused_and_the_rows_stay(tmp_path):
     path = tmp_path / "rows"
     buffer = fresh(path)

@@ -42,7 +42,7 @@ BUILT = re.compile(r"^ *(?:Built|Read) in chapter (\d\db?), \*[^*]+\*\.$", re.MU
 # A drawing of a notebook: an image, because GitHub shows no elements. On a page, it is as wide as the column.
 SVG = re.compile(r'<svg .*?color="#\d+" width="(?P<pixels>[\d.]+)" (?P<attributes>[^>]*?style=")')
 # A cell that only displays code or a drawing: its page shows these, and not the call.
-DISPLAYS = re.compile(r"(?:show|draw_\w+)\([^\n]*\)")
+DISPLAYS = re.compile(r"(?:show|draw_\w+)\((?:[^\n]*|[^()]*)\)")
 IMAGE = re.compile(r'<img\b[^>]*\bsrc="(?P<address>[^"]+\.(?:svg|png))"[^>]*>')
 
 
@@ -163,6 +163,13 @@ def chapter_page(path: Path) -> str:
     return re.sub(r"^# .*$", lambda heading: f"{heading[0]}\n\n{link}", text, count=1, flags=re.MULTILINE)
 
 
+def wide(match: re.Match[str]) -> str:
+    """Return the start of a drawing, which the page shows up to 1.4 times as wide, and up to 620 pixels."""
+    pixels = float(match["pixels"])
+    most = max(pixels, min(1.4 * pixels, 620))
+    return f"<svg {match['attributes']}width:100%;max-width:{most:g}px;height:auto;"
+
+
 def output_text(output: dict[str, Any], is_solution: bool) -> str:
     """Return the Markdown of a cell's output; solutions and answers to empty skeletons are folded."""
     data = {kind: "".join(text) for kind, text in output.get("data", {}).items()}
@@ -172,13 +179,14 @@ def output_text(output: dict[str, Any], is_solution: bool) -> str:
     if is_solution:
         return f'<details markdown="1"><summary>Solution</summary>\n\n{data["text/markdown"]}\n\n</details>'
     if image := data.get("image/svg+xml"):
-        wide = r"<svg \g<attributes>width:100%;max-width:\g<pixels>px;height:auto;"
         return f"<div>{SVG.sub(wide, image, count=1)}</div>"
     if page := data.get("text/html"):
         # The site has the scripts of the interactive drawings, and starts them in such an element.
         return re.sub(r"<iframe (data-explore=[^>]*?) style=[^>]*></iframe>", r"<div \1></div>", page)
     if "text/markdown" in data:
-        return data["text/markdown"]
+        text = data["text/markdown"]
+        is_ladder = text.startswith("| rung ")
+        return f'<div class="measured ladder" markdown>\n\n{text}\n\n</div>' if is_ladder else text
     return indent("".join(output.get("text") or output.get("traceback") or data["text/plain"]), "    ")
 
 

@@ -101,22 +101,23 @@ def draw_ring(capacity: int, added: int) -> Drawing:
     target = added % capacity
     title = f"Ring of {capacity} slots after {added} rows; row {added} goes to slot {target}; "
     step = NARROW - 8  # pixels
-    drawing = Drawing(step * capacity + 52, 132, title + f"after slot {capacity - 1} comes slot 0.")
-    drawing.text(40, 60, "row", size=12, at="end")
-    drawing.text(40, 90, "slot", size=12, at="end")
+    drawing = Drawing(step * capacity + 52, 170, title + f"after slot {capacity - 1} comes slot 0.")
+    drawing.text(8, 14, f"after {added} rows", at="start")
+    drawing.text(40, 86, "row", size=12, at="end")
+    drawing.text(40, 116, "slot", size=12, at="end")
     for slot in range(capacity):
         x = 46 + step * slot
         newest = added - 1 - (added - 1 - slot) % capacity if added else -1
-        drawing.box(x, 38, step - 5, HEIGHT, newest if newest >= 0 else "–", lit=slot == target)
-        drawing.text(x + step / 2 - 3, 90, slot, size=12)
+        drawing.box(x, 64, step - 5, HEIGHT, newest if newest >= 0 else "–", lit=slot == target)
+        drawing.text(x + step / 2 - 3, 116, slot, size=12)
     first, last, here = (43 + step * (slot + 0.5) for slot in (0, capacity - 1, target))
-    drawing.arrow(here, 20, here, 36)
+    drawing.arrow(here, 46, here, 62)
     at = "start" if target < capacity / 3 else "end" if target > capacity * 2 / 3 else "middle"
-    drawing.text(here, 14, f"row {added}: {added} % {capacity} = {target}", size=12, lit=True, at=at)
-    for x, y, to_x, to_y in ((last, 96, last, 112), (last, 112, first, 112)):
+    drawing.text(here, 40, f"row {added}: {added} % {capacity} = {target}", size=12, lit=True, at=at)
+    for x, y, to_x, to_y in ((last, 122, last, 138), (last, 138, first, 138)):
         drawing.line(x, y, to_x, to_y, lit=True)
-    drawing.arrow(first, 112, first, 96)
-    drawing.text((first + last) / 2, 128, f"after slot {capacity - 1}, slot 0 again", size=12)
+    drawing.arrow(first, 138, first, 122)
+    drawing.text((first + last) / 2, 154, f"after slot {capacity - 1}, slot 0 again", size=12)
     return drawing
 
 
@@ -293,6 +294,8 @@ def draw_masses(masses: Sequence[float], queries: Sequence[float] = (), parts: i
         fits = 0.6 * 11 * len(label) <= wide  # a character is up to 0.6 sizes wide
         drawing.box(x, 22, wide, HEIGHT, label if fits else "", lit=found, size=11)
         drawing.text(x + wide / 2, 15, slot, size=11)
+    for slot in (slot for slot, mass in enumerate(masses) if not mass):  # where its segment would be
+        drawing.text(10 + width * sum(masses[:slot]) / total, 15, slot, size=11)
     for part in range(1, parts):
         place = 10 + width * part / parts
         drawing.line(place, 60, place, 102)
@@ -323,18 +326,19 @@ def draw_way(*lit: str) -> Drawing:
         raise ValueError(f"There is no station {unknown.pop()!r}; the stations are {', '.join(STATIONS)}.")
     title = f"Path of a transition: {', '.join(STATIONS)}; priorities return from the learner to the sum tree"
     title += f"; highlighted: {', '.join(lit)}." if lit else "."
-    wide, gap = 91, 12
-    drawing = Drawing(4 * wide + 3 * gap + 4, 128, title)
+    widths, gap = (102, 90, 118, 90), 16  # of the four columns, and between them, in pixels
+    lefts = [2 + sum(widths[:column]) + gap * column for column in range(4)]
+    drawing = Drawing(sum(widths) + 3 * gap + 4, 128, title)
     for place, station in enumerate(STATIONS):  # four to the right, the others below them, back to the left
         column, y = (place, 6) if place < 4 else (7 - place, 68)
-        x = 2 + (wide + gap) * column
+        x, wide = lefts[column], widths[column]
         drawing.box(x, y, wide, HEIGHT, station, lit=station in lit, size=12)
         if place == 4:
             drawing.line(x + wide / 2, 6 + HEIGHT, x + wide / 2, 68)
         elif place:
             edge = x - gap if place < 4 else x + wide
             drawing.line(edge, y + 17, edge + gap, y + 17)
-    learner, tree = (2 + (wide + gap) * column + wide / 2 for column in (1, 3))
+    learner, tree = (lefts[column] + widths[column] / 2 for column in (1, 3))
     for x, y, to_x, to_y in ((learner, 102, learner, 112), (learner, 112, tree, 112), (tree, 112, tree, 102)):
         drawing.line(x, y, to_x, to_y)
     drawing.text((learner + tree) / 2, 125, "updated priorities", size=12)

@@ -117,6 +117,14 @@ def test_a_drawing_fits_a_phone_with_text_of_nine_pixels_inside_its_edges(name: 
         assert 0 < float(y) <= drawing.height, text
 
 
+def test_the_names_of_the_stations_fit_their_boxes() -> None:
+    svg = draw_way(*STATIONS).svg()
+    widths = [float(width) for width in re.findall(r'<rect [^>]*?width="([\d.]+)"', svg)]
+    texts = re.findall(TEXT, svg)
+    for width, (*_, size, _, station) in zip(widths, texts, strict=False):
+        assert 0.65 * float(size) * len(station) + 4 <= width, station  # bold letters are wide
+
+
 def test_the_cache_lines_of_a_row_are_those_of_its_bytes() -> None:
     # Bytes 180 to 239, 24 to 31 and 12 to 15 of three arrays, or bytes 216 to 287 of one.
     title = draw_layouts(RECORD, capacity=8, slot=3).title

@@ -9,7 +9,7 @@
     batch = buffer.sample(64, beta=0.4).to_torch()  # batch.obs, …, batch.discount, batch.weights
     buffer.update_priorities(batch.indexes, td_error.abs())
 
-Begin with `help(PrioritizedReplayBuffer.for_env)`. These are all public names:
+Begin with `help(PrioritizedReplayBuffer.for_env)`. All public names:
 
 Rows of one process
     PrioritizedReplayBuffer     samples rows by priority
@@ -20,9 +20,9 @@ Rows of one process
     HindsightReplayBuffer       replaces goals with achieved ones (HER)
     Mixture                     takes a fixed share of each batch from each of several buffers
     laber                       draws a batch from a larger one by the current network's priorities
-What they take and return
+Arguments and results
     Batch                       the result of `sample`: a dict with attributes, and `to_torch`
-    NStep                       n-step returns if the reward has another name; otherwise pass a number
+    NStep                       configures n-step returns for fields with other names; otherwise pass a number
     fields_from_spaces          declares fields from gymnasium's spaces, as `for_env` does
     with_final_obs              returns the true next observations in the autoreset mode "same_step"
     Checkpoints                 writes a buffer, networks and counters as one atomic checkpoint

@@ -53,7 +53,7 @@ class Sampled:
     _draw: Callable[..., tuple[Any, ...]]
     _copy: Callable[..., Batch]
     _buffers: "Callable[[], list[BaseBuffer]]"  # those whose rows are drawn
-    _source: Callable[[], tuple[Any, ...]]  # objects that are others after `clear`, `load` and `reseed`
+    _source: Callable[[], tuple[Any, ...]]  # objects that `clear`, `load` and `reseed` replace
     _loaded_ahead: "Sequence[list[Batch]]" = ()  # batches that had been drawn ahead when the file was saved
 
     def batches(
@@ -134,7 +134,7 @@ class BaseBuffer(Sampled):
     _fields: Fields  # the arguments of `add`
     _layout: dict[str, Any]  # must equal the layout in a loaded file
     _rng: Stream
-    # Returns copies of those of some added rows that are stored, and which are: bool[n].
+    # Returns copies of the rows that are still stored, and whether each row is: bool[n].
     _rows: Callable[[Integers], tuple[Batch, Flags]]
     # Returns the counters, which must be JSON, and the arrays in the order in which they are written.
     _state: "Callable[[], tuple[dict[str, Any], archive.Arrays]]"

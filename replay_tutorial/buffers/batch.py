@@ -116,8 +116,8 @@ class Batch(dict[str, Any]):
             device: Device of the tensors, such as "cuda"; None leaves them on the CPU.
 
         Returns:
-            A batch of tensors. On the CPU, they share the memory of the arrays. (PyTorch can't share that of
-            an array with a negative stride, such as `batch.obs[:, ::-1]`, which is copied.)
+            A batch of tensors. On the CPU, they share the memory of the arrays. Arrays with a negative
+            stride, such as `batch.obs[:, ::-1]`, are copied, because PyTorch can't share their memory.
 
         Raises:
             TypeError: If PyTorch has no dtype for a field, as for `np.longdouble`.

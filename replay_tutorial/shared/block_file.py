@@ -29,7 +29,7 @@ OPEN_FLAGS = os.O_RDWR | getattr(os, "O_BINARY", 0)
 def create(path: Path, size: int, contents: Mapping[int, bytes]) -> None:
     """Create the file of a block, unless it exists or another process creates it first.
 
-    `contents` maps offsets in the file to bytes; the others are zero.
+    `contents` maps offsets in the file to bytes; all other bytes are zero.
     """
     if path.exists():
         return

@@ -94,7 +94,7 @@ def make_block(description: dict[str, Any], path: str | PathLike[str] | None) ->
 
 
 class Closed:
-    """Class attribute in place of an attribute that a closed buffer has deleted; raises ValueError."""
+    """Class attribute that raises ValueError where a closed buffer has deleted its own attribute."""
 
     def __get__(self, buffer: object, owner: type) -> Self:
         if buffer is None:  # read from the class, as by `inspect`
@@ -251,7 +251,7 @@ class MPReplayBuffer(ReplayBuffer):
         self._map(make_block(description, path), {"_rng": stream})
 
     def _map(self, block: SharedArrays, state: Mapping[str, Any], appended: int = 0) -> None:
-        """Attach this handle, with this state, to a block; it has appended rows in its episode."""
+        """Attach this handle to a block, and set its state; its current episode has `appended` rows."""
         layout, (fields, stored, layouts) = block.layout, described_fields(block.layout)
         capacity, is_prioritized = layout["size"], "alpha" in layout
         stamps = [block[name] for name in ("stamps", *(f"frames{i}/stamps" for i in range(len(layouts))))]

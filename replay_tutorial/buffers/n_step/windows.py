@@ -72,7 +72,7 @@ class Windows:
         next_step: Whether the step after the end of an episode only resets its environment.
         state: int64[3, environments]; the position of each environment's oldest pending step in its ring,
             its number of pending steps, and what its next step is (see `autoreset`).
-        watch: Looks for environments that don't reset as `autoreset` says; None if there is nothing to see.
+        watch: Detects environments that don't reset as `autoreset` says; None if the fields can't show it.
 
     If an environment has no pending step, the slot before that of its oldest one still holds its last step.
     """
@@ -176,7 +176,7 @@ class Windows:
     def step(
         self, rows: Rows, environments: Integers, restore: Restore | None = None, is_checked: bool = False
     ) -> tuple[Batch | None, Matrix, ResetWatch | None, Integers]:
-        """Compute what new steps, as stored, change. Steps are written only to free slots.
+        """Compute the result of new steps, as stored. Steps are written only to free slots.
 
         Their environments are all the same, so that the steps are consecutive, or all different. `restore`
         converts stored values to observations; None if they are stored as passed. `is_checked` says that
@@ -184,7 +184,7 @@ class Windows:
 
         Returns:
             The rows that the steps complete, or None; `state` and `watch` after them, which the caller sets;
-            and the environments of the steps that don't only reset one.
+            and the environments of the steps, without those that only reset an environment.
 
         Raises:
             ValueError: If a step doesn't continue its episode, a discount is not in [0, 1], or a return is
@@ -631,7 +631,7 @@ def check_one_of_each(environments: int, count: int) -> None:
 
 
 def are_consecutive(environments: Integers) -> bool:
-    """Return whether the steps of these environments are consecutive ones of the same environment."""
+    """Return whether these are the environments of consecutive steps of one environment."""
     return len(environments) > 1 and environments[0] == environments[1]
 
 

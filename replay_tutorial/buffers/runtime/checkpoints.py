@@ -64,7 +64,7 @@ class Checkpoints:
         return complete[-1] if complete else None
 
     def _named(self) -> list[Path]:
-        """Return all paths with the name of a checkpoint, also files and links to nowhere, oldest first."""
+        """Return all paths named like a checkpoint, including files and broken links, oldest first."""
         try:
             return sorted(
                 (path for path in self.folder.iterdir() if NAME.fullmatch(path.name)), key=number_of
@@ -120,7 +120,7 @@ def checked(name: str, value: int, least: int) -> int:
 
 
 def remove(path: Path) -> None:
-    """Remove a folder with its contents, a file, or a link but not its target, if there is one."""
+    """Remove a folder with its contents, a file, or a link without its target, if the path exists."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -133,7 +133,7 @@ def number_of(path: Path) -> int:
 
 
 def sync(path: Path) -> None:
-    """Block until a file or folder has been written to disk; other things have no contents, such as links."""
+    """Block until a file or folder has been written to disk; skip links and special files."""
     if path.is_symlink() or not (path.is_file() or path.is_dir()):
         return
     if os.name != "posix" and path.is_dir():

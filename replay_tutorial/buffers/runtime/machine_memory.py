@@ -35,7 +35,7 @@ def compare_with_memory(size: int) -> None:
 
 
 def check_fits(size: int, room: int | None, where: str) -> None:
-    """Raise MemoryError if `size` bytes of shared memory exceed the room, which is unknown if it is None."""
+    """Raise MemoryError if `size` bytes of shared memory exceed `room`, which is None if unknown."""
     if room is not None and size > room:
         raise MemoryError(
             f"{size / 1e9:.1f} GB of shared memory do not fit: {room / 1e9:.1f} GB of {where} are free. "

@@ -329,7 +329,7 @@ class Mixture(Sampled):
         if not (isinstance(batch, Mapping) and {"source", "indexes"} <= batch.keys()):
             raise TypeError(
                 "The first argument must be a batch of this mixture, or a dict of its `source` and "
-                f"`indexes`, not {batch!r:.60}; an index alone doesn't say from which buffer the row is."
+                f"`indexes`, not {batch!r:.60}; an index alone doesn't identify the buffer."
             )
         source, indexes = as_integers("source", batch["source"]), as_integers("indexes", batch["indexes"])
         if len(source) != len(indexes):
@@ -410,7 +410,7 @@ def checked_component(name: str, parts: Any) -> Component:
 
 
 def with_sample(component: Component) -> Component:
-    """Return the component; raise TypeError if its class overrides `sample` without an argument it needs."""
+    """Return the component; raise TypeError if its `sample` lacks an argument that a mixture passes."""
     signature = inspect.signature(component.buffer.sample)
     try:
         signature.bind(1, **component.options)

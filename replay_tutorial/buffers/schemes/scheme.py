@@ -102,7 +102,7 @@ class Scheme(ABC):
 
         Raises:
             ValueError: If the scheme can't draw from this buffer. Raise it before using `rng`: a buffer
-                without priorities doesn't restore its state, which would take a quarter of a sample's time.
+                without priorities doesn't restore the state of `rng`, because that would slow sampling.
         """
 
     def replace(

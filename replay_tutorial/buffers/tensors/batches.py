@@ -192,7 +192,7 @@ def cuda_stream(device: Any) -> Any:
 
 
 def count_copied(num_copied: list[int], copy: Callable[..., "OnDevice"], *arguments: Any) -> "OnDevice":
-    """Call `copy`, and count that it has returned or failed."""
+    """Call `copy`, and increment `num_copied` when it returns or fails."""
     try:
         return copy(*arguments)
     finally:

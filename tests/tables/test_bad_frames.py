@@ -82,6 +82,8 @@ BAD = {
     "a call of another name": call("__init__", "replay"),
     "a call of what the server keeps to itself": call("Do", "close", "x"),
     "an answer": framed([1, None, None]),
+    "too many fields": framed([b"", 1, [1], ["Info"], 5]),
+    "too many arguments": call("Info", 5),
     "too few arguments": framed([b"", 1, [1], GOOD[:3]]),
     "a table that is no word": altered([4, 0, 0], ["replay"]),
     "columns that are no list": altered([3], "obs"),
@@ -198,6 +200,18 @@ def test_a_message_that_would_harm_the_tables_is_refused_and_changes_nothing(the
             send(server, Sent(1, 1, runs, items, 3))
         assert server.info() == before and served._cells.free_count(0) == 6
     send(server, message(1, 1))
+
+
+def test_a_call_that_does_not_fit_into_the_memory_leaves_the_server_alive(
+    there: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise MemoryError("no memory for a copy of the array")
+
+    with monkeypatch.context() as patches, pytest.raises(MemoryError, match="copy of the array"):
+        patches.setattr(np, "require", fail)
+        there.server.mutate_priorities("replay", (np.arange(9000), np.ones(9000)))
+    there.server.info()
 
 
 def test_an_error_longer_than_a_text_may_be_is_cut(there: SimpleNamespace) -> None:

@@ -24,6 +24,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+import zmq
 from places import ROOT
 from served import (
     Relay,
@@ -208,6 +209,28 @@ def test_a_call_that_waits_goes_on_after_its_connection_was_cut(over_relay: Simp
         send(served, message(1, 0, "queue"))
     assert samples[0][0] == "Sample"
     assert served.info()["queue"].samples == 1
+
+
+def test_a_call_is_repeated_if_its_connection_is_lost_between_two_frames(
+    over_relay: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or while it is repeated."""
+    relay, sent = over_relay.relay, itertools.count()
+
+    def send(lane: handle.Lane, *arguments: Any, **options: Any) -> Any:
+        if next(sent) in (1, 3):
+            count, relay.refuses = len(relay._ends), True
+            relay.cut_all()
+            until(lambda: len(relay._ends) > count)  # the client has noticed the loss
+            relay.refuses = False
+            lane.getsockopt(zmq.EVENTS)
+        return zmq.Socket.send(lane, *arguments, **options)
+
+    monkeypatch.setattr(handle.Lane, "send", send)
+    updates = np.arange(9000), np.ones(9000)  # frames of their own
+    with calling(over_relay.server.mutate_priorities, "replay", updates) as outcomes:
+        until(lambda: bool(outcomes))
+    assert outcomes == [("int", "9000")]
 
 
 def test_a_network_that_is_silent_for_some_time_loses_nothing(over_relay: SimpleNamespace) -> None:
@@ -465,6 +488,17 @@ def test_a_reply_to_a_call_that_waited_is_freed_with_the_next_call(there: Simple
         assert waiter() is None
     finally:
         gc.enable()
+
+
+def test_a_client_is_served_while_two_others_exchange_many_items(key: bytes, tmp_path: Path) -> None:
+    """Each of the two waits for the other 2,000 times."""
+    count = 8_000
+    server = Server([Table.queue("q", 4)], {"x": {}}, count)
+    with serving(server, tmp_path) as endpoint, RemoteServer(endpoint.address) as remote:
+        batch = {"x": np.zeros(count)}
+        with calling(Client(remote).insert_batch, batch, {"q": None}), calling(remote.sample, "q", count):
+            until(lambda: server.info()["q"].samples > 0)
+            assert remote.info()["q"].samples < count
 
 
 CLOSED = ("Closed", "This handle was closed. Create a new one.")

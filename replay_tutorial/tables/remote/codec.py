@@ -10,6 +10,7 @@ with arguments of the declared types. The server itself checks the values.
 
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -40,7 +41,7 @@ class BadFrame(ValueError):
     """Invalid message: malformed bytes, or not one of the expected calls."""
 
 
-class Call(msgspec.Struct, array_like=True, tag=True):
+class Call(msgspec.Struct, array_like=True, tag=True, forbid_unknown_fields=True):
     """A call of the server."""
 
 
@@ -119,7 +120,7 @@ class Bye(Unanswered):
 AnyCall = Insert | CloseWriter | Draw | Mutate | ReplaceLimiter | Do | ReadItems | Info | Cancel | Bye
 
 
-class Request(msgspec.Struct, array_like=True):
+class Request(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     """A call of a session, whose calls are numbered from 1."""
 
     token: bytes  # of the session, from the greeting
@@ -212,8 +213,8 @@ def pack_request(request: Request) -> list[Any]:
     frames = pack(request)
     if len(frames[0]) > MAX_TEXT_BYTES or len(frames) > MAX_FRAMES:
         raise ValueError(
-            f"The call without large arrays has {len(frames[0]):,} bytes; the limit is {MAX_TEXT_BYTES:,}. "
-            "Send fewer kinds of items in one call."
+            f"The call has {len(frames) - 1:,} large arrays and {len(frames[0]):,} other bytes; the limits "
+            f"are {MAX_FRAMES - 1:,} and {MAX_TEXT_BYTES:,}. Send fewer kinds of items in one call."
         )
     if (size := sum(memoryview(frame).nbytes for frame in frames)) > MAX_CALL_BYTES:
         raise ValueError(
@@ -265,8 +266,10 @@ def send(socket: zmq.Socket[bytes], frames: Sequence[Any]) -> None:
         socket.send(frames[0])
         return
     with defer_sigint():  # half a message would become the beginning of the next one
-        for frame in frames[:-1]:
-            socket.send(frame, zmq.SNDMORE, copy=type(frame) is bytes)
+        socket.send(frames[0], zmq.SNDMORE)
+        with suppress(zmq.Again):  # the connection is lost: ZeroMQ drops all frames up to the last one
+            for frame in frames[1:-1]:
+                socket.send(frame, zmq.SNDMORE, copy=type(frame) is bytes)
         socket.send(frames[-1], copy=type(frames[-1]) is bytes)
 
 

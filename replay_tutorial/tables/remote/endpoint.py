@@ -190,7 +190,7 @@ class Endpoint:
             if (left := self._tick_at - time.monotonic()) <= 0.0:
                 self._tick()
                 left = self._tick_at - time.monotonic()
-            self._router.setsockopt(zmq.RCVTIMEO, max(0, math.ceil(1000 * left)))
+            self._router.setsockopt(zmq.RCVTIMEO, 0 if self._woken else max(0, math.ceil(1000 * left)))
             with suppress(zmq.Again):
                 lane, frames = self._router.recv(), codec.receive(self._router)
                 self._receive(lane, frames)
@@ -208,7 +208,7 @@ class Endpoint:
             return
         try:
             request = codec.unpack_request(frames)
-        except codec.BadFrame as error:
+        except (codec.BadFrame, MemoryError) as error:
             self._send(lane, codec.pack_reply(0, error))
             return
         number, session = request.number, self._sessions.get(lane[:SESSION_BYTES])
@@ -325,8 +325,8 @@ class Endpoint:
             self._advance(session, call, Cancelled())
 
     def _resume(self) -> None:
-        """Continue the calls that were woken."""
-        while self._woken:
+        """Continue the calls that were woken before; they may wake others."""
+        for _ in range(len(self._woken)):
             session, call = self._woken.popleft()
             if call.steps is not None:
                 self._advance(session, call)

@@ -195,11 +195,10 @@ class Session:
             number, frames = self._pack(call)
             on_packed()
             is_answered = False
-            with suppress(zmq.Again):
-                codec.send(lane, frames)
+            self._send(lane, frames)
             for replied, error, value, reply in self._messages(lane, self._patience, should_cancel):
                 if replied == 0 and error is None:  # a greeting on a new connection
-                    codec.send(lane, frames)
+                    self._send(lane, frames)
                 elif replied in (0, number):  # otherwise of an earlier call
                     is_answered = True
                     if error is not None:
@@ -208,19 +207,20 @@ class Session:
         finally:
             self._pending.discard(number)
             if not is_answered:
-                self._send(lane, codec.Cancel())
+                self._send(lane, self._pack(codec.Cancel())[1])
             self._release(lane)
 
-    def _send(self, lane: Lane, call: codec.AnyCall) -> None:
-        """Send a call that is not answered, unless the connection is lost."""
+    @staticmethod
+    def _send(lane: Lane, frames: list[Any]) -> None:
+        """Send a message, unless the connection is lost."""
         with suppress(zmq.Again):
-            codec.send(lane, self._pack(call)[1])
+            codec.send(lane, frames)
 
     def post(self, call: codec.AnyCall) -> None:
         """Make a call that is not answered."""
         lane = self._acquire()
         try:
-            self._send(lane, call)
+            self._send(lane, self._pack(call)[1])
         finally:
             self._release(lane)
 
@@ -235,7 +235,7 @@ class Session:
             lane = self._socket(immediate=0)  # sends the message when it has connected
             lane.connect(self._url)
         lane.linger = 500  # milliseconds
-        self._send(lane, codec.Bye())
+        self._send(lane, self._pack(codec.Bye())[1])
         self._release(lane)
 
 

@@ -181,7 +181,9 @@ def read_array(kind: Any, value: Any) -> npt.NDArray[Any]:
     else:
         array = np.ndarray(shape, DTYPES[letter], bytearray(data))
     if array.nbytes != len(data):
-        raise ValueError(f"an array of {letter} and shape {shape!r:.60} has not {len(data)} bytes")
+        raise ValueError(
+            f"an array of {letter} and shape {shape!r:.60} has {array.nbytes} bytes, not {len(data)}"
+        )
     return array
 
 

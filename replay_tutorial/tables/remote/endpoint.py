@@ -1,12 +1,12 @@
 """The endpoint: receives the calls of other processes, carries them out, and replies.
 
 One thread does all this. A call that must wait is a generator (see `core.waiting`): it waits in the queue of
-its table while the thread carries out other calls, and goes on when the queue wakes it.
+its table while the thread carries out other calls, and continues when the queue wakes it.
 
 A *session* is a client process: its connections, its writers and its calls. Calls are numbered, and each call
 lists those that the client still awaits. So the server keeps the replies of these only, and a call that is
 repeated on a new connection is not carried out twice. A session ends when all its connections are lost: at
-once on one machine, otherwise after `GRACE_SECONDS`. A waiting call is cancelled when its own one is lost.
+once on one machine, otherwise after `GRACE_SECONDS`. A waiting call is cancelled when its connection is lost.
 """
 
 # pyright: reportPrivateUsage=false
@@ -132,7 +132,7 @@ class Endpoint:
         self._tick_at = 0.0
         self._closed = False
         self._rejected, self._logged_at = 0, -LOG_INTERVAL
-        self._context = zmq.Context(2)  # I/O threads; a flood of frames keeps only one of them busy
+        self._context = zmq.Context(2)  # I/O threads, so that a client can't flood all of them
         self._router = open_socket(
             self._context,
             zmq.ROUTER,
@@ -214,8 +214,8 @@ class Endpoint:
         number, session = request.number, self._sessions.get(lane[:SESSION_BYTES])
         if session is None or request.token != session.token:
             lost = ServerLost(
-                "The server doesn't know this handle: it was restarted, or its endpoint is another one, or "
-                "the handle was not reachable for a minute. The writers of the handle were closed."
+                "The server doesn't know this handle: the server was restarted or has another endpoint, "
+                "or the handle was not reachable for a minute. The writers of the handle were closed."
             )
             self._send(lane, codec.pack_reply(number, lost))
             return

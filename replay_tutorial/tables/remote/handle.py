@@ -1,8 +1,8 @@
 """A handle to a server in another process, with the same methods as the server.
 
 A call uses an idle *lane*, a connection of its own, or opens a new one, so threads wait for the server but
-not for each other. The server greets each new connection; after a greeting, a call that is not answered yet
-is sent again, because ZeroMQ may have lost it with the connection before. On one machine a connection is lost
+not for each other. The server greets each new connection. After a greeting, an unanswered call is sent again,
+because ZeroMQ may have lost it with the previous connection. On one machine a connection is lost
 only if the server exits, so calls raise `ServerLost` at once.
 """
 
@@ -50,7 +50,7 @@ ShouldCancel = Callable[[], bool] | None
 
 
 class Lane(zmq.Socket[bytes]):
-    """A connection that makes one call at a time."""
+    """A connection, which carries one call at a time."""
 
     def __del__(self) -> None:
         self.close()  # without a warning if the call that used it was interrupted
@@ -89,7 +89,7 @@ class Session:
             nonlocal events
             while monitor.poll(0):
                 events |= recv_monitor_message(monitor)["event"]
-            # also a relay ends a handshake, if its server is starting
+            # before the timeout, a relay whose server is starting may have closed the connection
             if events & (REJECTED if time.monotonic() - begin >= self._timeout else E.HANDSHAKE_FAILED_AUTH):
                 raise AuthenticationError(
                     f"The server at {self._url} has a different key, or a process without the key listens "

@@ -771,3 +771,22 @@ def test_a_mixture_of_shared_buffers_that_has_been_loaded_can_be_pickled(tmp_pat
         copied = pickle.loads(pickle.dumps(loaded))
         drawn = [next(each).row.tolist() for each in (batches, loaded.batches(8), copied.batches(8))]
         assert drawn[0] == drawn[1] == drawn[2]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_fork_discards_loaded_batches_although_a_mixture_of_closed_buffers_had_some(tmp_path):
+    buffer, shared = filled(ReplayBuffer), filled(MPReplayBuffer)
+    mixed = Mixture({"a": (shared, 1.0)})
+    for each, path in ((buffer, tmp_path / "buffer"), (mixed, tmp_path / "mixture")):
+        with each.batches(8, prefetch=1) as batches:
+            next(batches)
+            each.save(path)
+    mixed.load(tmp_path / "mixture")
+    loaded = [filled(ReplayBuffer) for _ in range(8)]  # some of them are reset after the mixture
+    for each in loaded:
+        each.load(tmp_path / "buffer")
+    shared.close()
+    if (child := os.fork()) == 0:
+        os._exit(sum(len(each._loaded_ahead) for each in loaded))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

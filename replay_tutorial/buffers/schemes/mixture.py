@@ -143,7 +143,8 @@ class Mixture(Sampled):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         # another process draws batches of its own
-        self._loaded = self._source(), () if self._rng.sender is not None else state["_loaded"]
+        ahead = () if self._rng.sender is not None else state["_loaded"]
+        self._loaded = self._source() if ahead else (), ahead
 
     @property
     def names(self) -> list[str]:
@@ -254,11 +255,11 @@ class Mixture(Sampled):
     def _loaded_ahead(self) -> Sequence[list[Batch]]:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The batches of the loaded file, unless a buffer has been cleared, loaded or reseeded since."""
         source, batches = self._loaded
-        return batches if source == self._source() else ()
+        return batches if batches and source == self._source() else ()
 
     @_loaded_ahead.setter
-    def _loaded_ahead(self, batches: Any) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
-        self._loaded = self._source(), batches
+    def _loaded_ahead(self, batches: tuple[()]) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
+        self._loaded = (), batches  # without `_source`, because a shared buffer may have been closed
 
     @property
     def _layout(self) -> dict[str, Any]:

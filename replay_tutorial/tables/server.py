@@ -37,6 +37,7 @@ from replay_tutorial.tables.core.arguments import (
     ReverbName,
     as_keys,
     as_updates,
+    check_names,
     explain_reverb_arguments,
 )
 from replay_tutorial.tables.core.cells import MAX_CELLS, Cells, release_cells
@@ -136,6 +137,7 @@ class Server:
             ValueError: If two tables have the same name, or an argument is out of range.
         """
         self.fields = Fields(columns)
+        check_names(self.fields.fields)
         if capacity is None:
             full = sum(table.max_size * table.most_cells_per_column for table in tables)
             capacity = min(2 * full + 1000, MAX_CELLS // len(self.fields.fields))

@@ -515,3 +515,12 @@ def test_a_capacity_follows_from_the_sizes_of_the_tables(monkeypatch: pytest.Mon
     assert server._cells.capacity == 2 * (50 + 10 * 5) + 1000
     monkeypatch.setattr("replay_tutorial.tables.server.MAX_CELLS", 100)
     assert Server(tables, COLUMNS)._cells.capacity == 50, "as many cells as there are numbers for"
+
+
+def test_names_that_cannot_be_sent_are_refused() -> None:
+    """A server that greets a client sends the names of tables and columns."""
+    half = "x\udc80"
+    with pytest.raises(ValueError, match="half of a surrogate pair"):
+        Table.queue(half, 10)
+    with pytest.raises(ValueError, match="half of a surrogate pair"):
+        Server([Table.queue("x", 10)], {half: {}})

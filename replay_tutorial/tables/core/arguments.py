@@ -41,10 +41,16 @@ def check_mapping(data: Any, columns: Iterable[str]) -> None:
 
 
 def check_names(names: Iterable[Any]) -> None:
-    """Raise TypeError unless the names of tables, or of parts, are strings."""
+    """Raise an error unless the names of tables, columns or parts are strings that can be sent."""
     for name in names:
         if not isinstance(name, str):
             raise TypeError(f"The name of a table or part must be a string, not {name!r:.60}.")
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise ValueError(
+                f"The name {name!r:.60} contains half of a surrogate pair, which UTF-8 lacks."
+            ) from None
 
 
 def flat_columns(data: Mapping[str, Any], columns: Collection[str]) -> dict[str, Any]:

@@ -717,6 +717,16 @@ def test_a_forked_child_of_a_server_does_not_keep_or_free_its_address(
         child.join()
 
 
+@pytest.mark.skipif(os.name != "posix", reason="is_gone looks at sockets only here")
+def test_a_descriptor_that_was_reused_for_a_pipe_is_not_kept_open() -> None:
+    """ZeroMQ closes the socket of a lost connection, and the next pipe gets its number."""
+    for end in (ends := os.pipe()):
+        assert addresses.is_gone(end)
+    os.close(ends[1])
+    assert os.read(ends[0], 1) == b"", "the writing end is still open"
+    os.close(ends[0])
+
+
 @pytest.mark.skipif(os.name != "posix", reason="needs fork")
 def test_threads_of_a_forked_child_begin_one_session(there: SimpleNamespace) -> None:
     for _ in range(5):

@@ -82,12 +82,22 @@ def check_free(path: str) -> None:
                 raise OSError(errno.EADDRINUSE, "Can't listen: the address is in use", path)
 
 
+def copy_of(descriptor: int) -> socket.socket:
+    """Return a copy of a socket; raise OSError if the file descriptor belongs to something else."""
+    copy = os.dup(descriptor)
+    try:
+        return socket.socket(fileno=copy)
+    except OSError:  # the number has been reused for a file, whose copy would keep it open
+        os.close(copy)
+        raise
+
+
 def is_gone(descriptor: int) -> bool:
     """Return whether the other end of a connection has closed it, before ZeroMQ has reported it."""
     if sys.platform == "win32":
         return False
     try:
-        with socket.socket(fileno=os.dup(descriptor)) as connection:
+        with copy_of(descriptor) as connection:
             return connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
     except BlockingIOError:
         return False
@@ -115,7 +125,7 @@ def close_copies() -> None:
     """Close a forked child's copies of sockets, which would hide that its parent has exited."""
     addresses = {owner.address for owner in OWNERS}
     for name in os.listdir("/dev/fd") if addresses else ():
-        with suppress(OSError), socket.socket(fileno=os.dup(int(name))) as copy:
+        with suppress(OSError), copy_of(int(name)) as copy:
             if not addresses.isdisjoint(ends_of(copy)):
                 os.close(int(name))
 

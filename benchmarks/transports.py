@@ -50,7 +50,7 @@ def receive_exactly(connection: socket.socket, size: int) -> bytes:
 
 
 def receive_frame(connection: socket.socket) -> bytes:
-    """Receive a frame: its length, and so many bytes."""
+    """Receive a frame: its length, then its bytes."""
     return receive_exactly(connection, *HEADER.unpack(receive_exactly(connection, HEADER.size)))
 
 

@@ -122,7 +122,7 @@ def draw_mailbox(version: int) -> Drawing:
 
 
 def draw_gauge(error: float, error_buffer: float) -> Drawing:
-    """Draw the samples owed as a needle on a scale, with the band in which nobody waits.
+    """Draw the samples owed as a needle on a scale, with the band in which no process waits.
 
     Args:
         error: Samples owed; its marks are at most half a band outside of the band.

@@ -66,7 +66,7 @@ class TwoHosts:
         return [*self._inside(), "ip", "netns", "exec", host]
 
     def cut(self) -> None:
-        """Cut the cable: what is sent gets lost, and neither side is told."""
+        """Cut the cable: messages are lost, and neither side gets an error."""
         self._set_link("down")
 
     def mend(self) -> None:

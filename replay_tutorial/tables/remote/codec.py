@@ -110,7 +110,7 @@ class Info(Call):
 
 
 class Cancel(Unanswered):
-    """Only tell the server which calls are still pending."""
+    """Report which calls are still pending, so that the server cancels the others."""
 
 
 class Bye(Unanswered):
